@@ -1,0 +1,66 @@
+"""Numbers of any kind: int, NumPy array, SymPy symbol.
+
+One formula serves all three: ints give exact counts, arrays a sweep in one call, symbols the
+derivation. Plain `+ - *` already work on all of them; the few functions that do not live here and
+look at what they are given. NumPy and SymPy are never imported by this module: if a value is an
+array or a symbol, its library is loaded already.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+Number: TypeAlias = Any
+"""An int, a float, a NumPy array (float64) or a SymPy expression."""
+
+
+def _library(*values: Number) -> Any:
+    """The library that understands these values: SymPy, NumPy, or None for plain numbers."""
+    sympy, numpy = sys.modules.get("sympy"), sys.modules.get("numpy")
+    if sympy is not None and any(isinstance(v, sympy.Basic) for v in values):
+        return sympy
+    if numpy is not None and any(isinstance(v, numpy.ndarray | numpy.generic) for v in values):
+        return numpy
+    return None
+
+
+def is_plain(value: Number) -> bool:
+    """Whether a value is an ordinary int or float, one that can be compared and printed."""
+    return _library(value) is None
+
+
+def product(values: Iterable[Number]) -> Number:
+    """The product of the values; 1 for none."""
+    return math.prod(values)
+
+
+def minimum(a: Number, b: Number) -> Number:
+    """The smaller of two numbers, elementwise for arrays, `Min` for symbols."""
+    library = _library(a, b)
+    if library is None:
+        return min(a, b)
+    return library.Min(a, b) if library.__name__ == "sympy" else library.minimum(a, b)
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """The larger of two numbers, elementwise for arrays, `Max` for symbols."""
+    library = _library(a, b)
+    if library is None:
+        return max(a, b)
+    return library.Max(a, b) if library.__name__ == "sympy" else library.maximum(a, b)
+
+
+def ceil_div(a: Number, b: int) -> Number:
+    """`a / b` rounded up; exact for ints."""
+    if _library(a) is None:
+        return -(-a // b)
+    library = _library(a)
+    return library.ceiling(a / b) if library.__name__ == "sympy" else library.ceil(a / b)
+
+
+def half(a: Number) -> Number:
+    """`a / 2` for a number known to be even; an int stays an int."""
+    return a // 2 if isinstance(a, int) else a / 2

@@ -1,0 +1,76 @@
+"""The Python interface: the same content as the command line, as objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study import estimate as study
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Device", "Report", "estimate"]
+
+
+class Report:
+    """What `estimate` returns: a counted and placed workload, and the ways to show it.
+
+    In a notebook it shows the tables that `roof estimate` prints.
+    """
+
+    def __init__(self, estimate: study.Estimate) -> None:
+        self.estimate = estimate
+
+    @property
+    def totals(self) -> dict[str, dict[str, Any]]:
+        """Totals by phase: `report.totals["decode"]["bound_seconds"]`. Keys as in the JSON."""
+        from roofmodel.views.rows import totals
+
+        return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `--format json` prints."""
+        from roofmodel.views.rows import to_dict
+
+        return to_dict(self.estimate)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row an operator, base units: what `--format csv` prints."""
+        import pandas
+
+        from roofmodel.views.rows import flat
+
+        return pandas.DataFrame(flat(self.estimate))
+
+    def save(self, path: str) -> None:
+        """Write a picture (png, svg, pdf) or the data (json, csv, md), by the suffix."""
+        from roofmodel.views.files import save
+
+        save(self.estimate, path)
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.terminal import EstimateView
+
+        return EstimateView(self.estimate)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.views.notebook import mimebundle
+
+        return mimebundle(self.estimate)
+
+    def __repr__(self) -> str:
+        phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
+        return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
+
+
+def estimate(model: str, hw: str | Device, **workload: Any) -> Report:
+    """Count a model's work and bound its time on a device.
+
+    `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias, path, or a Device.
+    `workload` takes the options of `roof estimate` with underscores: `batch=8, seq=512, dtype="bf16"`.
+    Raises RoofError, with what would work, for anything that cannot be.
+    """
+    device = hw if isinstance(hw, Device) else Device.load(hw)
+    return Report(study.estimate(hub.load(model), device, **workload))

@@ -1,0 +1,190 @@
+"""The command line: parse, call, render. Everything it does, a library call does too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from roofmodel.errors import RoofError, WorkloadError
+
+app = typer.Typer(
+    help="Count a transformer's FLOPs and bytes, and place them under a device's roofs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models_app = typer.Typer(help="The models that are known by name.", no_args_is_help=True)
+hw_app = typer.Typer(help="The devices that are known by name, and checks of your own.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+app.add_typer(hw_app, name="hw")
+
+FORMATS = ("table", "json", "csv", "markdown")
+Format = Annotated[str, typer.Option("--format", help="table, json, csv or markdown, on stdout.")]
+Listing = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+@app.command("estimate")
+def estimate_command(
+    model: Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")],
+    hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
+    phase: Annotated[
+        str | None, typer.Option(help="prefill, decode or forward; both of a decoder's if absent.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences computed together.")] = 1,
+    seq: Annotated[int | None, typer.Option(help="Prompt tokens; 1024, or the model's limit if smaller.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens already cached; at a decode as many as --seq.")] = None,
+    dtype: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
+    weights: Annotated[str | None, typer.Option(help="Format of the weights: as --dtype, or int4, nf4, mxfp4.")] = None,
+    kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
+    attention: Annotated[str, typer.Option(help="flash (fused, masked tiles skipped) or eager.")] = "flash",
+    logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,
+    mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
+    decoder_seq: Annotated[int | None, typer.Option(help="Decoder tokens; for encoder-decoders.")] = None,
+    image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
+    runtime: Annotated[str, typer.Option(help="eager or graph; for expected times.")] = "eager",
+    recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
+    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
+    dp: Annotated[int, typer.Option(help="Data-parallel GPUs.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline-parallel GPUs.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert-parallel GPUs.")] = 1,
+    form: Format = "table",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .json .csv .md")
+    ] = None,
+) -> None:
+    """Per-operator FLOPs, bytes and bound; memory; throughput."""
+    options = {k: v for k, v in locals().items() if k not in ("model", "hw", "form", "output")}
+    _known_format(form, FORMATS)
+    if output is not None:
+        from roofmodel.views import files
+
+        files.check(output)
+    if hw is None:
+        raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
+    from roofmodel import api
+
+    estimate = api.estimate(model, hw, **options).estimate
+    if output is not None:
+        _note(f"wrote {files.save(estimate, output)}")
+    if form == "table":
+        from roofmodel.views.terminal import EstimateView
+
+        _print_rich(EstimateView(estimate))
+    else:
+        from roofmodel.views import text
+
+        _print({"json": text.as_json, "csv": text.as_csv, "markdown": text.as_markdown}[form](estimate))
+    for note in estimate.notes:
+        _note(note)
+
+
+@models_app.command("list")
+def models_list(form: Listing = "table") -> None:
+    """The packaged models."""
+    from roofmodel.models import hub
+    from roofmodel.views import listing
+
+    _show(listing.models(list(hub.catalogue())), form)
+
+
+@models_app.command("show")
+def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: Listing = "table") -> None:
+    """What a model is, and which config key says so."""
+    from roofmodel.models import hub
+    from roofmodel.views import listing
+
+    arch = hub.load(name)
+    _show(listing.model(arch, hub.packaged(name)), form)
+    for note in arch.notes:
+        _note(note)
+
+
+@hw_app.command("list")
+def hw_list(form: Listing = "table") -> None:
+    """The devices known by name."""
+    from roofmodel.devices import library
+    from roofmodel.views import listing
+
+    _show(listing.devices([library.load(name) for name in library.names()], library.ALIASES), form)
+
+
+@hw_app.command("show")
+def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")], form: Listing = "table") -> None:
+    """A device's ceilings, with their sources."""
+    from roofmodel.devices import library
+    from roofmodel.views import listing
+
+    _show(listing.device(library.load(name)), form)
+
+
+@hw_app.command("check")
+def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
+    """Validate a device's YAML file: units, names, sources, and whether its numbers reproduce."""
+    from pathlib import Path
+
+    from roofmodel.devices import schema
+
+    device = schema.load_file(Path(file).expanduser())
+    doubts = schema.findings(device)
+    for doubt in doubts:
+        _note(f"warning: {file}: {doubt}")
+    _print(f"{file}: {device.name}: valid" + (f", {len(doubts)} warnings" if doubts else ""))
+
+
+# --- Doors ------------------------------------------------------------------------------------------
+
+
+def _known_format(form: str, known: tuple[str, ...]) -> None:
+    if form not in known:
+        raise WorkloadError(f"--format: unknown format {form!r}; known: {', '.join(known)}")
+
+
+def _show(view: Any, form: str) -> None:
+    _known_format(form, ("table", "json"))
+    if form == "table":
+        _print_rich(view.table)
+    else:
+        import json
+
+        _print(json.dumps(view.data, indent=1, ensure_ascii=False))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _print_rich(renderable: Any) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, markup=False, emoji=False).print(renderable)
+
+
+def _note(text: str) -> None:
+    prefix = "" if text.startswith(("warning: ", "wrote ")) else "note: "
+    sys.stderr.write(f"{prefix}{text}\n")
+
+
+def main() -> None:
+    """The console script: runs `app`, and turns every error into one clear line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no box characters
+    try:
+        app()
+        sys.stdout.flush()
+    except RoofError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except BrokenPipeError:  # the reader, `head` say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if os.environ.get("ROOF_DEBUG"):
+            raise
+        sys.stderr.write(
+            f"error: a bug in roofmodel ({type(error).__name__}: {error}); "
+            "please report it with the command; ROOF_DEBUG=1 shows where\n"
+        )
+        sys.exit(1)

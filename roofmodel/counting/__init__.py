@@ -1,0 +1,1 @@
+"""An Architecture and a workload -> operators with costs. Knows no hardware."""

@@ -1,0 +1,351 @@
+"""The contraction core: an operator is one line, and its costs follow from it.
+
+    "x[b t d] W_up[d f] + B_up[f] -> u[b t f]"
+
+A line names its tensors and their axes. From it follow, by construction and only here:
+
+* matmul FLOPs: 2 x the product of the axes of the factors (the tensors multiplied);
+* vector FLOPs: 1 per output element for each term added after a `+`, and what the operator states;
+* bytes: each tensor's elements x its width, read on the left, written on the right;
+* parameters: the elements of the tensors whose name is capitalised;
+* the GEMM's batch, M, N and K; the LaTeX.
+
+Names say what a tensor is. `W_up` is a matrix of a linear layer (what a quantised checkpoint
+quantises), other capitals (`E_token`, `B_up`, `G_norm`: tables, biases, gains) are parameters that
+keep the working width, `cache.k` lives in the KV cache, everything else is an activation.
+
+`t:s` is a joint axis: the (query, key) pairs that the mask leaves. Where it stands, it takes the
+place of `t` and `s`; its size is t x s where all pairs are computed, and less where a fused kernel
+skips the masked ones.
+
+Fusion is set algebra: `fuse` reads what enters the group and writes what leaves it, so an unfused
+operator is a group of one. Boundary bytes are compulsory traffic: a lower bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, product
+from roofmodel.counting.widths import Widths
+
+Sizes = Mapping[str, Number]
+"""Axis -> how many elements: `{"b": 1, "t": 1024, "d": 1600, ...}`."""
+
+
+class Axis(NamedTuple):
+    """What an axis letter stands for, and how it is typeset."""
+
+    meaning: str
+    latex: str
+
+
+AXES: dict[str, Axis] = {
+    "b": Axis("batch: sequences computed together", "B"),
+    "t": Axis("new tokens per sequence (the queries)", "T"),
+    "s": Axis("tokens attended to (the keys): cached and new", "S"),
+    "t:s": Axis("query-key pairs that the mask leaves", r"\langle TS\rangle"),
+    "l": Axis("positions whose logits are computed", "T_{\\mathrm{out}}"),
+    "d": Axis("hidden size", "D"),
+    "d'": Axis("hidden size, as the output of a square matrix", "D"),
+    "c": Axis("columns of the fused query-key-value projection", "C"),
+    "k": Axis("key-value heads", "H_{\\mathrm{kv}}"),
+    "g": Axis("query heads that share a key-value head", "G"),
+    "h": Axis("head size", "D_h"),
+    "r": Axis("elements of a head that rotary embedding turns", "R"),
+    "f": Axis("width of the MLP", "F"),
+    "e": Axis("width of the token embedding, where it is not the hidden size", "E"),
+    "v": Axis("vocabulary", "V"),
+    "p": Axis("rows of the position table", "P"),
+    "y": Axis("rows of the token-type table", "Y"),
+    "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor of a line, such as `W_up[d f]`."""
+
+    name: str
+    axes: tuple[str, ...]
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.name[0].isupper()
+
+    @property
+    def is_cached(self) -> bool:
+        return self.name.startswith("cache.")
+
+    def elements(self, sizes: Sizes) -> Number:
+        """How many elements the tensor holds."""
+        return product(sizes[axis] for axis in self.axes)
+
+    def __str__(self) -> str:
+        return f"{self.name}[{' '.join(self.axes)}]"
+
+
+class Line(NamedTuple):
+    """A parsed line: factors, terms added to their product, and outputs."""
+
+    text: str
+    factors: tuple[Tensor, ...]
+    terms: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.factors + self.terms
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes a contraction runs over: those of its factors, pairs taking the place of t and s."""
+        axes = list(dict.fromkeys(axis for tensor in self.factors for axis in tensor.axes))
+        joint = {axis for tensor in self.factors + self.outputs for axis in tensor.axes if ":" in axis}
+        covered = joint.union(*(_apart([axis]) for axis in joint))
+        return tuple(axis for axis in axes if axis not in covered) + tuple(sorted(joint))
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The axes summed over: shared by both factors, absent from the outputs. Empty: no contraction."""
+        if len(self.factors) != 2:
+            return ()
+        kept = {axis for tensor in self.outputs for axis in _apart(tensor.axes)}
+        a, b = (_apart(tensor.axes) for tensor in self.factors)
+        return tuple(axis for axis in a if axis in b and axis not in kept)
+
+
+_TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':\s]*)\]")
+
+
+@cache
+def parse(text: str) -> Line:
+    """Read `x[b t d] W[d f] + B[f] -> u[b t f]`. Raises ValueError that quotes the line."""
+    left, arrow, right = text.partition("->")
+    if not arrow:
+        raise ValueError(f"{text!r}: an operator needs '->' between what it reads and what it writes")
+    products, *terms = left.split("+")
+    return Line(
+        text=text,
+        factors=_tensors(products, text),
+        terms=tuple(tensor for term in terms for tensor in _tensors(term, text)),
+        outputs=_tensors(right, text),
+    )
+
+
+def _tensors(part: str, text: str) -> tuple[Tensor, ...]:
+    found, position = [], 0
+    while match := _TENSOR.match(part, position):
+        found.append(Tensor(match.group(1), tuple(match.group(2).split())))
+        position = match.end()
+    if part[position:].strip() or not found:
+        raise ValueError(f"{text!r}: {part[position:].strip()!r} is not a tensor such as x[b t d]")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a piece of work takes. Costs add, and scale by how often the work is done.
+
+    FLOPs count a multiply-add as 2. Bytes are compulsory DRAM traffic; `weight_bytes` and
+    `cache_bytes` are the parts of `bytes_read` that are parameters and KV cache.
+    """
+
+    matmul_flops: Number = 0
+    vector_flops: Number = 0
+    bytes_read: Number = 0
+    bytes_written: Number = 0
+    weight_bytes: Number = 0
+    cache_bytes: Number = 0
+
+    @property
+    def flops(self) -> Number:
+        return self.matmul_flops + self.vector_flops
+
+    @property
+    def bytes(self) -> Number:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def intensity(self) -> Number:
+        """FLOPs per byte, matmul and vector FLOPs together."""
+        return self.flops / self.bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.matmul_flops + other.matmul_flops,
+            self.vector_flops + other.vector_flops,
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.weight_bytes + other.weight_bytes,
+            self.cache_bytes + other.cache_bytes,
+        )
+
+    def __rmul__(self, times: Number) -> Cost:
+        return Cost(
+            times * self.matmul_flops,
+            times * self.vector_flops,
+            times * self.bytes_read,
+            times * self.bytes_written,
+            times * self.weight_bytes,
+            times * self.cache_bytes,
+        )
+
+
+class Gemm(NamedTuple):
+    """A contraction as a batched matrix product: `batch` times (m x k) (k x n)."""
+
+    batch: Number
+    m: Number
+    n: Number
+    k: Number
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kernel's worth of work: a line, or several lines fused.
+
+    `touched` overrides, by tensor name, how many elements are read where that is not the whole
+    tensor (rows gathered from a table). `layers` are the layers in which this same operator
+    occurs, None where it stands outside the layers; the costs are those of one occurrence.
+    """
+
+    name: str
+    group: str
+    kind: str
+    lines: tuple[Line, ...]
+    sizes: Sizes
+    widths: Widths
+    matmul_flops: Number
+    vector_flops: Number
+    touched: Mapping[str, Number] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def spec(self) -> str:
+        return "; ".join(line.text for line in self.lines)
+
+    @property
+    def count(self) -> int:
+        return 1 if self.layers is None else len(self.layers)
+
+    @property
+    def reads(self) -> tuple[Tensor, ...]:
+        """What enters: read by a line, written by none before it."""
+        entering: dict[str, Tensor] = {}
+        written: set[str] = set()
+        for line in self.lines:
+            entering.update((t.name, t) for t in line.inputs if t.name not in written)
+            written.update(t.name for t in line.outputs)
+        return tuple(entering.values())
+
+    @property
+    def writes(self) -> tuple[Tensor, ...]:
+        """What leaves: written by a line, consumed by none after it."""
+        leaving: dict[str, Tensor] = {}
+        for line in self.lines:
+            for tensor in line.inputs:
+                leaving.pop(tensor.name, None)
+            leaving.update((t.name, t) for t in line.outputs)
+        return tuple(leaving.values())
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in self.reads if tensor.is_parameter)
+
+    def bytes_of(self, tensor: Tensor) -> Number:
+        """Bytes moved when this operator reads or writes the tensor once."""
+        elements = self.touched.get(tensor.name)
+        return self.widths.bytes(tensor, tensor.elements(self.sizes) if elements is None else elements)
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of one occurrence."""
+        return Cost(
+            matmul_flops=self.matmul_flops,
+            vector_flops=self.vector_flops,
+            bytes_read=sum(self.bytes_of(t) for t in self.reads),
+            bytes_written=sum(self.bytes_of(t) for t in self.writes),
+            weight_bytes=sum(self.bytes_of(t) for t in self.reads if t.is_parameter),
+            cache_bytes=sum(self.bytes_of(t) for t in self.reads if t.is_cached),
+        )
+
+    @property
+    def total(self) -> Cost:
+        """The cost of all occurrences."""
+        return self.count * self.cost
+
+    @property
+    def gemm(self) -> Gemm | None:
+        """Batch, M, N, K where the operator is one contraction; None for anything else."""
+        if len(self.lines) != 1 or not self.lines[0].contracted:
+            return None
+        line = self.lines[0]
+        a, b = (_apart(tensor.axes) for tensor in line.factors)
+        shared = [axis for axis in a if axis in b]
+        return Gemm(
+            batch=product(self.sizes[axis] for axis in shared if axis not in line.contracted),
+            m=product(self.sizes[axis] for axis in a if axis not in b),
+            n=product(self.sizes[axis] for axis in b if axis not in a),
+            k=product(self.sizes[axis] for axis in line.contracted),
+        )
+
+    def latex(self) -> str:
+        """The matmul FLOPs as LaTeX, such as `2 B T D F`; a sum for fused lines, 0 without a contraction."""
+        terms = ["2 " + " ".join(AXES[a].latex for a in line.axes) for line in self.lines if line.contracted]
+        return " + ".join(terms) or "0"
+
+
+def _apart(axes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part for axis in axes for part in axis.split(":"))
+
+
+class Builder(NamedTuple):
+    """Turns lines into operators, given the axis sizes and the widths in force."""
+
+    sizes: Sizes
+    widths: Widths
+
+    def operator(self, name: str, group: str, text: str, *, kind: str = "gemm", vector: int = 0) -> Operator:
+        """The operator that a line states.
+
+        A contraction has 2 matmul FLOPs per point of its axes, and 1 vector FLOP per output element
+        for each added term. Anything else does `vector` FLOPs per element of the first tensor it reads.
+        """
+        line = parse(text)
+        if line.contracted:
+            matmul = 2 * product(self.sizes[axis] for axis in line.axes)
+            elements = sum(tensor.elements(self.sizes) for tensor in line.outputs)
+            flops = len(line.terms) * elements
+        else:
+            matmul = 0
+            flops = vector * line.inputs[0].elements(self.sizes)
+        return Operator(name, group, kind, (line,), self.sizes, self.widths, matmul, flops)
+
+    def gather(self, name: str, group: str, text: str) -> Operator:
+        """Rows looked up in a table: no FLOPs; it reads the rows (what it writes), not the table.
+
+        The indices themselves are left out, as is usual: a few bytes against a row of thousands.
+        """
+        line = parse(text)
+        rows = {line.inputs[0].name: line.outputs[0].elements(self.sizes)}
+        return Operator(name, group, "gather", (line,), self.sizes, self.widths, 0, 0, touched=rows)
+
+
+def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> Operator:
+    """Several operators as one kernel: the same FLOPs, and only the boundary's bytes."""
+    parts = tuple(operators)
+    return replace(
+        parts[0],
+        name=name,
+        group=group,
+        kind=kind,
+        lines=tuple(line for part in parts for line in part.lines),
+        matmul_flops=sum(part.matmul_flops for part in parts),
+        vector_flops=sum(part.vector_flops for part in parts),
+        touched={tensor: n for part in parts for tensor, n in part.touched.items()},
+    )

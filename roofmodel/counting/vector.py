@@ -1,0 +1,40 @@
+"""Vector FLOPs per element: the work that is no contraction, where every constant is spelled out.
+
+Convention: each addition, subtraction, multiplication, division, comparison and each elementary
+function (exp, tanh, erf, rsqrt) counts 1. Hardware takes several instructions for some of them; these
+operators are memory-bound by far, so the convention moves no bound. Work once per row (a mean's
+division, one rsqrt) is left out.
+"""
+
+from __future__ import annotations
+
+ADD = 1
+
+SCALE = 1  # q k^T / sqrt(h)
+MASK = 1  # + mask, where the mask is added as a matrix
+SOFTMAX = 5  # running max 1, subtract it 1, exp 1, sum 1, divide 1
+
+# x' = x cos + rotate(x) sin: two products and a sum (RoFormer, arXiv 2104.09864, eq. 34)
+ROTARY = 3
+
+NORM = {
+    # mean 1, subtract it 1, square 1, sum 1, times rstd 1, gain 1, bias 1 (Ba et al., arXiv 1607.06450)
+    "layernorm": 7,
+    # square 1, sum 1, times rstd 1, gain 1 (Zhang and Sennrich, arXiv 1910.07467)
+    "rmsnorm": 4,
+}
+
+ACTIVATION = {
+    "linear": 0,
+    "relu": 1,  # max(x, 0)
+    "relu2": 2,  # max(x, 0)^2
+    "relu6": 2,  # min(max(x, 0), 6)
+    "leaky_relu": 2,  # max(x, a x)
+    "tanh": 1,
+    "sigmoid": 3,  # 1 / (1 + exp(-x)), the sign free
+    "silu": 4,  # x sigmoid(x)
+    "gelu": 5,  # x (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, arXiv 1606.08415)
+    "gelu_tanh": 9,  # x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: six products, two sums, tanh
+    "gelu_quick": 5,  # x sigmoid(1.702 x)
+    "mish": 5,  # x tanh(log(1 + exp(x)))
+}

@@ -1,0 +1,1 @@
+"""A device's YAML file -> a Device. Knows no models."""

@@ -1,0 +1,120 @@
+"""A device: its pipes (what computes), its memory levels (what feeds them), its links.
+
+All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense; what a field
+does not know is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from roofmodel.errors import WorkloadError
+
+
+class Pipe(NamedTuple):
+    """A functional unit's ceiling. `peak` is what its source states, in FLOP/s."""
+
+    name: str
+    peak: float
+    per_multiprocessor: float | None = None  # FLOP per clock of one multiprocessor
+    clock: float | None = None  # hertz
+    accumulator: str | None = None
+    source: str | None = None
+
+
+class Level(NamedTuple):
+    """A memory level's ceiling. L2 and L1 bandwidths follow from bytes per clock where stated."""
+
+    name: str
+    bandwidth: float | None = None  # bytes per second
+    capacity: int | None = None  # bytes; of all multiprocessors together for L1
+    kind: str | None = None
+    bus_bits: int | None = None
+    clock: float | None = None
+    transfers_per_clock: int | None = None
+    source: str | None = None
+
+    @property
+    def data_rate(self) -> float | None:
+        """Bus width x clock x transfers per clock, in bytes per second: what bandwidth should be."""
+        if self.bus_bits is None or self.clock is None:
+            return None
+        return self.bus_bits / 8 * self.clock * (self.transfers_per_clock or 1)
+
+
+class Link(NamedTuple):
+    """A connection to other devices or the host; bandwidth is the total of both directions."""
+
+    name: str
+    bandwidth: float
+    source: str | None = None
+
+
+class Measured(NamedTuple):
+    """A ceiling as a benchmark reached it, named like the pipe or level that it measures."""
+
+    ceiling: str
+    by: str
+    value: float
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device in one form factor. `id` is the file's stem, `name` the full name for print."""
+
+    id: str
+    name: str
+    pipes: Mapping[str, Pipe]
+    levels: Mapping[str, Level]
+    vendor: str | None = None
+    generation: str | None = None
+    compute_capability: str | None = None
+    form_factor: str | None = None
+    multiprocessors: int | None = None
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    sparse_pipes: Mapping[str, Pipe] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)
+    measured: tuple[Measured, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str) -> Device:
+        """A device by name, alias or path of a YAML file. Raises DeviceError."""
+        from roofmodel.devices.library import load
+
+        return load(name)
+
+    @property
+    def bandwidth(self) -> float:
+        """DRAM bandwidth in bytes per second."""
+        bandwidth = self.levels["dram"].bandwidth
+        assert bandwidth is not None  # the reader insists on it
+        return bandwidth
+
+    @property
+    def capacity(self) -> int | None:
+        """DRAM in bytes."""
+        return self.levels["dram"].capacity
+
+    def matmul_pipe(self, dtype: str) -> Pipe:
+        """The fastest dense pipe that multiplies matrices of this type.
+
+        fp32 means fp32: on an A100 it runs on the CUDA cores, and tf32 is a type of its own.
+        Raises WorkloadError, with the types the device has, where it has none for this one.
+        """
+        candidates = [self.pipes[n] for n in (f"tensor_{dtype}", dtype) if n in self.pipes]
+        if not candidates:
+            has = sorted({name.removeprefix("tensor_") for name in self.pipes})
+            raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; it has {', '.join(has)}")
+        return max(candidates, key=lambda pipe: pipe.peak)
+
+    def vector_pipe(self, dtype: str) -> Pipe | None:
+        """The pipe of everything but matrix products; None where the file names none.
+
+        Frameworks evaluate softmax, norms, activations and sums in fp32 whatever the tensors' type
+        (PyTorch's opmath type), and in fp64 for fp64.
+        """
+        return self.pipes.get("fp64" if dtype == "fp64" else "fp32")

@@ -1,0 +1,170 @@
+"""A device's YAML file -> Device, and what `roof hw check` has to say about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
+from roofmodel.devices.yaml_file import Place, read
+
+PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + PIPE_TYPES
+LEVELS = ("dram", "l2", "l1")
+TOLERANCE = 0.025  # datasheets round: 33.45 becomes 34 TFLOP/s
+
+_TOP = (
+    "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "sources",
+)  # fmt: skip
+_PIPE = ("peak", "per_multiprocessor", "clock", "accumulator", "source")
+_LEVEL = {
+    "dram": ("kind", "capacity", "bandwidth", "bus", "clock", "transfers_per_clock", "source"),
+    "l2": ("capacity", "bandwidth", "bandwidth_per_clock", "clock", "source"),
+    "l1": ("capacity_per_multiprocessor", "bandwidth_per_clock_per_multiprocessor", "clock", "source"),
+}
+
+
+def load_file(path: Path) -> Device:
+    """Read and validate one file. Raises DeviceError with file and line."""
+    top = read(path).mapping(_TOP, required=("name", "pipes", "memory"))
+    clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
+    multiprocessors = top["multiprocessors"].whole() if "multiprocessors" in top else None
+    sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
+
+    def pipes(section: str) -> dict[str, Pipe]:
+        if section not in top:
+            return {}
+        return {n: _pipe(n, p, clocks, sources) for n, p in top[section].mapping(PIPES).items()}
+
+    found = pipes("pipes")
+    if not found:
+        raise top["pipes"].error("pipes names none; it wants at least one such as tensor_fp16")
+
+    def text(key: str) -> str | None:
+        return top[key].text() if key in top else None
+
+    return Device(
+        id=path.stem,
+        name=top["name"].text(),
+        vendor=text("vendor"),
+        generation=text("generation"),
+        compute_capability=text("compute_capability"),
+        form_factor=text("form_factor"),
+        multiprocessors=multiprocessors,
+        clocks=clocks,
+        pipes=found,
+        sparse_pipes=pipes("sparse_pipes"),
+        levels={
+            n: _level(n, p, clocks, multiprocessors, sources)
+            for n, p in top["memory"].mapping(LEVELS, required=("dram",)).items()
+        },
+        links={n: _link(n, p, sources) for n, p in top["links"].mapping().items()} if "links" in top else {},
+        measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
+        sources=sources,
+    )
+
+
+def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:
+    """A clock by the name that `clocks` gives it, or as a quantity."""
+    if "clock" not in entries:
+        return None
+    name = entries["clock"].text()
+    if name in clocks:
+        return clocks[name]
+    if name[0].isdigit():
+        return entries["clock"].quantity("Hz")
+    raise entries["clock"].error(f"clock {name!r} is not among clocks: {', '.join(clocks) or 'none are named'}")
+
+
+def _source(entries: dict[str, Place], sources: dict[str, str]) -> str | None:
+    if "source" not in entries:
+        return None
+    name = entries["source"].text()
+    if name not in sources:
+        raise entries["source"].error(f"source {name!r} is not among sources: {', '.join(sources) or 'none are named'}")
+    return name
+
+
+def _pipe(name: str, place: Place, clocks: dict[str, float], sources: dict[str, str]) -> Pipe:
+    entries = place.mapping(_PIPE, required=("peak",))
+    rate = entries.get("per_multiprocessor")
+    return Pipe(
+        name=name,
+        peak=entries["peak"].quantity("FLOP/s"),
+        per_multiprocessor=rate.quantity("FLOP/clock") if rate else None,
+        clock=_clock(entries, clocks),
+        accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
+        source=_source(entries, sources),
+    )
+
+
+def _level(
+    name: str, place: Place, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
+) -> Level:
+    entries = place.mapping(_LEVEL[name], required=("bandwidth",) if name == "dram" else ())
+    clock = _clock(entries, clocks)
+
+    def quantity(key: str, unit: str) -> int | float | None:
+        return entries[key].quantity(unit) if key in entries else None
+
+    bandwidth, capacity = quantity("bandwidth", "B/s"), quantity("capacity", "B")
+    per_clock = quantity("bandwidth_per_clock", "B/clock")
+    if name == "l1" and multiprocessors:
+        each, size = (
+            quantity("bandwidth_per_clock_per_multiprocessor", "B/clock"),
+            quantity("capacity_per_multiprocessor", "B"),
+        )
+        per_clock = each * multiprocessors if each else None
+        capacity = size * multiprocessors if size else None
+    if bandwidth is None and per_clock is not None and clock is not None:
+        bandwidth = per_clock * clock
+    bus = quantity("bus", "bit")
+    return Level(
+        name=name,
+        bandwidth=bandwidth,
+        capacity=None if capacity is None else int(capacity),
+        kind=entries["kind"].text() if "kind" in entries else None,
+        bus_bits=None if bus is None else int(bus),
+        clock=clock,
+        transfers_per_clock=entries["transfers_per_clock"].whole() if "transfers_per_clock" in entries else None,
+        source=_source(entries, sources),
+    )
+
+
+def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
+    entries = place.mapping(("bandwidth", "source"), required=("bandwidth",))
+    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources))
+
+
+def _measured(place: Place, sources: dict[str, str]) -> Measured:
+    entries = place.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
+    ceiling = entries["ceiling"].text()
+    if ceiling not in PIPES + LEVELS:
+        raise entries["ceiling"].error(f"ceiling {ceiling!r} is no pipe and no level: {', '.join(LEVELS + PIPES)}")
+    unit = "B/s" if ceiling in LEVELS else "FLOP/s"
+    return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), _source(entries, sources))
+
+
+def findings(device: Device) -> list[str]:
+    """What is legal but doubtful: numbers that do not reproduce, or that name no source."""
+    found = []
+    for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
+        if pipe.source is None:
+            found.append(f"pipe {pipe.name}: names no source")
+        if pipe.per_multiprocessor and pipe.clock and device.multiprocessors:
+            computed = device.multiprocessors * pipe.clock * pipe.per_multiprocessor
+            found += _disagreement(f"pipe {pipe.name}: peak", pipe.peak, computed, "multiprocessors x clock x rate")
+    for level in device.levels.values():
+        if level.source is None:
+            found.append(f"memory {level.name}: names no source")
+        if level.bandwidth and level.data_rate:
+            found += _disagreement(
+                f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "bus x clock x transfers"
+            )
+    return found
+
+
+def _disagreement(what: str, stated: float, computed: float, how: str) -> list[str]:
+    if abs(computed / stated - 1) <= TOLERANCE:
+        return []
+    return [f"{what} is stated as {stated:.4g}, but {how} gives {computed:.4g} ({computed / stated - 1:+.1%})"]

@@ -1,0 +1,53 @@
+"""What a person reads when something is wrong.
+
+    RoofError                something the user can mend: the command line prints it and exits with 2
+    ├── ModelError           a model's name, its config file, or a value in it
+    ├── DeviceError          a device's name, its YAML file, or a value in it
+    ├── WorkloadError        batch, lengths, phase, widths, or a combination that makes no sense
+    └── OutputError          a file that cannot be written
+
+Every message says where, what (quoting the offending token), and what would work.
+Anything that is not a RoofError is a bug, and the command line says so (exit 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class RoofError(Exception):
+    """Something the user can mend."""
+
+
+class ModelError(RoofError):
+    """A model's name, its config file, or a value in it."""
+
+
+class DeviceError(RoofError):
+    """A device's name, its YAML file, or a value in it."""
+
+
+class WorkloadError(RoofError):
+    """Batch, lengths, phase, widths, or a combination of them that makes no sense."""
+
+
+class OutputError(RoofError):
+    """A file that cannot be written."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'a' or 'b'?` for the nearest of the known words, or an empty string."""
+    import difflib
+
+    lowered = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """A value as it stands in a message: its repr, cut so that one absurd value fills no screen."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python will print
+        text = "a number of thousands of digits"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

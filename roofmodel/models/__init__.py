@@ -1,0 +1,1 @@
+"""A model's name -> an Architecture."""

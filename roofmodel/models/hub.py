@@ -1,0 +1,201 @@
+"""Where configs come from: packaged, a path, the local Hugging Face cache, the Hub.
+
+The network is tried last, only for names of the form `organisation/model`, and only where
+`huggingface_hub` is installed. Nothing is asked of a config but that it is a JSON object; reading it
+is `config.py`'s part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roofmodel.errors import ModelError, suggest
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+
+CATALOGUE = Path(__file__).parent / "configs"
+NETWORK_TIMEOUT_SECONDS = 5
+
+
+class Entry(NamedTuple):
+    """A packaged checkpoint: the few config facts that counting needs, and who vouches for them."""
+
+    id: str
+    aliases: tuple[str, ...]
+    parameters: int | None  # as published; None: the facts are unconfirmed
+    parameters_source: str
+    source: str
+    config: dict[str, Any]
+
+
+def load(model: str) -> Architecture:
+    """The Architecture of a packaged name, a path, or a Hub id. Raises ModelError.
+
+    Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalogue; any
+    other path that exists; the local Hugging Face cache; the Hub.
+    """
+    if model.startswith((".", "/", "~")):
+        return _from_path(Path(model).expanduser())
+    entry = packaged(model)
+    if entry is not None:
+        return _from_entry(entry)
+    if Path(model).exists():
+        return _from_path(Path(model))
+    if cached := _in_local_cache(model):
+        return _from_file(cached, model)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
+        return _from_file(_from_hub(model), model)
+    raise ModelError(_unknown(model))
+
+
+# --- Packaged ---------------------------------------------------------------------------------------
+
+
+def packaged(name: str) -> Entry | None:
+    """The packaged entry of a Hub id, of the part after its slash, or of an older name."""
+    wanted = name.lower()
+    if "/" in wanted:
+        path = _files().get(wanted.replace("/", "--"))
+        if path:
+            return _entry(path)
+    else:
+        for stem, path in _files().items():
+            if stem.partition("--")[2] == wanted:
+                return _entry(path)
+    for entry in catalogue():
+        if wanted in (alias.lower() for alias in entry.aliases):
+            return entry
+    return None
+
+
+def catalogue() -> Iterator[Entry]:
+    """All packaged entries, by id."""
+    for _, path in sorted(_files().items()):
+        yield _entry(path)
+
+
+def _files() -> dict[str, Path]:
+    return {name[:-5].lower(): CATALOGUE / name for name in os.listdir(CATALOGUE) if name.endswith(".json")}
+
+
+def _entry(path: Path) -> Entry:
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    return Entry(**{**fields, "aliases": tuple(fields["aliases"])})
+
+
+def _from_entry(entry: Entry) -> Architecture:
+    arch = architecture(entry.config, entry.id, entry.id)
+    if entry.parameters is not None:
+        return replace(arch, notes=())
+    note = f"{entry.id}: the packaged facts are unconfirmed ({entry.parameters_source})"
+    return replace(arch, notes=(note,))
+
+
+# --- Files ------------------------------------------------------------------------------------------
+
+
+def _from_path(path: Path) -> Architecture:
+    file = path / "config.json" if path.is_dir() else path
+    if not file.exists():
+        if path.is_dir():
+            raise ModelError(f"{path}: a folder without a config.json; give one that holds a model's config")
+        raise ModelError(f"{path}: no such file or folder; give a config.json or a folder that holds one")
+    folder = file.resolve().parent
+    return _from_file(file, folder.name if file.name == "config.json" else file.stem)
+
+
+def _from_file(file: Path, name: str) -> Architecture:
+    return architecture(_read(file), name, str(file))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{file}: not a text file; a model's config.json is wanted") from None
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{file}:{error.lineno}:{error.colno}"
+        raise ModelError(f"{place}: not JSON ({error.msg}); a model's config.json is wanted") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{file}: not usable JSON ({error})") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{file}: holds a {type(config).__name__}, not an object {{...}} as a config.json does")
+    return config
+
+
+# --- The Hugging Face cache and the Hub -------------------------------------------------------------
+
+
+def _in_local_cache(name: str) -> Path | None:
+    """The config.json of a Hub id that was downloaded before, without importing huggingface_hub."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        return None
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    root = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    folder = root / f"models--{name.replace('/', '--')}"
+    try:
+        revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        file = folder / "snapshots" / revision / "config.json"
+        return file if file.is_file() else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _from_hub(name: str) -> Path:
+    """Download a config.json. Raises ModelError that says what was tried and what would work."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        raise ModelError(f"{_unknown(name)}; the Hub was not asked: HF_HUB_OFFLINE is set")
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise ModelError(
+            f"{_unknown(name)}; the Hub was not asked: pip install 'roofmodel[hub]' lets roof do so"
+        ) from None
+    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", str(NETWORK_TIMEOUT_SECONDS))
+    try:
+        return Path(_within_timeout(lambda: huggingface_hub.hf_hub_download(name, "config.json")))
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ModelError(f"{_unknown(name)}; the Hub gave no config.json ({reason})") from None
+
+
+def _within_timeout(download: Any) -> Any:
+    """Run a download in a daemon thread, so that a silent network costs 5 s and no more."""
+    import queue
+    import threading
+
+    result: queue.Queue[tuple[bool, Any]] = queue.Queue()
+
+    def run() -> None:
+        try:
+            result.put((True, download()))
+        except Exception as error:
+            result.put((False, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        good, value = result.get(timeout=NETWORK_TIMEOUT_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {NETWORK_TIMEOUT_SECONDS} s") from None
+    if not good:
+        raise value
+    return value
+
+
+def _unknown(name: str) -> str:
+    known = [known for entry in catalogue() for known in (entry.id, entry.id.partition("/")[2], *entry.aliases)]
+    hint = suggest(name, known)
+    return (
+        f"unknown model {name!r}{hint or ';'} not packaged (see 'roof models list'), not a path, "
+        "not in the local Hugging Face cache"
+    )

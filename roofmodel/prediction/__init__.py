@@ -1,0 +1,1 @@
+"""A cost and a device -> time."""

@@ -1,0 +1,62 @@
+"""The roofline: the least time that a cost can take on a device.
+
+Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", CACM 52(4), 2009: attainable = min(peak, bandwidth x intensity). As time:
+
+    bound = max(matmul FLOPs / pipe's peak, vector FLOPs / CUDA-core peak, bytes / DRAM bandwidth)
+
+No measured kernel may beat it, unless its data comes from a cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, maximum
+from roofmodel.counting.operator import Cost
+from roofmodel.devices.device import Device
+
+
+class Placement(NamedTuple):
+    """A cost on a device: the time each roof asks for, in seconds."""
+
+    cost: Cost
+    matmul_seconds: Number
+    vector_seconds: Number
+    memory_seconds: Number
+
+    @property
+    def compute_seconds(self) -> Number:
+        return maximum(self.matmul_seconds, self.vector_seconds)
+
+    @property
+    def bound_seconds(self) -> Number:
+        return maximum(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def bound(self) -> str:
+        """Which roof binds: `compute` or `memory`."""
+        return "compute" if self.compute_seconds > self.memory_seconds else "memory"
+
+
+def place(cost: Cost, device: Device, dtype: str) -> Placement:
+    """The cost under the device's roofs. Raises WorkloadError where the device lacks the type."""
+    vector = device.vector_pipe(dtype)
+    return Placement(
+        cost,
+        matmul_seconds=cost.matmul_flops / device.matmul_pipe(dtype).peak,
+        vector_seconds=cost.vector_flops / vector.peak if vector else 0.0,
+        memory_seconds=cost.bytes / device.bandwidth,
+    )
+
+
+def ridge(device: Device, dtype: str) -> float:
+    """The intensity, in FLOP per byte, at which the matmul roof meets the DRAM roof."""
+    return device.matmul_pipe(dtype).peak / device.bandwidth
+
+
+def attainable(intensity: Number, device: Device, dtype: str) -> Number:
+    """The most FLOP/s that work of this intensity can reach: min(peak, bandwidth x intensity)."""
+    from roofmodel.algebra import minimum
+
+    return minimum(device.matmul_pipe(dtype).peak, device.bandwidth * intensity)

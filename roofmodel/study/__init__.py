@@ -1,0 +1,1 @@
+"""What people ask: the streams of counting, devices and prediction put together."""

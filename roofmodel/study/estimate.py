@@ -1,0 +1,239 @@
+"""The main job: a model, a workload and a device -> what must be done, and how fast it could go.
+
+Only the bound is known here. Expectations stay None until a timing model is calibrated: there is no
+efficiency factor to multiply with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+from roofmodel.algebra import Number
+from roofmodel.counting import blocks, memory
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.workload import Phase, Step, Workload
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError, shorten, suggest
+from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.roofline import Placement, place
+
+DEFAULT_SEQ = 1024
+LONGEST = 2**40
+
+
+class Placed(NamedTuple):
+    """An operator and where one occurrence of it stands under the roofs."""
+
+    operator: Operator
+    placement: Placement
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of all occurrences together."""
+        return self.operator.count * self.placement.cost
+
+    @property
+    def seconds(self) -> Number:
+        """The bound of all occurrences together."""
+        return self.operator.count * self.placement.bound_seconds
+
+
+class PhaseEstimate(NamedTuple):
+    """One pass: its operators placed, and its totals over all occurrences."""
+
+    step: Step
+    placed: tuple[Placed, ...]
+    all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
+
+    @property
+    def cost(self) -> Cost:
+        return sum((p.cost for p in self.placed), Cost())
+
+    @property
+    def bound_seconds(self) -> Number:
+        return sum(p.seconds for p in self.placed)
+
+    @property
+    def tokens(self) -> Number:
+        """New tokens that the pass takes in, over the batch."""
+        return self.step.batch * self.step.tokens
+
+    @property
+    def bound_tokens_per_second(self) -> Number:
+        return self.tokens / self.bound_seconds
+
+
+class Estimate(NamedTuple):
+    """A model on a device under a workload."""
+
+    architecture: Architecture
+    device: Device
+    workload: Workload
+    parameters: int
+    phases: tuple[PhaseEstimate, ...]
+    memory: memory.Memory
+    notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the memory fits the device's; None where the device's is not known."""
+        capacity = self.device.capacity
+        return None if capacity is None else bool(self.memory.total <= capacity)
+
+
+def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
+    """Count the workload that the options describe (see `workload`) and place it on the device.
+
+    Raises WorkloadError for options that make no sense, or a type that the device lacks.
+    """
+    work, notes = workload(arch, **options)
+    phases = []
+    for step in work.steps():
+        counted = blocks.operators(arch, step)
+        placed = tuple(Placed(op, place(op.cost, device, work.dtype)) for op in counted)
+        eager = blocks.operators(arch, work.with_attention("eager").step(step.phase))
+        phases.append(PhaseEstimate(step, placed, sum(op.count * op.matmul_flops for op in eager)))
+    first = [p.operator for p in phases[0].placed]
+    resident = memory.Memory(
+        weights=memory.weight_bytes(first),
+        kv_cache=max(memory.kv_cache_bytes(arch, phase.step) for phase in phases),
+        activations=max(memory.activation_bytes(p.operator for p in phase.placed) for phase in phases),
+    )
+    return Estimate(
+        architecture=arch,
+        device=device,
+        workload=work,
+        parameters=memory.parameters(arch, first),
+        phases=tuple(phases),
+        memory=resident,
+        notes=(*arch.notes, *notes, *_length_notes(arch, work), _bound_only(device)),
+    )
+
+
+# --- Options -> Workload ----------------------------------------------------------------------------
+
+
+def workload(
+    arch: Architecture,
+    *,
+    phase: str | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    context: int | None = None,
+    dtype: str = "fp16",
+    weights: str | None = None,
+    kv: str | None = None,
+    attention: str = "flash",
+    logits: str | None = None,
+    **others: Any,
+) -> tuple[Workload, tuple[str, ...]]:
+    """The Workload of the command line's options, checked, with notes on options that do not apply."""
+    phases = _phases(arch, phase)
+    _choice("attention", attention, ("flash", "eager"))
+    _choice("dtype", dtype, COMPUTE_FORMATS)
+    for name, value in (("weights", weights), ("kv", kv)):
+        if value is not None:
+            _choice(name, value, tuple(FORMATS))
+    if logits is not None:
+        _choice("logits", logits, ("last", "all"))
+    _whole("batch", batch, 1)
+    if seq is None:
+        seq = DEFAULT_SEQ if arch.max_tokens is None else max(1, min(DEFAULT_SEQ, arch.max_tokens))
+    _whole("seq", seq, 1)
+    if context is not None:
+        _whole("context", context, 0)
+
+    notes = []
+    cached = any(p != "forward" for p in phases)
+    if context is not None and not cached:
+        notes.append("--context is ignored: a forward pass reads no KV cache")
+    if kv is not None and not cached:
+        notes.append("--kv is ignored: a forward pass keeps no KV cache")
+    if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
+        notes.append(f"--logits is ignored: {arch.head.name} has no logits to choose from")
+    notes += _idle(arch, others)
+    return (
+        Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits),  # type: ignore[arg-type]
+        tuple(notes),
+    )
+
+
+def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
+    known: tuple[Phase, ...] = ("prefill", "decode", "forward") if arch.causal else ("forward",)
+    if phase is None:
+        return ("prefill", "decode") if arch.causal else ("forward",)
+    if phase not in known:
+        if phase in get_args(Phase):
+            raise WorkloadError(
+                f"--phase {phase}: {arch.name} is an encoder and has no such phase; try --phase forward"
+            )
+        if phase == "train":
+            raise WorkloadError(f"--phase train: training is not counted yet; known: {', '.join(known)}")
+        raise WorkloadError(f"--phase: unknown phase {phase!r}{suggest(phase, known)}; known: {', '.join(known)}")
+    return (phase,)
+
+
+def _choice(option: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        hint = suggest(str(value), known)
+        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{hint}; known: {', '.join(known)}")
+
+
+def _whole(option: str, value: object, low: int) -> None:
+    if type(value) is not int or not low <= value <= LONGEST:
+        raise WorkloadError(f"--{option} is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
+
+
+# option -> its default, and the models or phases that it is for
+_ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
+    "mla": ("absorbed", ("absorbed", "naive"), "{name} has no multi-head latent attention"),
+    "decoder_seq": (None, (), "{name} is no encoder-decoder"),
+    "image": (None, (), "{name} takes no images"),
+    "recompute": ("none", ("none", "selective", "full"), "only training recomputes"),
+    "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
+}
+_PARALLEL = ("tp", "dp", "pp", "ep")
+
+
+def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
+    """Options that are well-formed but mean nothing for this model: ignored, with a note each."""
+    notes = []
+    for option, value in others.items():
+        if option in _PARALLEL:
+            _whole(option, value, 1)
+            if value != 1:
+                raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
+            continue
+        if option not in _ELSEWHERE:
+            known = ("phase", "batch", "seq", "context", "dtype", "weights", "kv", "attention", "logits")
+            raise WorkloadError(f"unknown option {option!r}{suggest(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
+        usual, known_values, why = _ELSEWHERE[option]
+        if known_values:
+            _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]
+        if value != usual:
+            notes.append(f"--{option.replace('_', '-')} is ignored: {why.format(name=arch.name)}")
+    return notes
+
+
+# --- Notes ------------------------------------------------------------------------------------------
+
+
+def _length_notes(arch: Architecture, work: Workload) -> list[str]:
+    limit, notes = arch.max_tokens, []
+    for step in work.steps():
+        length = step.context + step.tokens
+        if limit is not None and length > limit:
+            notes.append(
+                f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
+                "counted as if it had more"
+            )
+    return notes
+
+
+def _bound_only(device: Device) -> str:
+    return (
+        f"only the bound is known: no timing model is calibrated for {device.id}, so expected times, "
+        "tokens_per_second, mfu and mbu are null"
+    )

@@ -1,0 +1,110 @@
+"""Text <-> base units: the only door for units.
+
+Inside roofmodel every quantity is a bare number in base units (FLOP, byte, second, hertz, bit), named
+in its field. Text with a unit is read by `parse` and written by the functions below it. Decimal
+prefixes are powers of 1000, binary ones (Ki, Mi, Gi) powers of 1024; they are never mixed: GB is
+10^9 bytes, GiB is 2^30.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+# What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
+_UNITS = {
+    "FLOP/clock": "FLOP/clock",
+    "FLOP/s": "FLOP/s",
+    "OP/clock": "FLOP/clock",
+    "OP/s": "FLOP/s",
+    "B/clock": "B/clock",
+    "B/s": "B/s",
+    "Hz": "Hz",
+    "bit": "bit",
+    "B": "B",
+}
+_EXAMPLES = {
+    "FLOP/s": "312 TFLOP/s",
+    "FLOP/clock": "2048 FLOP/clock",
+    "B/s": "2039 GB/s",
+    "B/clock": "5120 B/clock",
+    "B": "80 GiB",
+    "Hz": "1410 MHz",
+    "bit": "5120 bit",
+}
+_QUANTITY = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z/]+)\s*\Z")
+
+
+def parse(text: object, unit: str) -> int | float:
+    """Read a quantity such as `2039 GB/s` that must be in `unit` (`B/s`); return it in base units.
+
+    Integral results are ints, so that `80 GiB` is exactly 85 899 345 920. OP counts as FLOP.
+    Raises ValueError, with what would work in the message, for a missing or a wrong unit.
+    """
+    example = _EXAMPLES[unit]
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        raise ValueError(f"{text} has no unit; write it as in '{example}'")
+    match = _QUANTITY.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity; write a number and a unit as in '{example}'")
+    whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
+    factor, base = _split(name)
+    if base is None:
+        raise ValueError(f"{name!r} in {text!r} is not a unit known here; write it as in '{example}'")
+    if base != unit:
+        raise ValueError(f"{text!r} is in {base}, but this wants {unit}; write it as in '{example}'")
+    scaled = int(whole + decimals) * factor
+    divisor = 10 ** len(decimals)
+    exact: int = scaled // divisor
+    return exact if scaled == exact * divisor else scaled / divisor
+
+
+def _split(name: str) -> tuple[int, str | None]:
+    """`GB/s` -> (10^9, 'B/s'); (1, None) for what is no unit."""
+    for written, base in _UNITS.items():
+        if name.endswith(written):
+            prefix = name[: -len(written)]
+            if prefix in _DECIMAL:
+                return _DECIMAL[prefix], base
+            if prefix in _BINARY and base == "B":
+                return _BINARY[prefix], base
+    return 1, None
+
+
+def si(value: float, unit: str = "", digits: int = 3) -> str:
+    """`3506703564800` -> `3.51 T` + unit, three significant digits, decimal prefix."""
+    for prefix in ("P", "T", "G", "M", "k"):
+        # 999 950 would round to "1000 k": step up to the next prefix before that happens.
+        if abs(value) >= _DECIMAL[prefix] * (1 - 0.5 * 10**-digits):
+            return f"{significant(value / _DECIMAL[prefix], digits)} {prefix}{unit}"
+    return f"{significant(value, digits)} {unit}".rstrip()
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """`0.0116` -> `11.6 ms`."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= factor * (1 - 0.5 * 10**-digits):
+            return f"{significant(value / factor, digits)} {unit}"
+    return f"{significant(value / 1e-9, digits)} ns"
+
+
+def binary(value: float) -> str:
+    """Bytes with a binary prefix, as memories are sized (vendors write GB for GiB): `80 GiB`."""
+    for prefix, factor in sorted(_BINARY.items(), key=lambda item: -item[1]):
+        if value >= factor and prefix != "Ti":
+            return f"{significant(value / factor)} {prefix}B"
+    return f"{significant(value)} B"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number to so many significant digits, never in exponent notation below 10^15."""
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
+
+
+def grouped(value: int) -> str:
+    """`1557611200` -> `1 557 611 200`."""
+    return f"{value:,}".replace(",", " ")

@@ -1,0 +1,1 @@
+"""Results -> rich text, JSON, CSV, Markdown, pictures."""

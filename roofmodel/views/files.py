@@ -1,0 +1,63 @@
+"""Writing an Estimate to a file whose format follows the suffix; whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from roofmodel.errors import OutputError
+from roofmodel.study.estimate import Estimate
+
+PICTURES = ("png", "svg", "pdf")
+DATA = ("json", "csv", "md")
+
+
+def check(path: str) -> Path:
+    """The path, if its suffix is known and its folder is there: asked before any work is done."""
+    target = Path(path).expanduser()
+    suffix = target.suffix.lower().lstrip(".")
+    if suffix not in PICTURES + DATA:
+        known = ", ".join(f".{s}" for s in PICTURES + DATA)
+        raise OutputError(f"-o {path}: unknown suffix {target.suffix!r}; known: {known}")
+    if not target.parent.is_dir():
+        raise OutputError(f"-o {path}: there is no folder {str(target.parent)!r}; make it first")
+    if target.is_dir():
+        raise OutputError(f"-o {path}: is a folder; give a file in it")
+    return target
+
+
+def save(estimate: Estimate, path: str) -> Path:
+    """Write the estimate; an existing file is replaced only when the new one is complete."""
+    target = check(path)
+    suffix = target.suffix.lower().lstrip(".")
+    if suffix in PICTURES:
+        from roofmodel.views import picture
+
+        _replace(target, lambda file: picture.draw(estimate, file, suffix))
+    else:
+        from roofmodel.views import text
+
+        render = {"json": text.as_json, "csv": text.as_csv, "md": text.as_markdown}[suffix]
+        content = render(estimate) + "\n"
+        _replace(target, lambda file: file.write_text(content, encoding="utf-8"))
+    return target
+
+
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the target, then rename over it."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        beside = Path(name)
+        try:
+            write(beside)
+            mask = os.umask(0)
+            os.umask(mask)
+            beside.chmod(0o666 & ~mask)  # mkstemp's own mode would hide the file from everyone else
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"-o {target}: cannot be written ({error.strerror or error})") from None

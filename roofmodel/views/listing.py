@@ -1,0 +1,140 @@
+"""What is known, as tables: `roof models list|show`, `roof hw list|show`. Each with its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roofmodel import units
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.hub import Entry
+
+
+class Listing(NamedTuple):
+    """One content, two forms."""
+
+    table: RenderableType
+    data: Any
+
+
+def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _plain(value: Any) -> Any:
+    """Records as dictionaries, all the way down."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        return _plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def models(entries: list[Entry]) -> Listing:
+    """Packaged models: id, family, parameters as published."""
+    table = _table("name", "type", "parameters", right=("parameters",))
+    for entry in entries:
+        count = units.grouped(entry.parameters) if entry.parameters is not None else "unconfirmed"
+        table.add_row(entry.id, entry.config["model_type"], count)
+    return Listing(
+        Group(table, Text("The part after the slash is enough: roof estimate gpt2-xl --hw a100", style="dim")),
+        [{"name": e.id, "model_type": e.config["model_type"], "parameters": e.parameters} for e in entries],
+    )
+
+
+def model(arch: Architecture, entry: Entry | None) -> Listing:
+    """A model's neutral fields, each with the config key that it came from."""
+    table = _table("field", "value", "from")
+    for name, fact in arch.facts.items():
+        origin = "the family's code" if fact.key is None else fact.key
+        table.add_row(name, str(fact.value), f"{origin} (default)" if fact.assumed else origin)
+    data: dict[str, Any] = {
+        "name": arch.name,
+        "model_type": arch.model_type,
+        "head": arch.head.name,
+        "fields": {name: fact._asdict() for name, fact in arch.facts.items()},
+    }
+    top = [Text.assemble((arch.name, "bold"), f" · {arch.model_type} · {arch.head.name}")]
+    if entry is not None:
+        data |= {"parameters": entry.parameters, "source": entry.source}
+        data |= {"parameters_source": entry.parameters_source}
+        top.append(Text(f"facts: {entry.source}", style="dim"))
+        count = units.grouped(entry.parameters) if entry.parameters is not None else "parameters"
+        top.append(Text(f"{count}: {entry.parameters_source}", style="dim"))
+    return Listing(Group(*top, Text(), table), data)
+
+
+def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
+    """Devices by name: fp16 tensor peak, DRAM bandwidth and size, ridge."""
+    table = _table("name", "device", "fp16", "DRAM", "memory", "ridge", right=("fp16", "DRAM", "memory", "ridge"))
+    by_target = {target: alias for alias, target in aliases.items()}
+    data = []
+    for device in found:
+        pipe = device.pipes.get("tensor_fp16") or device.pipes.get("tensor_bf16")
+        alias = by_target.get(device.id)
+        table.add_row(
+            f"{device.id} ({alias})" if alias else device.id,
+            device.name,
+            units.si(pipe.peak, "FLOP/s") if pipe else "",
+            units.si(device.bandwidth, "B/s"),
+            units.binary(device.capacity) if device.capacity else "",
+            units.significant(pipe.peak / device.bandwidth) if pipe else "",
+        )
+        data.append({"name": device.id, "full_name": device.name, "alias": alias})
+    return Listing(table, data)
+
+
+def device(found: Device) -> Listing:
+    """A device's ceilings. Ridge: against DRAM, in FLOP per byte."""
+    pipes = _table("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge"))
+    for section, sparse in ((found.pipes, ""), (found.sparse_pipes, " (sparse)")):
+        for pipe in section.values():
+            pipes.add_row(
+                pipe.name + sparse,
+                units.si(pipe.peak, "FLOP/s"),
+                "" if sparse else units.significant(pipe.peak / found.bandwidth),
+                pipe.accumulator or "",
+                pipe.source or "",
+            )
+    levels = _table("memory", "bandwidth", "size", "source", right=("bandwidth", "size"))
+    for level in found.levels.values():
+        levels.add_row(
+            f"{level.name} ({level.kind})" if level.kind else level.name,
+            units.si(level.bandwidth, "B/s") if level.bandwidth else "not stated",
+            units.binary(level.capacity) if level.capacity else "",
+            level.source or "",
+        )
+    for link in found.links.values():
+        levels.add_row(f"{link.name}, both directions", units.si(link.bandwidth, "B/s"), "", link.source or "")
+    parts: list[RenderableType] = [
+        Text.assemble((found.name, "bold"), f" · {found.id}"),
+        Text(
+            f"{found.generation or 'generation not stated'}, compute capability "
+            f"{found.compute_capability or 'not stated'}, {found.multiprocessors or '?'} multiprocessors, "
+            + ", ".join(f"{name} {units.si(hz, 'Hz', 4)}" for name, hz in found.clocks.items()),
+            style="dim",
+        ),
+        Text(),
+        pipes,
+        Text(),
+        levels,
+    ]
+    if found.measured:
+        reached = _table("measured", "by", "reached", "source", right=("reached",))
+        for measured in found.measured:
+            unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
+            reached.add_row(measured.ceiling, measured.by, units.si(measured.value, unit), measured.source or "")
+        parts += [Text(), reached]
+    parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
+    return Listing(Group(*parts), _plain(found))

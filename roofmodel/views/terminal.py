@@ -1,0 +1,179 @@
+"""An Estimate as a person reads it in a terminal: summary, tables, a small roofline, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from string import ascii_lowercase, ascii_uppercase
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from roofmodel import units
+from roofmodel.prediction.roofline import ridge
+from roofmodel.study.estimate import Estimate, PhaseEstimate
+from roofmodel.views import chart
+from roofmodel.views.rows import (
+    Row,
+    describe_pairs,
+    describe_phase,
+    describe_workload,
+    full_label,
+    rows,
+    title,
+)
+
+STYLES = {
+    "embedding": "cyan",
+    "attention": "blue",
+    "mlp": "yellow",
+    "norm": "green",
+    "residual": "green",
+    "head": "magenta",
+}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class EstimateView:
+    """Renders an Estimate with rich: `console.print(EstimateView(estimate))`."""
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate = estimate
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        estimate = self.estimate
+        bar = max(6, min(24, options.max_width - 73))
+        yield _summary(estimate)
+        marks: list[chart.Mark] = []
+        for phase, signs in zip(estimate.phases, (ascii_uppercase, ascii_lowercase), strict=False):
+            found = rows(phase)
+            yield Text()
+            yield from _phase(phase, found, signs, bar)
+            marks += [
+                chart.Mark(sign, f"bold {STYLES[row.group]}", row.cost.intensity, row.flops_per_second)
+                for sign, row in zip(signs, found, strict=False)
+                if row.cost.flops
+            ]
+        yield Text()
+        yield from _roofline(estimate, marks)
+        yield Text()
+        yield from _memory(estimate)
+
+
+def _summary(estimate: Estimate) -> RenderableType:
+    arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
+    pipe = device.matmul_pipe(dtype)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    grid.add_row(
+        "model",
+        Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {units.grouped(estimate.parameters)} parameters"),
+    )
+    grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
+    grid.add_row(
+        "roofs",
+        f"{units.si(pipe.peak, 'FLOP/s')} ({pipe.name}) · {units.si(device.bandwidth, 'B/s')} DRAM · "
+        f"ridge at {units.significant(ridge(device, dtype))} FLOP/B",
+    )
+    grid.add_row("workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}")
+    return grid
+
+
+def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iterator[RenderableType]:
+    yield Text(describe_phase(phase), style="bold")
+    sizes = {row.group: sum(r.group == row.group for r in found) for row in found}
+    lines: list[tuple[str | tuple[str, str], ...]] = [
+        tuple((name, "dim") for name in ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share"))
+    ]
+    group = None
+    for sign, row in zip(signs, found, strict=False):
+        style = STYLES[row.group]
+        alone = sizes[row.group] == 1
+        if row.group != group and not alone:
+            lines.append(("", (title(row.group), style), *[""] * 7))
+        group = row.group
+        lines.append(
+            (
+                (sign if row.cost.flops else "", f"bold {style}"),
+                (full_label(row), style) if alone else f"  {row.label}",
+                f"× {row.times}" if row.times > 1 else "",
+                units.si(row.cost.flops),
+                units.si(row.cost.bytes, "B"),
+                units.significant(row.cost.intensity),
+                row.bound,
+                units.seconds(row.seconds),
+                (f"{_bar(row.share, bar)} {row.share:4.0%}", style),
+            )
+        )
+    cost = phase.cost
+    totals = ("", "total", "", units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity), "",
+              units.seconds(phase.bound_seconds), "")  # fmt: skip
+    lines.append(tuple((text, "bold") for text in totals))
+    yield _columns(lines)
+    yield Text.assemble(
+        "at most ",
+        (f"{units.si(phase.bound_tokens_per_second)} tokens/s", "bold"),
+        ": the bound; no timing model is calibrated, so nothing is expected",
+    )
+    if pairs := describe_pairs(phase):
+        yield Text(pairs, style="dim")
+
+
+def _columns(lines: list[tuple[str | tuple[str, str], ...]]) -> Table:
+    """Lines as a rich table of one row, a whole column a cell: a tenth of the layout work of a cell each."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for justify in ("left", "left", "right", "right", "right", "right", "left", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    stacked = []
+    for column in zip(*lines, strict=True):
+        text = Text(no_wrap=True)
+        for index, cell in enumerate(column):
+            text.append("\n" if index else "")
+            text.append(*([cell] if isinstance(cell, str) else cell))
+        stacked.append(text)
+    table.add_row(*stacked)
+    return table
+
+
+def _bar(share: float, columns: int) -> str:
+    """A share as a bar of eighths of a column."""
+    eighths = round(share * columns * 8)
+    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    return f"{text:<{columns}}"
+
+
+def _roofline(estimate: Estimate, marks: list[chart.Mark]) -> Iterator[RenderableType]:
+    device, dtype = estimate.device, estimate.workload.dtype
+    phases = [phase.step.phase for phase in estimate.phases]
+    who = f"{phases[0]} in capitals, {phases[1]} in small letters" if len(phases) > 1 else phases[0]
+    yield Text.assemble(("roofline", "bold"), (f"  {who}; each letter is a row above, at its bound", "dim"))
+    yield Group(*chart.roofline(marks, device.matmul_pipe(dtype).peak, device.bandwidth))
+
+
+def _memory(estimate: Estimate) -> Iterator[RenderableType]:
+    mem, capacity = estimate.memory, estimate.device.capacity
+    parts = (
+        ("weights", mem.weights, "blue"),
+        ("KV cache", mem.kv_cache, "magenta"),
+        ("activations", mem.activations, "yellow"),
+    )
+    line = Text("memory", style="bold")
+    for name, size, style in parts:
+        line.append(f"  {name} ", style="not bold dim")
+        line.append(units.binary(size), style=f"not bold {style}")
+    yield line
+    if capacity is None:
+        yield Text(f"{units.binary(mem.total)}; the device's memory is not stated", style="dim")
+        return
+    bar, columns, used, below = Text(), 40, 0, 0
+    for _, size, style in parts:
+        below += size
+        end = min(columns, round(below / capacity * columns))
+        bar.append("█" * (end - used), style=style)
+        used = end
+    bar.append("░" * (columns - used), style="dim")
+    verdict = ("fits", "bold green") if estimate.fits else ("does not fit", "bold red")
+    yield Text.assemble(
+        bar, f" {units.binary(mem.total)} of {units.binary(capacity)} ({mem.total / capacity:.0%}): ", verdict
+    )

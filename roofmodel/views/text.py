@@ -1,0 +1,71 @@
+"""An Estimate as text for programs and pages: JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from roofmodel import units
+from roofmodel.study.estimate import Estimate
+from roofmodel.views.rows import describe_phase, describe_workload, flat, full_label, rows, to_dict
+
+
+def as_json(estimate: Estimate) -> str:
+    """One JSON document, as the machine interface states it."""
+    return json.dumps(to_dict(estimate), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def as_csv(estimate: Estimate) -> str:
+    """A line an operator, base units, empty for unknown."""
+    records = flat(estimate)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return buffer.getvalue().rstrip("\n")
+
+
+def as_markdown(estimate: Estimate) -> str:
+    """The tables that a person reads, as GitHub-flavoured Markdown."""
+    arch, device, mem = estimate.architecture, estimate.device, estimate.memory
+    lines = [
+        f"# {arch.name} on {device.name}",
+        "",
+        f"{arch.head.name}, {units.grouped(estimate.parameters)} parameters; {describe_workload(estimate)}.",
+    ]
+    for phase in estimate.phases:
+        lines += [
+            "",
+            f"## {describe_phase(phase)}",
+            "",
+            "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | share |",
+            "|---|---:|---:|---:|---:|---|---:|---:|",
+        ]
+        for row in rows(phase):
+            lines.append(
+                f"| {full_label(row)} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
+                f"| {units.significant(row.cost.intensity)} | {row.bound} "
+                f"| {units.seconds(row.seconds)} | {row.share:.1%} |"
+            )
+        cost = phase.cost
+        lines.append(
+            f"| **total** | | **{units.si(cost.flops)}** | **{units.si(cost.bytes, 'B')}** "
+            f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | |"
+        )
+        lines += [
+            "",
+            f"At most {units.si(phase.bound_tokens_per_second)} tokens/s (bound; no expectation yet).",
+        ]
+    lines += [
+        "",
+        "## memory",
+        "",
+        "| weights | KV cache | activations | total | device | fits |",
+        "|---:|---:|---:|---:|---:|---|",
+        f"| {units.binary(mem.weights)} | {units.binary(mem.kv_cache)} | {units.binary(mem.activations)} "
+        f"| {units.binary(mem.total)} | {units.binary(device.capacity) if device.capacity else 'unknown'} "
+        f"| {({True: 'yes', False: 'no', None: 'unknown'})[estimate.fits]} |",
+    ]
+    lines += ["", *(f"- {note}" for note in estimate.notes)]
+    return "\n".join(lines)
