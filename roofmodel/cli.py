@@ -173,18 +173,39 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no box characters
     try:
-        app()
+        status = app(standalone_mode=False)
         sys.stdout.flush()
     except RoofError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
-    except BrokenPipeError:  # the reader, `head` say, has had enough
+        status = _fail(str(error))
+    except (BrokenPipeError, SystemExit):  # the reader, `head` say, has had enough (typer exits on it)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
     except Exception as error:
         if os.environ.get("ROOF_DEBUG"):
             raise
-        sys.stderr.write(
-            f"error: a bug in roofmodel ({type(error).__name__}: {error}); "
-            "please report it with the command; ROOF_DEBUG=1 shows where\n"
-        )
-        sys.exit(1)
+        if isinstance(error, OSError) and error.filename is None:  # stdout's disk is full, say
+            status = _fail(f"the output cannot be written ({error.strerror})")
+        elif hasattr(error, "format_message"):  # typer's word for a command line that it cannot read
+            status = _usage(error)
+        else:
+            _fail(
+                f"a bug in roofmodel ({type(error).__name__}: {error}); "
+                "please report it with the command; ROOF_DEBUG=1 shows where"
+            )
+            status = 1
+    sys.exit(status)
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return 2
+
+
+def _usage(error: Any) -> int:
+    message = error.format_message().strip().rstrip(".")
+    if not message:  # no command was given, and the help is printed already
+        return 2
+    context = getattr(error, "ctx", None)
+    return _fail(message + (f" (see '{context.command_path} -h')" if context else ""))

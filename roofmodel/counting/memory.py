@@ -65,21 +65,25 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
 def activation_bytes(operators: Iterable[Operator]) -> Number:
     """The largest sum of activations alive at once, each operator writing to memory of its own.
 
-    An activation lives from the operator that writes it to the last that reads it. Layers follow
-    one another with the same names, so one layer of each kind stands for all.
+    An activation lives from the operator that writes it to the last that reads it before it is
+    written again. Layers follow one another with the same names, so one layer of each kind stands
+    for all.
     """
     walk = list(operators)
-    last_read = {t.name: i for i, operator in enumerate(walk) for t in operator.reads}
+    needed_after: list[set[str]] = []  # by operator, what later ones still read
+    needed: set[str] = set()
+    for operator in reversed(walk):
+        needed_after.append(needed)
+        needed = (needed - {t.name for t in operator.writes}) | {t.name for t in operator.reads}
+    needed_after.reverse()
+
     alive: dict[str, Number] = {}
     peak: Number = 0
-    for i, operator in enumerate(walk):
-        written = {t.name: operator.bytes_of(t) for t in operator.writes if not t.is_cached}
-        outside = {
-            t.name: operator.bytes_of(t)
-            for t in operator.reads
-            if not (t.is_cached or t.is_parameter or t.name in alive)
-        }
-        peak = maximum(peak, sum(alive.values()) + sum(outside.values()) + sum(written.values()))
-        alive.update(written)
-        alive = {name: size for name, size in alive.items() if last_read.get(name, -1) > i}
+    for operator, needed in zip(walk, needed_after, strict=True):
+        read, written = (
+            {t.name: operator.bytes_of(t) for t in tensors if not (t.is_parameter or t.is_cached)}
+            for tensors in (operator.reads, operator.writes)
+        )
+        peak = maximum(peak, sum((alive | read).values()) + sum(written.values()))
+        alive = {name: size for name, size in (alive | written).items() if name in needed}
     return peak

@@ -49,12 +49,11 @@ class Workload:
 
     def step(self, phase: Phase) -> Step:
         """The pass that one of the phases is."""
+        tokens, context = self.seq, 0
         if phase == "decode":
             tokens, context = 1, self.decode_context
-        else:
-            # Where both phases are asked for, a given context belongs to the decode.
-            alone = len(self.phases) == 1 and self.context is not None
-            tokens, context = self.seq, self.context if alone else 0
+        elif phase == "prefill" and self.phases == ("prefill",) and self.context is not None:
+            context = self.context  # a chunk; where a decode is asked for too, the context is the decode's
         logits = self.logits or ("all" if phase == "forward" else "last")
         return Step(phase, self.batch, tokens, context, self.attention, tokens if logits == "all" else 1, self.widths)
 

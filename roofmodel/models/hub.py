@@ -157,11 +157,12 @@ def _from_hub(name: str) -> Path:
         raise ModelError(f"{_unknown(name)}; the Hub was not asked: HF_HUB_OFFLINE is set")
     try:
         import huggingface_hub
+        from huggingface_hub.utils import logging
     except ImportError:
         raise ModelError(
             f"{_unknown(name)}; the Hub was not asked: pip install 'roofmodel[hub]' lets roof do so"
         ) from None
-    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", str(NETWORK_TIMEOUT_SECONDS))
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its retries are no news
     try:
         return Path(_within_timeout(lambda: huggingface_hub.hf_hub_download(name, "config.json")))
     except Exception as error:

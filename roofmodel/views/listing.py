@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ class Listing(NamedTuple):
 
 
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
@@ -58,7 +59,7 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
     table = _table("field", "value", "from")
     for name, fact in arch.facts.items():
         origin = "the family's code" if fact.key is None else fact.key
-        table.add_row(name, str(fact.value), f"{origin} (default)" if fact.assumed else origin)
+        table.add_row(name, json.dumps(fact.value), f"{origin} (default)" if fact.assumed else origin)
     data: dict[str, Any] = {
         "name": arch.name,
         "model_type": arch.model_type,
@@ -76,23 +77,28 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
 
 
 def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
-    """Devices by name: fp16 tensor peak, DRAM bandwidth and size, ridge."""
-    table = _table("name", "device", "fp16", "DRAM", "memory", "ridge", right=("fp16", "DRAM", "memory", "ridge"))
+    """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and size, ridge in FLOP per byte."""
     by_target = {target: alias for alias, target in aliases.items()}
-    data = []
+    rows, data = [], []
     for device in found:
         pipe = device.pipes.get("tensor_fp16") or device.pipes.get("tensor_bf16")
         alias = by_target.get(device.id)
-        table.add_row(
-            f"{device.id} ({alias})" if alias else device.id,
-            device.name,
-            units.si(pipe.peak, "FLOP/s") if pipe else "",
-            units.si(device.bandwidth, "B/s"),
-            units.binary(device.capacity) if device.capacity else "",
-            units.significant(pipe.peak / device.bandwidth) if pipe else "",
+        rows.append(
+            (
+                f"{device.id} ({alias})" if alias else device.id,
+                device.name,
+                units.significant(pipe.peak / 1e12, 4) if pipe else "",
+                units.significant(device.bandwidth / 1e9, 4),
+                units.significant(device.capacity / 2**30) if device.capacity else "",
+                units.significant(pipe.peak / device.bandwidth) if pipe else "",
+            )
         )
         data.append({"name": device.id, "full_name": device.name, "alias": alias})
-    return Listing(table, data)
+    table = _table("name", "device", "TFLOP/s", "GB/s", "GiB", "ridge", right=("TFLOP/s", "GB/s", "GiB", "ridge"))
+    for row in rows:
+        table.add_row(*row)
+    caption = "TFLOP/s: dense fp16 tensor peak. GB/s, GiB: DRAM. Ridge: their quotient, in FLOP per byte."
+    return Listing(Group(table, Text(caption, style="dim")), data)
 
 
 def device(found: Device) -> Listing:
@@ -102,7 +108,7 @@ def device(found: Device) -> Listing:
         for pipe in section.values():
             pipes.add_row(
                 pipe.name + sparse,
-                units.si(pipe.peak, "FLOP/s"),
+                units.si(pipe.peak, "FLOP/s", 4),
                 "" if sparse else units.significant(pipe.peak / found.bandwidth),
                 pipe.accumulator or "",
                 pipe.source or "",
@@ -111,12 +117,12 @@ def device(found: Device) -> Listing:
     for level in found.levels.values():
         levels.add_row(
             f"{level.name} ({level.kind})" if level.kind else level.name,
-            units.si(level.bandwidth, "B/s") if level.bandwidth else "not stated",
+            units.si(level.bandwidth, "B/s", 4) if level.bandwidth else "not stated",
             units.binary(level.capacity) if level.capacity else "",
             level.source or "",
         )
     for link in found.links.values():
-        levels.add_row(f"{link.name}, both directions", units.si(link.bandwidth, "B/s"), "", link.source or "")
+        levels.add_row(f"{link.name}, both directions", units.si(link.bandwidth, "B/s", 4), "", link.source or "")
     parts: list[RenderableType] = [
         Text.assemble((found.name, "bold"), f" · {found.id}"),
         Text(
@@ -134,7 +140,7 @@ def device(found: Device) -> Listing:
         reached = _table("measured", "by", "reached", "source", right=("reached",))
         for measured in found.measured:
             unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
-            reached.add_row(measured.ceiling, measured.by, units.si(measured.value, unit), measured.source or "")
+            reached.add_row(measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or "")
         parts += [Text(), reached]
     parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
     return Listing(Group(*parts), _plain(found))

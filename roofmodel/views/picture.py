@@ -88,7 +88,7 @@ def _roofs(axes: Axes, estimate: Estimate, found: list[Row]) -> None:
     axes.set_xlim(left, right)
     axes.set_ylim(left * device.bandwidth / 1.5, pipe.peak * 2.5)
     axes.plot([left, knee, right], [left * device.bandwidth, pipe.peak, pipe.peak], color="0.15", lw=2, zorder=2)
-    axes.text(right, pipe.peak * 1.12, f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s')}", ha="right", va="bottom")
+    axes.text(right, pipe.peak * 1.2, f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s', 4)}", ha="right", va="bottom")
     if vector and vector.peak < pipe.peak:
         start = vector.peak / device.bandwidth
         axes.plot([start, right], [vector.peak] * 2, color="0.55", lw=1, ls="--", zorder=1)
@@ -107,7 +107,7 @@ def _roofs(axes: Axes, estimate: Estimate, found: list[Row]) -> None:
     axes.text(
         middle,
         middle * device.bandwidth * 1.25,
-        f"DRAM  {units.si(device.bandwidth, 'B/s')}",
+        f"DRAM  {units.si(device.bandwidth, 'B/s', 4)}",
         rotation=angle,
         rotation_mode="anchor",
         va="bottom",
@@ -147,7 +147,7 @@ def _points(axes: Axes, points: list[tuple[str, Row, str]], dpi: float) -> None:
     for across, up, signs in labels:
         x, y = axes.transData.inverted().transform((across, up))
         axes.annotate(
-            " ".join(signs), (x, y), (7, -13), textcoords="offset points", fontsize=9, weight="bold", zorder=4
+            " ".join(signs), (x, y), (7, -16), textcoords="offset points", fontsize=9, weight="bold", zorder=4
         )
 
 

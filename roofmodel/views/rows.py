@@ -15,7 +15,7 @@ LABELS = {
     "embedding.add_type": "add token types",
     "embedding.position": "position rows",
     "embedding.add_position": "add positions",
-    "embedding.project": "projection to hidden size",
+    "embedding.project": "to hidden size",
     "attention.qkv": "q, k, v projection",
     "attention.q": "q projection",
     "attention.k": "k projection",
@@ -31,7 +31,7 @@ LABELS = {
     "mlp.activation": "activation",
     "mlp.down": "down",
     "head.logits": "logits",
-    "head.project": "projection to embedding",
+    "head.project": "to embedding size",
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
 MERGED = {"norm": "norms", "residual": "residual sums"}

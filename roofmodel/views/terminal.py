@@ -42,7 +42,7 @@ class EstimateView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         estimate = self.estimate
-        bar = max(6, min(24, options.max_width - 73))
+        bar = max(6, min(16, options.max_width - 74))
         yield _summary(estimate)
         marks: list[chart.Mark] = []
         for phase, signs in zip(estimate.phases, (ascii_uppercase, ascii_lowercase), strict=False):
@@ -73,7 +73,7 @@ def _summary(estimate: Estimate) -> RenderableType:
     grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
     grid.add_row(
         "roofs",
-        f"{units.si(pipe.peak, 'FLOP/s')} ({pipe.name}) · {units.si(device.bandwidth, 'B/s')} DRAM · "
+        f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}) · {units.si(device.bandwidth, 'B/s', 4)} DRAM · "
         f"ridge at {units.significant(ridge(device, dtype))} FLOP/B",
     )
     grid.add_row("workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}")
@@ -82,6 +82,7 @@ def _summary(estimate: Estimate) -> RenderableType:
 
 def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iterator[RenderableType]:
     yield Text(describe_phase(phase), style="bold")
+    longest = max(row.share for row in found)  # fills the bar
     sizes = {row.group: sum(r.group == row.group for r in found) for row in found}
     lines: list[tuple[str | tuple[str, str], ...]] = [
         tuple((name, "dim") for name in ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share"))
@@ -103,7 +104,7 @@ def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iter
                 units.significant(row.cost.intensity),
                 row.bound,
                 units.seconds(row.seconds),
-                (f"{_bar(row.share, bar)} {row.share:4.0%}", style),
+                (f"{_bar(row.share / longest, bar)} {row.share:4.0%}", style),
             )
         )
     cost = phase.cost
@@ -114,7 +115,7 @@ def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iter
     yield Text.assemble(
         "at most ",
         (f"{units.si(phase.bound_tokens_per_second)} tokens/s", "bold"),
-        ": the bound; no timing model is calibrated, so nothing is expected",
+        ": only the bound is known, no timing model is calibrated yet",
     )
     if pairs := describe_pairs(phase):
         yield Text(pairs, style="dim")
@@ -136,9 +137,9 @@ def _columns(lines: list[tuple[str | tuple[str, str], ...]]) -> Table:
     return table
 
 
-def _bar(share: float, columns: int) -> str:
-    """A share as a bar of eighths of a column."""
-    eighths = round(share * columns * 8)
+def _bar(fraction: float, columns: int) -> str:
+    """A fraction of so many columns as a bar, drawn to an eighth of a column."""
+    eighths = round(fraction * columns * 8)
     text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     return f"{text:<{columns}}"
 

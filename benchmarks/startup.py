@@ -1,0 +1,82 @@
+"""Start-up and speed, as ratios measured in one run: a number alone says more about the machine.
+
+    python benchmarks/startup.py            prints the table, exits with 1 where a limit is passed
+    python benchmarks/startup.py --runs 30
+
+Runs are interleaved and medians compared, so that a machine that slows down slows both sides. The
+parent process clears PYTHONDONTWRITEBYTECODE: an installation has its modules compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+PYTHON = sys.executable
+ROOF = [PYTHON, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]
+FLOP_COUNTER = """
+import torch, transformers
+from torch.utils.flop_counter import FlopCounterMode
+config = transformers.GPT2Config(n_embd=1600, n_layer=48, n_head=25)
+config._attn_implementation = "eager"
+with torch.device("meta"):
+    model = transformers.GPT2LMHeadModel(config).eval()
+    ids = torch.zeros(1, 1024, dtype=torch.long)
+    inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=torch.arange(1024)[None])
+counter = FlopCounterMode(display=False)
+with counter, torch.no_grad():
+    model(**inputs)
+assert counter.get_total_flops() == 3506703564800
+"""
+
+
+def seconds(command: Sequence[str]) -> float:
+    """Wall time of one run of a command, its output thrown away."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    return time.perf_counter() - start
+
+
+def medians(commands: Sequence[Sequence[str]], runs: int) -> list[float]:
+    """The median of each command over interleaved runs, after one run each to warm up."""
+    for command in commands:
+        seconds(command)
+    times = [[seconds(command) for command in commands] for _ in range(runs)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def main() -> int:
+    """Measure, print, and say whether a limit was passed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=15)
+    runs = parser.parse_args().runs
+
+    libraries = [PYTHON, "-c", "import typer, rich.console, rich.table"]
+    roof, imports, package, bare = medians(
+        [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"]], runs
+    )
+    checks = [
+        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.0),
+        ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
+    ]
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        print("meta-device comparison left out: it needs pip install 'roofmodel[dev]'")
+    else:
+        counted, roof = medians([[PYTHON, "-c", FLOP_COUNTER], ROOF], 3)
+        checks.append(("20 x roof estimate gpt2-xl / meta-device FlopCounterMode", 20 * roof / counted, 1.0))
+
+    for name, ratio, limit in checks:
+        print(f"{name:<62} {ratio:6.2f}  (limit {limit}){'' if ratio <= limit else '  PASSED THE LIMIT'}")
+    return int(any(ratio > limit for _, ratio, limit in checks))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

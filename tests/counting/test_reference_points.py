@@ -1,0 +1,184 @@
+"""The published reference points, each with its arithmetic, and the same from the real models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+from roofmodel.counting import memory
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.hub import load
+
+
+def counted(arch: Architecture, phase: Any, **options: Any) -> tuple[Operator, ...]:
+    return operators(arch, Workload((phase,), **options).steps()[0])
+
+
+def total(ops: tuple[Operator, ...]) -> Cost:
+    return sum((op.total for op in ops), Cost())
+
+
+EVERY_FAMILY = (
+    "gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
+    "bert-base-cased", "roberta-base", "distilbert-base-uncased",
+)  # fmt: skip
+
+
+GPT2_XL = load("gpt2-xl")
+EAGER_ALL: dict[str, Any] = {"attention": "eager", "logits": "all"}
+
+
+def test_gpt2_xl_has_the_published_parameters() -> None:
+    d, layers, vocabulary, positions = 1600, 48, 50257, 1024
+    block = (d * 3 * d + 3 * d) + (d * d + d) + (d * 4 * d + 4 * d) + (4 * d * d + d) + 4 * d
+    assert vocabulary * d + positions * d + layers * block + 2 * d == 1_557_611_200
+    assert memory.parameters(GPT2_XL, counted(GPT2_XL, "prefill")) == 1_557_611_200
+
+
+def test_gpt2_xl_prefill_has_the_published_matmul_flops() -> None:
+    s, d, layers, vocabulary = 1024, 1600, 48, 50257
+    # 2BSD(12DL + 2SL + V): projections and MLP, scores and mix, head
+    assert 2 * s * d * (12 * d * layers + 2 * s * layers + vocabulary) == 3_506_703_564_800
+    assert total(counted(GPT2_XL, "prefill", **EAGER_ALL)).matmul_flops == 3_506_703_564_800
+
+
+def test_gpt2_prefill_has_the_published_matmul_flops() -> None:
+    assert total(counted(load("gpt2"), "prefill", **EAGER_ALL)).matmul_flops == 291_648_307_200
+
+
+def test_the_kv_projection_of_one_new_token_has_intensity_one_and_about_batch_when_batched() -> None:
+    c = 4096  # a matrix of c x c in fp16: 2 c^2 FLOPs over 2 c^2 bytes of weights, and c elements in and out
+    arch = load("meta-llama/Llama-2-7b-hf")
+    for batch in (1, 8):
+        op = next(op for op in counted(arch, "decode", batch=batch) if op.name == "attention.k")
+        assert op.matmul_flops == batch * 2 * c * c
+        assert op.cost.bytes == 2 * c * c + 2 * batch * (c + c)
+        assert op.cost.intensity == pytest.approx(batch, rel=2 * batch / c)
+
+
+def test_decode_reads_the_cache_once_and_writes_one_token() -> None:
+    arch = load("meta-llama/Llama-3.1-8B")
+    ops = counted(arch, "decode", seq=4095)
+    # K and V, 4095 cached tokens and the new one, 8 heads x 128, 32 layers, fp16
+    assert total(ops).cache_bytes == 2 * 4096 * 1024 * 32 * 2
+    written = sum(op.count * op.bytes_of(t) for op in ops for t in op.writes if t.is_cached)
+    assert written == 2 * 1 * 1024 * 32 * 2
+
+
+def test_memory_of_gpt2_xl_by_hand() -> None:
+    step = Workload(("prefill",)).steps()[0]
+    ops = operators(GPT2_XL, step)
+    assert memory.weight_bytes(ops) == 2 * 1_557_611_200
+    assert memory.kv_cache_bytes(GPT2_XL, step) == 2 * 1024 * 1600 * 48 * 2  # K and V, tokens, hidden, layers, fp16
+    # The peak is in the MLP: the residual stream (d), what the activation reads (4d) and writes (4d).
+    assert memory.activation_bytes(ops) == 1024 * (1600 + 6400 + 6400) * 2
+
+
+def test_eager_attention_of_a_long_prompt_peaks_at_the_scores() -> None:
+    ops = counted(GPT2_XL, "prefill", seq=4096, **{"attention": "eager"})
+    # scores and probabilities (25 heads x S x S each), and the residual stream; q is read no more
+    assert memory.activation_bytes(ops) == (2 * 25 * 4096 * 4096 + 4096 * 1600) * 2
+
+
+def test_a_window_limits_the_cache_and_the_keys_a_decode_reads() -> None:
+    arch = load("mistralai/Mistral-7B-v0.1")  # window 4096, 8 heads x 128, 32 layers
+    step = Workload(("decode",), context=10_000).steps()[0]
+    assert memory.kv_cache_bytes(arch, step) == 2 * 4096 * 1024 * 32 * 2
+    assert total(operators(arch, step)).cache_bytes == 2 * 4096 * 1024 * 32 * 2
+
+
+@pytest.mark.parametrize("model", EVERY_FAMILY)
+def test_work_is_linear_in_the_batch(model: str) -> None:
+    arch = load(model)
+    for phase in ("prefill", "decode") if arch.causal else ("forward",):
+        one, many = (total(counted(arch, phase, batch=batch, seq=32)) for batch in (1, 7))
+        assert many.matmul_flops == 7 * one.matmul_flops
+        assert many.vector_flops == 7 * one.vector_flops
+        assert many.cache_bytes == 7 * one.cache_bytes
+        # the layers' weights are read once, whatever the batch; rows of a table by the token
+        tables = [
+            sum(op.cost.weight_bytes for op in counted(arch, phase, batch=b, seq=32) if op.kind == "gather")
+            for b in (1, 7)
+        ]
+        assert many.weight_bytes - tables[1] == one.weight_bytes - tables[0]
+
+
+@pytest.mark.parametrize("model", EVERY_FAMILY)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_ints_arrays_and_symbols_agree_on_whole_models(model: str, attention: Any) -> None:
+    arch = load(model)
+    batch, seq = [1, 3, 64], [7, 5000, 300]
+    letters = sympy.symbols("B S", positive=True, integer=True)
+    for phase in ("prefill", "decode") if arch.causal else ("forward",):
+
+        def cost(b: Any, s: Any, phase: Any = phase) -> Cost:
+            return total(counted(arch, phase, batch=b, seq=s, attention=attention))
+
+        arrays = cost(np.array(batch, dtype=float), np.array(seq, dtype=float))
+        symbols = cost(*letters)
+        for i, (b, s) in enumerate(zip(batch, seq, strict=True)):
+            ints = cost(b, s)
+            for attribute in ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "cache_bytes"):
+                exact = getattr(ints, attribute)
+                assert isinstance(exact, int)
+                array = getattr(arrays, attribute)
+                assert float(array[i] if np.ndim(array) else array) == pytest.approx(exact, rel=1e-12)
+                assert sympy.sympify(getattr(symbols, attribute)).subs(dict(zip(letters, (b, s), strict=True))) == exact
+
+
+# --- Against the real models at full size, on the meta device -----------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-xl"])
+def test_the_real_gpt2_agrees_at_full_size(name: str) -> None:
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
+    from roofmodel.models.hub import packaged
+    from tests import oracle
+
+    entry = packaged(name)
+    assert entry is not None
+    model = oracle.build(entry.config, device="meta")
+    arch = load(name)
+    assert memory.parameters(arch, counted(arch, "prefill")) == oracle.parameters(model)
+    ours = total(counted(arch, "prefill", seq=1024, **EAGER_ALL)).matmul_flops
+    assert ours == oracle.matmul_flops(model, 1, 1024)
+    decode = total(counted(arch, "decode", context=500, **EAGER_ALL)).matmul_flops
+    assert decode == oracle.matmul_flops(model, 1, 1, context=500)
+
+
+def test_fvcore_counts_half_of_ours_and_five_an_element_of_a_layer_norm() -> None:
+    """fvcore counts a multiply-add once, a layer norm as 5 per element, and nothing else of ours.
+
+    Its jit handlers: addmm, matmul and linear count M N K; norm_flop_counter counts
+    5 x the input's elements for an affine norm. No handler: softmax, activations, sums.
+    """
+    torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
+    from tests import oracle
+
+    d, layers, tokens, batch = 48, 3, 10, 2
+    config = {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": d, "n_layer": layers, "n_head": 4,
+        "n_positions": 32, "vocab_size": 97, "use_cache": False,
+    }  # fmt: skip
+    from roofmodel.models.config import architecture
+
+    model = oracle.build(config)
+    ids = torch.randint(0, 97, (batch, tokens))
+    analysis = fvcore.FlopCountAnalysis(model, ids).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    by_operator = analysis.by_operator()
+
+    ours = counted(architecture(config, "x", "x"), "prefill", batch=batch, seq=tokens, **EAGER_ALL)
+    norms = [op for op in ours if op.kind == "norm"]
+    elements = sum(op.count * batch * tokens * d for op in norms)
+    assert elements == (2 * layers + 1) * batch * tokens * d
+    assert by_operator["layer_norm"] == 5 * elements
+    assert sum(by_operator.values()) == total(ours).matmul_flops // 2 + 5 * elements

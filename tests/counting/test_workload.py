@@ -1,0 +1,73 @@
+"""Query-key pairs and key positions, against a mask written out cell by cell."""
+
+from __future__ import annotations
+
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.counting.workload import Step, Workload, attended, pairs
+
+WIDTHS = Workload(("prefill",)).widths
+
+
+def step(tokens: int, context: int, attention: str = "flash") -> Step:
+    return Step("prefill", 1, tokens, context, attention, 1, WIDTHS)  # type: ignore[arg-type]
+
+
+def mask(tokens: int, context: int, window: int | None) -> list[list[bool]]:
+    """Row by new token, column by key position; True where the token may look."""
+    return [
+        [key <= query and (window is None or query - key < window) for key in range(context + tokens)]
+        for query in range(context, context + tokens)
+    ]
+
+
+lengths = st.tuples(st.integers(1, 40), st.integers(0, 40), st.none() | st.integers(1, 50))
+
+
+@given(lengths)
+def test_flash_counts_exactly_the_unmasked_pairs(lengths: tuple[int, int, int | None]) -> None:
+    tokens, context, window = lengths
+    assert pairs(step(tokens, context), window, causal=True) == sum(map(sum, mask(tokens, context, window)))
+
+
+@given(lengths)
+def test_keys_are_read_if_any_new_token_looks_at_them(lengths: tuple[int, int, int | None]) -> None:
+    tokens, context, window = lengths
+    columns = zip(*mask(tokens, context, window), strict=True)
+    assert attended(step(tokens, context), window) == sum(any(column) for column in columns)
+
+
+@given(lengths)
+def test_eager_counts_every_pair_that_is_read(lengths: tuple[int, int, int | None]) -> None:
+    tokens, context, window = lengths
+    eager = pairs(step(tokens, context, "eager"), window, causal=True)
+    assert eager == tokens * attended(step(tokens, context), window)
+    assert eager >= pairs(step(tokens, context), window, causal=True)
+
+
+@given(st.integers(1, 40))
+def test_an_encoder_has_no_mask(tokens: int) -> None:
+    assert pairs(step(tokens, 0), None, causal=False) == tokens * tokens
+
+
+def test_the_closed_forms_of_the_conventions() -> None:
+    s, c, w = 100, 37, 16
+    assert pairs(step(s, 0), None, causal=True) == s * (s + 1) // 2
+    assert pairs(step(s, c), None, causal=True) == s * c + s * (s + 1) // 2
+    assert pairs(step(s, 0), w, causal=True) == w * s - w * (w - 1) // 2
+    assert pairs(step(1, 99), w, causal=True) == w  # decode: min(W, context + 1)
+    assert pairs(step(1, 7), w, causal=True) == 8
+
+
+def test_pairs_of_symbols_are_the_textbook_formula() -> None:
+    s = sympy.Symbol("S", positive=True)
+    assert sympy.simplify(pairs(step(s, 0), None, causal=True) - s * (s + 1) / 2) == 0
+
+
+def test_a_given_context_goes_to_the_decode_where_both_phases_are_asked_for() -> None:
+    both = Workload(("prefill", "decode"), seq=64, context=300).steps()
+    assert [(s.tokens, s.context) for s in both] == [(64, 0), (1, 300)]
+    assert Workload(("prefill",), seq=64, context=300).steps()[0].context == 300
+    assert Workload(("decode",), seq=64).steps()[0].context == 64

@@ -1,0 +1,59 @@
+"""Bounds: the larger of what each roof asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.counting.operator import Cost
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.prediction.roofline import place, ridge
+
+A100 = Device.load("a100")  # 312 TFLOP/s fp16, 19.5 fp32 on CUDA cores, 2039 GB/s
+
+
+def test_the_bound_is_the_largest_of_three_times() -> None:
+    assert place(Cost(matmul_flops=312 * 10**12), A100, "fp16").bound_seconds == 1
+    assert place(Cost(vector_flops=195 * 10**11), A100, "fp16").bound_seconds == 1
+    assert place(Cost(bytes_read=2000 * 10**9, bytes_written=39 * 10**9), A100, "fp16").bound_seconds == 1
+
+
+def test_the_roof_that_binds_is_named() -> None:
+    assert place(Cost(matmul_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
+    assert place(Cost(vector_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
+    assert place(Cost(matmul_flops=10, bytes_read=10**9), A100, "fp16").bound == "memory"
+
+
+def test_the_ridge_is_peak_over_bandwidth() -> None:
+    assert ridge(A100, "fp16") == 312e12 / 2039e9
+
+
+@given(st.integers(1, 10**15), st.integers(1, 10**12))
+def test_a_cost_is_compute_bound_exactly_past_the_ridge(flops: int, size: int) -> None:
+    placed = place(Cost(matmul_flops=flops, bytes_read=size), A100, "fp16")
+    assert (placed.bound == "compute") == (flops / 312e12 > size / 2039e9)
+    assert placed.bound_seconds >= max(flops / 312e12, size / 2039e9)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "pipe"),
+    [
+        ("a100", "fp16", "tensor_fp16"),
+        ("a100", "tf32", "tensor_tf32"),
+        ("a100", "fp32", "fp32"),  # the CUDA cores: tf32 is a type of its own
+        ("a100", "fp64", "tensor_fp64"),
+        ("v100", "fp32", "fp32"),
+        ("h100", "fp8", "tensor_fp8"),
+    ],
+)
+def test_a_type_runs_on_the_fastest_dense_pipe_that_has_it(device: str, dtype: str, pipe: str) -> None:
+    assert Device.load(device).matmul_pipe(dtype).name == pipe
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("v100", "bf16"), ("v100", "tf32"), ("a100", "fp8"), ("v100", "int8")])
+def test_a_type_that_the_device_lacks_is_refused_with_those_it_has(device: str, dtype: str) -> None:
+    with pytest.raises(WorkloadError, match=dtype) as caught:
+        Device.load(device).matmul_pipe(dtype)
+    assert "fp16" in str(caught.value)

@@ -1,0 +1,158 @@
+"""The main job end to end, without rendering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.study.estimate import Estimate, estimate
+
+
+def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
+    return estimate(hub.load(model), Device.load(hw), **options)
+
+
+def test_a_decoder_has_two_phases_and_an_encoder_one() -> None:
+    assert [p.step.phase for p in run().phases] == ["prefill", "decode"]
+    assert [p.step.phase for p in run("bert-base-uncased").phases] == ["forward"]
+
+
+def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
+    assert run("llama-3.1-8b").workload.seq == 1024
+    assert run("bert-base-uncased").workload.seq == 512
+    # RoBERTa numbers positions from pad_token_id + 1 = 2: 514 rows, 512 tokens
+    assert run("roberta-base").workload.seq == 512
+
+
+def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
+    for phase in run(batch=3, seq=100).phases:
+        assert phase.bound_seconds == pytest.approx(sum(p.seconds for p in phase.placed), rel=1e-12)
+        assert phase.cost.matmul_flops == sum(p.operator.count * p.operator.matmul_flops for p in phase.placed)
+
+
+def test_every_operator_bound_is_the_larger_of_its_roofs() -> None:
+    for phase in run().phases:
+        for placed in phase.placed:
+            cost = placed.placement.cost
+            roofs = (cost.matmul_flops / 312e12, cost.vector_flops / 19.5e12, cost.bytes / 2039e9)
+            assert placed.placement.bound_seconds == pytest.approx(max(roofs), rel=1e-12)
+
+
+def test_throughput_counts_the_new_tokens() -> None:
+    prefill, decode = run(batch=4, seq=256).phases
+    assert prefill.bound_tokens_per_second == pytest.approx(4 * 256 / prefill.bound_seconds)
+    assert decode.bound_tokens_per_second == pytest.approx(4 / decode.bound_seconds)
+
+
+def test_flash_counts_fewer_flops_and_says_what_eager_would() -> None:
+    flash, eager = run(attention="flash").phases[0], run(attention="eager").phases[0]
+    assert flash.cost.matmul_flops < eager.cost.matmul_flops == flash.all_pairs_matmul_flops
+    # 48 layers x 25 heads x 2 products x 2 x 64, for the 1024 x 1023 / 2 masked pairs
+    masked = 48 * 25 * 2 * 2 * 64 * (1024 * 1023 // 2)
+    assert eager.cost.matmul_flops - flash.cost.matmul_flops == masked
+
+
+def test_logits_of_the_last_position_save_the_rest_of_the_head() -> None:
+    last, everything = run(logits="last").phases[0], run(logits="all").phases[0]
+    assert everything.cost.matmul_flops - last.cost.matmul_flops == 2 * 1023 * 1600 * 50257
+
+
+def test_memory_is_the_peak_over_the_phases_shown() -> None:
+    both, prefill, decode = run(), run(phase="prefill"), run(phase="decode")
+    assert both.memory.activations == max(prefill.memory.activations, decode.memory.activations)
+    assert both.memory.kv_cache == decode.memory.kv_cache == 2 * 1025 * 1600 * 48 * 2
+
+
+@pytest.mark.parametrize(("model", "hw", "fits"), [("gpt2-xl", "a100", True), ("llama-3.1-70b", "a100", False)])
+def test_fits_compares_with_the_devices_memory(model: str, hw: str, fits: bool) -> None:
+    assert run(model, hw).fits is fits
+
+
+def test_int4_weights_with_their_scales_let_70b_fit() -> None:
+    report = run("llama-3.1-70b", weights="int4")
+    table = 128256 * 8192  # token table and head stay in fp16, as do the norms
+    norms = (2 * 80 + 1) * 8192
+    matrices = 70_553_706_496 - 2 * table - norms
+    assert report.memory.weights == matrices * 532 // 128 // 8 + 2 * (2 * table + norms)  # 128 x 4 + 16 + 4 bits
+    assert report.fits is True
+
+
+def test_lengths_beyond_the_positions_are_counted_with_a_warning_that_names_the_limit() -> None:
+    notes = [n for n in run(seq=2000).notes if n.startswith("warning")]
+    assert len(notes) == 2
+    assert "2000 tokens" in notes[0]
+    assert "positions for 1024" in notes[0]
+    assert not [n for n in run(seq=1000).notes if n.startswith("warning")]
+    assert not [n for n in run("bloom-560m", seq=100_000).notes if n.startswith("warning")]  # ALiBi: no limit
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "word"),
+    [
+        ("gpt2", {"mla": "naive"}, "--mla"),
+        ("gpt2", {"decoder_seq": 7}, "--decoder-seq"),
+        ("gpt2", {"image": 224}, "--image"),
+        ("gpt2", {"runtime": "graph"}, "--runtime"),
+        ("gpt2", {"recompute": "full"}, "--recompute"),
+        ("bert-base-uncased", {"context": 5}, "--context"),
+        ("bert-base-uncased", {"kv": "fp8"}, "--kv"),
+        ("bert-base-uncased", {"logits": "last"}, "--logits"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_ignored_with_a_note(model: str, options: dict[str, Any], word: str) -> None:
+    report, plain = run(model, **options), run(model)
+    assert report.phases[0].cost == plain.phases[0].cost
+    assert [note for note in report.notes if note.startswith(f"{word} is ignored")]
+
+
+def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
+    quiet = run("gpt2", seq=10, mla="absorbed", decoder_seq=None, image=None, runtime="eager", recompute="none", tp=1)
+    assert [note for note in quiet.notes if "ignored" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ({"batch": 0}, ["--batch", "0", "from 1"]),
+        ({"batch": 2.0}, ["--batch", "2.0"]),
+        ({"batch": True}, ["--batch", "True"]),
+        ({"seq": -3}, ["--seq", "-3"]),
+        ({"seq": 2**41}, ["--seq", str(2**41)]),
+        ({"context": -1}, ["--context", "-1", "from 0"]),
+        ({"dtype": "fp12"}, ["--dtype", "'fp12'", "fp16"]),
+        ({"dtype": "int4"}, ["--dtype", "'int4'"]),  # a storage format; nothing computes in it
+        ({"weights": "int3"}, ["--weights", "'int3'", "int4"]),
+        ({"attention": "flsh"}, ["--attention", "'flash'"]),
+        ({"logits": "first"}, ["--logits", "last, all"]),
+        ({"phase": "prefil"}, ["--phase", "'prefill'"]),
+        ({"phase": "train"}, ["--phase train", "prefill, decode, forward"]),
+        ({"mla": "fast"}, ["--mla", "absorbed, naive"]),
+        ({"tp": 2}, ["--tp 2", "--tp 1"]),
+        ({"bach": 2}, ["'bach'", "'batch'"]),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], fragments: list[str]) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        run("gpt2", **options)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_a_decode_may_start_from_an_empty_cache() -> None:
+    decode = run("gpt2", phase="decode", context=0).phases[0]
+    assert decode.step.context == 0
+    assert decode.cost.cache_bytes == 2 * 1 * 768 * 12 * 2  # the new token's own keys and values
+
+
+def test_expectations_stay_none_and_the_notes_say_why() -> None:
+    report = roofmodel.estimate("gpt2", "a100").to_dict()
+    for phase in report["phases"]:
+        for key in ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "tokens_per_second", "mfu"):
+            assert phase["totals"][key] is None
+    assert report["hardware"]["calibrated"] is False
+    assert any("only the bound is known" in note for note in report["notes"])

@@ -1,0 +1,73 @@
+"""The Python interface, and what importing it costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas
+import pytest
+
+import roofmodel
+from roofmodel.views.text import as_csv
+
+HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after running the code."""
+    script = f"import sys\n{code}\nprint('\\n' + ' '.join(sorted({{m.partition('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_roof_estimate_loads_none_of_the_heavy_libraries() -> None:
+    run = "sys.argv = ['roof', 'estimate', 'gpt2-xl', '--hw', 'a100']\nfrom roofmodel.__main__ import main\nmain()"
+    assert loaded_after(run).isdisjoint(HEAVY)
+
+
+def test_importing_roofmodel_loads_nothing_but_the_standard_library() -> None:
+    assert loaded_after("import roofmodel").isdisjoint({*HEAVY, "typer", "rich", "yaml", "roofmodel.api"})
+
+
+def test_the_public_names_are_sorted_and_all_there() -> None:
+    assert roofmodel.__all__ == sorted(roofmodel.__all__)
+    for name in roofmodel.__all__:
+        assert getattr(roofmodel, name) is not None
+        assert name in dir(roofmodel)
+    with pytest.raises(AttributeError, match="estimat"):
+        _ = roofmodel.estimat
+
+
+def test_every_error_is_a_roof_error() -> None:
+    for name in ("DeviceError", "ModelError", "OutputError", "WorkloadError"):
+        assert issubclass(getattr(roofmodel, name), roofmodel.RoofError)
+
+
+def test_a_report_has_one_content_in_every_form() -> None:
+    report = roofmodel.estimate("gpt2", "v100", batch=2, seq=64)
+    document = report.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    frame = report.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    prefill = frame[frame["phase"] == "prefill"]
+    total = document["phases"][0]["totals"]["matmul_flops"]
+    assert (prefill["count"] * prefill["matmul_flops"]).sum() == total == report.totals["prefill"]["matmul_flops"]
+    assert len(as_csv(report.estimate).splitlines()) == 1 + len(frame)
+
+
+def test_a_device_may_be_given_as_an_object() -> None:
+    device = roofmodel.Device.load("v100")
+    assert roofmodel.estimate("gpt2", device).to_dict()["hardware"]["name"] == "v100-sxm2-32gb"
+
+
+def test_a_notebook_shows_the_table_as_html() -> None:
+    bundle = roofmodel.estimate("gpt2", "a100")._repr_mimebundle_()
+    assert "q, k, v projection" in bundle["text/plain"]
+    assert bundle["text/html"].startswith("<pre")
+    assert "q, k, v projection" in bundle["text/html"]
+
+
+def test_a_report_names_itself_in_a_repr() -> None:
+    assert repr(roofmodel.estimate("gpt2", "a100")).startswith("<Report openai-community/gpt2 on NVIDIA A100")

@@ -1,0 +1,43 @@
+"""The README's commands run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = re.search(r"## A short tour\n\n```console\n(.*?)```", README, re.DOTALL)
+assert TOUR
+COMMANDS = [line.partition("#")[0].strip() for line in TOUR.group(1).splitlines()]
+TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
+    (tmp_path / "my-gpu.yaml").write_text(TOY)
+    program, *arguments = shlex.split(command)
+    assert program == "roof"
+    done = subprocess.run(
+        [sys.executable, "-m", "roofmodel", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_python_example_runs() -> None:
+    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert example
+    exec(compile(example.group(1), "README.md", "exec"), {})
+
+
+def test_the_files_that_the_readme_points_to_exist() -> None:
+    for path in re.findall(r"`((?:roofmodel|hardware)/[^`]+?)`", README):
+        assert list(ROOT.glob(path)), path
+    for path in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / path).exists(), path

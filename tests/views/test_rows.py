@@ -1,0 +1,85 @@
+"""The machine interface's document, and the rows that people read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate import Estimate, estimate
+from roofmodel.views.rows import LABELS, rows, to_dict
+from roofmodel.views.text import as_markdown
+
+MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
+          "bert-base-cased", "roberta-base", "distilbert-base-uncased")  # fmt: skip
+
+
+def run(model: str, **options: Any) -> Estimate:
+    return estimate(hub.load(model), Device.load("v100"), **options)
+
+
+def test_the_document_has_the_keys_of_the_contract() -> None:
+    document = to_dict(run("gpt2"))
+    assert document["schema"] == "roofmodel.estimate/1"
+    assert {"name", "model_type", "head", "parameters"} <= set(document["model"])
+    assert {"name", "calibrated"} <= set(document["hardware"])
+    assert {"batch", "seq", "context", "dtype"} <= set(document["workload"])
+    assert set(document["memory"]) == {"weights", "kv_cache", "activations", "gradients", "optimizer", "total", "fits"}
+    for phase in document["phases"]:
+        assert {"phase", "ops", "totals"} <= set(phase)
+        assert {
+            "matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "bound_seconds",
+            "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
+            "tokens_per_second", "mfu", "mbu",
+        } <= set(phase["totals"])  # fmt: skip
+        for op in phase["ops"]:
+            assert {
+                "name", "layers", "count", "kind", "spec", "matmul_flops", "vector_flops", "bytes_read",
+                "bytes_written", "intensity", "bound", "bound_seconds", "expected_seconds",
+            } <= set(op)  # fmt: skip
+            assert op["count"] == (1 if op["layers"] is None else len(op["layers"]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_rows_add_up_to_the_phase(model: str, attention: str) -> None:
+    for phase in run(model, attention=attention, seq=64).phases:
+        found = rows(phase)
+        assert sum(row.share for row in found) == pytest.approx(1, rel=1e-12)
+        assert sum(row.cost.matmul_flops for row in found) == phase.cost.matmul_flops
+        assert sum(row.cost.bytes for row in found) == phase.cost.bytes
+        assert sum(row.times for row in found) == sum(p.operator.count for p in phase.placed)
+
+
+def test_one_row_stands_for_48_layers() -> None:
+    found = {row.label: row.times for row in rows(run("gpt2-xl").phases[0])}
+    assert found["q, k, v projection"] == 48
+    assert found["norms"] == 2 * 48 + 1
+
+
+def test_layers_that_differ_stand_apart() -> None:
+    arch = hub.packaged("qwen2.5-0.5b")
+    assert arch is not None
+    from roofmodel.models.config import architecture
+
+    config = arch.config | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 20}
+    ops = to_dict(estimate(architecture(config, "x", "x"), Device.load("v100"), seq=64))["phases"][0]["ops"]
+    flash = [op["layers"] for op in ops if op["name"] == "attention.flash"]
+    assert flash == [list(range(20)), list(range(20, 24))]
+
+
+def test_every_label_is_of_an_operator_that_exists() -> None:
+    names = set()
+    for model in MODELS:
+        for attention in ("flash", "eager"):
+            for phase in run(model, attention=attention, seq=8).phases:
+                names |= {placed.operator.name for placed in phase.placed}
+    assert set(LABELS) <= names
+
+
+def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
+    text = as_markdown(run("gpt2"))
+    assert text.count("| operator |") == 2
+    assert "- only the bound is known" in text

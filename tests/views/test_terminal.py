@@ -1,0 +1,57 @@
+"""What a person reads in a terminal, line by line: a golden output, and what holds at any width."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate import estimate
+from roofmodel.views.terminal import EstimateView
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def render(model: str, hw: str, width: int, **options: Any) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None)
+    console.print(EstimateView(estimate(hub.load(model), Device.load(hw), **options)))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "hw", "options"),
+    [
+        ("gpt2-xl-a100", "gpt2-xl", "a100", {}),
+        ("llama-h100-int4", "llama-3.1-8b", "h100", {"batch": 8, "weights": "int4", "kv": "fp8"}),
+        ("bert-v100-eager", "bert-base-uncased", "v100", {"attention": "eager"}),
+    ],
+)
+def test_the_output_is_the_one_that_was_looked_at(name: str, model: str, hw: str, options: dict[str, Any]) -> None:
+    """Golden outputs: to change one on purpose, delete the file, run the test twice, and read what it wrote."""
+    path = GOLDEN / f"{name}.txt"
+    text = render(model, hw, 80, **options)
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        pytest.fail(f"{path.name} was missing; written for a look")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("model", ["gpt2-xl", "llama-3.1-405b", "opt-350m"])
+def test_nothing_is_cut_from_80_columns_on(model: str, width: int) -> None:
+    text = render(model, "a100", width, batch=64, seq=4096)
+    assert "…" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_a_device_without_stated_memory_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n")
+    assert "memory is not stated" in render("gpt2", str(file), 80)
