@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import RoofError, WorkloadError
+from roofmodel.errors import RoofError, WorkloadError, expand
 
 app = typer.Typer(
     help="Count a transformer's FLOPs and bytes, and place them under a device's roofs.",
@@ -124,11 +124,9 @@ def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")],
 @hw_app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
     """Validate a device's YAML file: units, names, sources, and whether its numbers reproduce."""
-    from pathlib import Path
-
     from roofmodel.devices import schema
 
-    device = schema.load_file(Path(file).expanduser())
+    device = schema.load_file(expand(file))
     doubts = schema.findings(device)
     for doubt in doubts:
         _note(f"warning: {file}: {doubt}")
@@ -170,8 +168,10 @@ def _note(text: str) -> None:
 
 def main() -> None:
     """The console script: runs `app`, and turns every error into one clear line and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a C locale has no box characters
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
+        getattr(sys, name).reconfigure(errors="replace")  # a C locale has no box characters
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()

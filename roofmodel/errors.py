@@ -12,7 +12,9 @@ Anything that is not a RoofError is a bug, and the command line says so (exit 1)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RoofError(Exception):
@@ -44,10 +46,17 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
 
 
+def expand(path: str) -> Path:
+    """A path as the user wrote it, `~` replaced where it stands for somebody's home."""
+    return Path(os.path.expanduser(path))  # unlike Path.expanduser, leaves an unknown ~name as it is
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """A value as it stands in a message: its repr, cut so that one absurd value fills no screen."""
     try:
         text = repr(value)
     except ValueError:  # an int of more digits than Python will print
         text = "a number of thousands of digits"
+    except RecursionError:
+        text = "a value nested too deeply to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

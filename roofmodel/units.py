@@ -33,7 +33,8 @@ _EXAMPLES = {
     "Hz": "1410 MHz",
     "bit": "5120 bit",
 }
-_QUANTITY = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z/]+)\s*\Z")
+# Thirty digits are more than anybody measured, and few enough for a float to hold what comes of them.
+_QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-z/]+)\s*\Z")
 
 
 def parse(text: object, unit: str) -> int | float:
@@ -47,7 +48,8 @@ def parse(text: object, unit: str) -> int | float:
         raise ValueError(f"{text} has no unit; write it as in '{example}'")
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity; write a number and a unit as in '{example}'")
+        shown = repr(text) if len(str(text)) <= 60 else f"{str(text)[:60]!r}…"
+        raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
     whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
     factor, base = _split(name)
     if base is None:
@@ -98,11 +100,14 @@ def binary(value: float) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number to so many significant digits, never in exponent notation below 10^15."""
-    if value == 0:
-        return "0"
+    """A number to so many significant digits, never in exponent notation."""
     text = f"{value:.{digits}g}"
-    return f"{float(text):.0f}" if "e+" in text else text
+    if "e+" in text:
+        return f"{float(text):.0f}"
+    if "e-" in text:
+        places = int(text.partition("e-")[2]) + digits - 1
+        return f"{value:.{places}f}".rstrip("0").rstrip(".")
+    return text
 
 
 def grouped(value: int) -> str:

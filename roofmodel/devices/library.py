@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import load_file
-from roofmodel.errors import DeviceError, suggest
+from roofmodel.errors import DeviceError, expand, suggest
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
 
@@ -15,16 +15,15 @@ ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"
 def load(name: str) -> Device:
     """A device by path, name or alias. Raises DeviceError."""
     if name.endswith((".yaml", ".yml")) or "/" in name or os.sep in name:
-        path = Path(name).expanduser()
-        if path.is_dir():
+        path = expand(name)
+        if os.path.isdir(path):
             raise DeviceError(f"{name}: a folder; give a device's YAML file")
-        if not path.exists():
+        if not os.path.exists(path):
             raise DeviceError(f"{name}: no such file; give a device's YAML file or a name of 'roof hw list'")
         return load_file(path)
     stem = ALIASES.get(name.lower(), name.lower())
     for folder in folders():
-        path = folder / f"{stem}.yaml"
-        if path.is_file():
+        if os.path.isfile(path := folder / f"{stem}.yaml"):
             return load_file(path)
     known = [*ALIASES, *names()]
     raise DeviceError(f"unknown device {name!r}{suggest(name, known) or ';'} known: {', '.join(known)}")
@@ -37,7 +36,7 @@ def names() -> list[str]:
 
 def folders() -> tuple[Path, ...]:
     """The user's folder, then roofmodel's own."""
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    config = expand(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     package = Path(__file__).parents[1]
     # In a wheel the files travel inside the package; in a checkout they stand beside it.
     shipped = package / "hardware" if (package / "hardware").is_dir() else package.parent / "hardware"

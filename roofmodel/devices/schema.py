@@ -109,26 +109,35 @@ def _level(
 
     bandwidth, capacity = quantity("bandwidth", "B/s"), quantity("capacity", "B")
     per_clock = quantity("bandwidth_per_clock", "B/clock")
-    if name == "l1" and multiprocessors:
-        each, size = (
-            quantity("bandwidth_per_clock_per_multiprocessor", "B/clock"),
-            quantity("capacity_per_multiprocessor", "B"),
-        )
+    if name == "l1":
+        if multiprocessors is None:
+            raise place.error(f"{place.path} is stated per multiprocessor, but the file lacks 'multiprocessors'")
+        each = quantity("bandwidth_per_clock_per_multiprocessor", "B/clock")
+        size = quantity("capacity_per_multiprocessor", "B")
         per_clock = each * multiprocessors if each else None
         capacity = size * multiprocessors if size else None
-    if bandwidth is None and per_clock is not None and clock is not None:
+    if bandwidth is None and per_clock is not None:
+        if clock is None:
+            raise place.error(f"{place.path} has a bandwidth per clock, but lacks the key 'clock'")
         bandwidth = per_clock * clock
     bus = quantity("bus", "bit")
     return Level(
         name=name,
         bandwidth=bandwidth,
-        capacity=None if capacity is None else int(capacity),
+        capacity=_at_least_one(entries.get("capacity"), capacity),
         kind=entries["kind"].text() if "kind" in entries else None,
-        bus_bits=None if bus is None else int(bus),
+        bus_bits=_at_least_one(entries.get("bus"), bus),
         clock=clock,
         transfers_per_clock=entries["transfers_per_clock"].whole() if "transfers_per_clock" in entries else None,
         source=_source(entries, sources),
     )
+
+
+def _at_least_one(place: Place | None, value: float | None) -> int | None:
+    """A number of bytes or bits, whole; less than one is a slip."""
+    if place is not None and value is not None and value < 1:
+        raise place.error(f"{place.path} is {place.text()!r}; it must be at least one whole byte or bit")
+    return None if value is None else int(value)
 
 
 def _link(name: str, place: Place, sources: dict[str, str]) -> Link:

@@ -35,8 +35,10 @@ class Place(NamedTuple):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
         entries: dict[str, Place] = {}
         for key_node, value_node in self.node.value:
+            here = Place(key_node, self.file, self.path)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise here.error("a key must be text, not a list or a mapping")
             key = str(key_node.value)
-            here = Place(key_node, self.file, key)
             if known is not None and key not in known:
                 hint = suggest(key, known) or f"; known here: {', '.join(known)}"
                 raise here.error(f"unknown key {key!r}{hint}")

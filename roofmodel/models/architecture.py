@@ -93,11 +93,16 @@ class Head(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Where a field came from: its value and config key, and whether the class's default stood in."""
+    """Where a field came from: its value and its config key.
+
+    `assumed`: the key is not in the config, and the class's default stood in. `derived`: that, or
+    the key is null.
+    """
 
     value: object
     key: str | None  # None: built into the family's code
     assumed: bool = False
+    derived: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def architecture(config: Config, name: str, where: str) -> Architecture:
 def _family(config: Config, where: str) -> tuple[str, Family]:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        raise ModelError(f"{where}: lacks 'model_type', a name such as 'gpt2' or 'llama'")
+        what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
+        raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = FAMILIES.get(model_type)
     if family is None:
         known = ", ".join(sorted(FAMILIES))
@@ -88,19 +89,19 @@ def _fact(field: str, family: Family, config: Config, fields: Fields, where: str
     given = {name: value for name, value in found.items() if value is not None}
     if field == "labels":
         given = {name: len(v) if isinstance(v, dict) else v for name, v in given.items()}
-    if len(set(map(repr, given.values()))) > 1:
-        both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
-        raise ModelError(f"{where}: {both}; they are two names of one thing, keep one")
     if given:
         name, value = next(iter(given.items()))
+        if any(other != value for other in given.values()):
+            both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
+            raise ModelError(f"{where}: {both}; they are two names of one thing, keep one")
         return Fact(value, name)
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
         raise ModelError(f"{where}: lacks {names}, the {_SPOKEN[field]}; it must be {kind.wanted}")
-    if found and field in _OFF_BY_NULL:
-        return Fact(None, next(iter(found)))
+    if found and source.null is not REQUIRED:
+        default = source.null
     value = default(fields) if callable(default) else default
-    return Fact(value, source.names[0], assumed=not found)
+    return Fact(value, next(iter(found), source.names[0]), assumed=not found, derived=True)
 
 
 _SPOKEN = {
@@ -109,8 +110,6 @@ _SPOKEN = {
     "heads": "number of attention heads",
     "vocabulary": "vocabulary size",
 }
-# Where null is not "the default" but "none".
-_OFF_BY_NULL = {"window", "position_pad"}
 
 
 def _look_up(config: Config, name: str) -> Any:
@@ -132,8 +131,7 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
     def named(field: str) -> str:
         return f"{facts[field].key or field} {fields[field]}"
 
-    derived = facts["head_dim"].key is None or facts["head_dim"].assumed
-    if derived and fields["hidden"] % fields["heads"]:
+    if (facts["head_dim"].key is None or facts["head_dim"].derived) and fields["hidden"] % fields["heads"]:
         cure = ", or a head_dim" if facts["head_dim"].key else ""
         raise ModelError(
             f"{where}: {named('hidden')} is not divisible by {named('heads')}; "

@@ -24,11 +24,12 @@ class Key(NamedTuple):
 
     names: tuple[str, ...]
     default: Any = REQUIRED
+    null: Any = REQUIRED  # what null means, where it does not mean the default
 
 
-def key(*names: str, default: Any = REQUIRED) -> Key:
+def key(*names: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Key:
     """A field's key: `key("n_positions", "max_position_embeddings", default=1024)`."""
-    return Key(names, default)
+    return Key(names, default, null)
 
 
 class Family(NamedTuple):
@@ -246,17 +247,17 @@ FAMILIES: dict[str, Family] = {
         kv_heads=key("num_key_value_heads", default=8),
         qkv_bias=False,
         out_bias=False,
-        window=key("sliding_window", default=4096),
+        window=key("sliding_window", default=4096, null=None),
         mlp_width=key("intermediate_size", default=14336),
         mlp_bias=False,
         positions=key("max_position_embeddings", default=131072),
     ),
     "qwen2": LLAMA.like(
         "Qwen2",
-        kv_heads=key("num_key_value_heads", default=32),
+        kv_heads=key("num_key_value_heads", default=32, null=lambda f: f["heads"]),
         qkv_bias=True,
         out_bias=False,
-        window=key("sliding_window", default=4096),
+        window=key("sliding_window", default=4096, null=None),
         window_used=key("use_sliding_window", default=False),
         window_from=key("max_window_layers", default=28),
         window_types=key("layer_types", default=None),
@@ -306,7 +307,7 @@ FAMILIES: dict[str, Family] = {
     "roberta": BERT.like(
         "Roberta",
         classes=BERT_HEADS | {"ForMaskedLM": (TRANSFORM._replace(activation="gelu"), BERT_MASKED_LM[1])},
-        position_pad=key("pad_token_id", default=1),
+        position_pad=key("pad_token_id", default=1, null=None),
     ),
     "distilbert": BERT.like(
         "DistilBert",

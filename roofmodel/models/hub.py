@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, suggest
+from roofmodel.errors import ModelError, expand, shorten, suggest
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 
@@ -41,11 +41,11 @@ def load(model: str) -> Architecture:
     other path that exists; the local Hugging Face cache; the Hub.
     """
     if model.startswith((".", "/", "~")):
-        return _from_path(Path(model).expanduser())
+        return _from_path(expand(model))
     entry = packaged(model)
     if entry is not None:
         return _from_entry(entry)
-    if Path(model).exists():
+    if os.path.exists(model):
         return _from_path(Path(model))
     if cached := _in_local_cache(model):
         return _from_file(cached, model)
@@ -101,13 +101,18 @@ def _from_entry(entry: Entry) -> Architecture:
 
 
 def _from_path(path: Path) -> Architecture:
-    file = path / "config.json" if path.is_dir() else path
-    if not file.exists():
-        if path.is_dir():
-            raise ModelError(f"{path}: a folder without a config.json; give one that holds a model's config")
-        raise ModelError(f"{path}: no such file or folder; give a config.json or a folder that holds one")
-    folder = file.resolve().parent
-    return _from_file(file, folder.name if file.name == "config.json" else file.stem)
+    folder = os.path.isdir(path)
+    file = path / "config.json" if folder else path
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if folder:
+            message = f"{path}: a folder without a config.json; give one that holds a model's config"
+            raise ModelError(message) from None
+        raise ModelError(f"{path}: no such file or folder; give a config.json or a folder that holds one") from None
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
+    return _from_file(file, file.resolve().parent.name if file.name == "config.json" else file.stem)
 
 
 def _from_file(file: Path, name: str) -> Architecture:
@@ -141,7 +146,7 @@ def _in_local_cache(name: str) -> Path | None:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         return None
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    root = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    root = expand(os.environ.get("HF_HUB_CACHE") or str(home / "hub"))
     folder = root / f"models--{name.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
@@ -197,6 +202,6 @@ def _unknown(name: str) -> str:
     known = [known for entry in catalogue() for known in (entry.id, entry.id.partition("/")[2], *entry.aliases)]
     hint = suggest(name, known)
     return (
-        f"unknown model {name!r}{hint or ';'} not packaged (see 'roof models list'), not a path, "
+        f"unknown model {shorten(name)}{hint or ';'} not packaged (see 'roof models list'), not a path, "
         "not in the local Hugging Face cache"
     )

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from roofmodel.errors import OutputError
+from roofmodel.errors import OutputError, expand
 from roofmodel.study.estimate import Estimate
 
 PICTURES = ("png", "svg", "pdf")
@@ -16,15 +16,21 @@ DATA = ("json", "csv", "md")
 
 def check(path: str) -> Path:
     """The path, if its suffix is known and its folder is there: asked before any work is done."""
-    target = Path(path).expanduser()
+    target = expand(path)
     suffix = target.suffix.lower().lstrip(".")
     if suffix not in PICTURES + DATA:
         known = ", ".join(f".{s}" for s in PICTURES + DATA)
         raise OutputError(f"-o {path}: unknown suffix {target.suffix!r}; known: {known}")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise OutputError(f"-o {path}: there is no folder {str(target.parent)!r}; make it first")
-    if target.is_dir():
+    if os.path.isdir(target):
         raise OutputError(f"-o {path}: is a folder; give a file in it")
+    try:
+        target.stat()
+    except FileNotFoundError:
+        pass  # as it should be
+    except OSError as error:  # a name that no file can have, a folder that may not be entered
+        raise _refusal(target, error) from None
     return target
 
 
@@ -60,4 +66,8 @@ def _replace(target: Path, write: Callable[[Path], object]) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise OutputError(f"-o {target}: cannot be written ({error.strerror or error})") from None
+        raise _refusal(target, error) from None
+
+
+def _refusal(target: Path, error: OSError) -> OutputError:
+    return OutputError(f"-o {target}: cannot be written ({error.strerror or error})")

@@ -1,0 +1,241 @@
+"""The packaged models, and the real config files that stand beside the repository.
+
+Set ROOF_SHARED_CONFIGS to the folder of real configs; the tests that want it skip without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import ModelError
+from roofmodel.models import hub
+from roofmodel.models.families import FAMILIES, FIELDS, Key
+
+ROOT = Path(__file__).parents[2]
+REAL_CONFIGS = Path(os.environ.get("ROOF_SHARED_CONFIGS", ROOT.parent / "shared" / "configs"))
+
+FILES = sorted((ROOT / "roofmodel" / "models" / "configs").glob("*.json"))
+by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+
+# Counts by sources that are not this package: the real gpt2 checkpoints, BLOOM's model card, and the
+# totals of the safetensors files that Llama was published in.
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "Llama-3.1-8B": 8_030_261_248,
+    "Llama-3.1-70B": 70_553_706_496,
+    "Llama-3.1-405B": 405_853_388_800,
+    "bloom": 176_247_271_424,
+}
+
+NAMES = [
+    "openai-community/gpt2",
+    "openai-community/gpt2-medium",
+    "openai-community/gpt2-large",
+    "openai-community/gpt2-xl",
+    "distilbert/distilgpt2",
+    "google-bert/bert-base-cased",
+    "google-bert/bert-base-uncased",
+    "google-bert/bert-large-cased",
+    "google-bert/bert-large-uncased",
+    "FacebookAI/roberta-base",
+    "FacebookAI/roberta-large",
+    "distilbert/distilbert-base-uncased",
+    "facebook/opt-125m",
+    "facebook/opt-350m",
+    "facebook/opt-1.3b",
+    "facebook/opt-2.7b",
+    "facebook/opt-6.7b",
+    "facebook/opt-13b",
+    "facebook/opt-30b",
+    "facebook/opt-66b",
+    "bigscience/bloom-560m",
+    "bigscience/bloom-1b1",
+    "bigscience/bloom-1b7",
+    "bigscience/bloom-3b",
+    "bigscience/bloom-7b1",
+    "bigscience/bloom",
+    "EleutherAI/pythia-70m",
+    "EleutherAI/pythia-160m",
+    "EleutherAI/pythia-410m",
+    "EleutherAI/pythia-1b",
+    "EleutherAI/pythia-1.4b",
+    "EleutherAI/pythia-2.8b",
+    "EleutherAI/pythia-6.9b",
+    "EleutherAI/pythia-12b",
+    "meta-llama/Llama-2-7b-hf",
+    "meta-llama/Llama-2-13b-hf",
+    "meta-llama/Llama-2-70b-hf",
+    "meta-llama/Meta-Llama-3-8B",
+    "meta-llama/Meta-Llama-3-70B",
+    "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.1-70B",
+    "meta-llama/Llama-3.1-405B",
+    "meta-llama/Llama-3.2-1B",
+    "meta-llama/Llama-3.2-3B",
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen2.5-1.5B",
+    "Qwen/Qwen2.5-3B",
+    "Qwen/Qwen2.5-7B",
+    "Qwen/Qwen2.5-14B",
+    "Qwen/Qwen2.5-32B",
+    "Qwen/Qwen2.5-72B",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+
+
+def _entry(file: Path) -> dict[str, Any]:
+    entry = json.loads(file.read_text(encoding="utf-8"))
+    assert isinstance(entry, dict)
+    return entry
+
+
+def _counted(model: str) -> dict[str, Any]:
+    document = roofmodel.estimate(model, "a100").to_dict()
+    return {"parameters": document["model"]["parameters"], "notes": document["notes"]}
+
+
+# --- The files --------------------------------------------------------------------------------------
+
+
+@by_file
+def test_a_packaged_file_has_its_keys_and_no_other(file: Path) -> None:
+    entry = _entry(file)
+    assert set(entry) == {"id", "aliases", "parameters", "parameters_source", "source", "config"}
+    assert f"{entry['id'].replace('/', '--')}.json" == file.name
+    assert isinstance(entry["aliases"], list)
+
+
+@by_file
+def test_a_packaged_file_names_its_sources(file: Path) -> None:
+    entry = _entry(file)
+    assert entry["source"].strip()
+    assert entry["parameters_source"].strip()
+
+
+@by_file
+def test_a_packaged_config_holds_only_keys_that_its_family_knows(file: Path) -> None:
+    config = _entry(file)["config"]
+    family = FAMILIES[config["model_type"]]
+    sources = [family.fields.get(field, usual) for field, (_, usual) in FIELDS.items()]
+    known = {name for source in sources if isinstance(source, Key) for name in source.names}
+    assert set(config) <= known | {"model_type", "architectures", "torch_dtype"}
+    assert len(config["architectures"]) == 1
+
+
+@by_file
+def test_the_counted_parameters_equal_the_published_ones_or_the_model_says_unconfirmed(file: Path) -> None:
+    entry = _entry(file)
+    counted = _counted(entry["id"])
+    if entry["parameters"] is None:
+        assert "unconfirmed" in entry["parameters_source"]
+        notes = [note for note in counted["notes"] if "unconfirmed" in note]
+        assert len(notes) == 1
+        assert entry["id"] in notes[0]
+    else:
+        assert counted["parameters"] == entry["parameters"]
+        assert not any("unconfirmed" in note for note in counted["notes"])
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
+def test_published_counts_known_from_elsewhere_are_met(name: str, parameters: int) -> None:
+    assert _counted(name)["parameters"] == parameters
+
+
+# --- Names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hub_id_and_its_short_name_find_the_same_model(name: str) -> None:
+    short = name.partition("/")[2]
+    for spelling in (name, short, name.upper(), short.lower()):
+        entry = hub.packaged(spelling)
+        assert entry is not None
+        assert entry.id == name
+    assert hub.load(name) == hub.load(short)
+    assert hub.load(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("bloom-176b", "bigscience/bloom"),
+        ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+        ("meta-llama/Meta-Llama-3.1-70B", "meta-llama/Llama-3.1-70B"),
+        ("meta-llama/Meta-Llama-3.1-405B", "meta-llama/Llama-3.1-405B"),
+        ("bigscience/bloom-6b3", "bigscience/bloom-7b1"),
+    ],
+)
+def test_older_names_are_known(alias: str, name: str) -> None:
+    assert hub.load(alias).name == name
+
+
+def test_no_name_means_two_models() -> None:
+    names = [
+        name.lower() for entry in hub.catalogue() for name in (entry.id, entry.id.partition("/")[2], *entry.aliases)
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_the_catalogue_is_all_files_in_order() -> None:
+    ids = [entry.id for entry in hub.catalogue()]
+    assert sorted(ids) == sorted(_entry(file)["id"] for file in FILES)
+    assert ids == sorted(ids, key=str.lower)
+
+
+# --- Real configs -----------------------------------------------------------------------------------
+
+REAL = sorted(REAL_CONFIGS.glob("*.json"))
+REAL_PARAMETERS = {
+    "meta-llama--Meta-Llama-3.1-8B": 8_030_261_248,
+    "meta-llama--Meta-Llama-3.1-70B": 70_553_706_496,
+    "meta-llama--Meta-Llama-3.1-405B": 405_853_388_800,
+}
+NO_CONFIGS = f"there are no real configs in {REAL_CONFIGS.name}; set ROOF_SHARED_CONFIGS to their folder"
+
+
+@pytest.mark.skipif(not REAL, reason=NO_CONFIGS)
+def test_every_real_config_loads_or_is_refused_by_its_model_type() -> None:
+    loaded = set()
+    for file in REAL:
+        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+        if model_type in FAMILIES:
+            assert hub.load(str(file)).model_type == model_type
+            loaded.add(file.stem)
+        else:
+            with pytest.raises(ModelError) as caught:
+                hub.load(str(file))
+            message = str(caught.value)
+            assert message.startswith(f"{file}: unknown model_type {model_type!r}")
+            assert all(known in message for known in FAMILIES)
+    assert loaded >= set(REAL_PARAMETERS)
+
+
+@pytest.mark.skipif(not REAL, reason=NO_CONFIGS)
+@pytest.mark.parametrize(("stem", "parameters"), REAL_PARAMETERS.items())
+def test_real_llama_configs_give_the_published_parameters(stem: str, parameters: int) -> None:
+    assert _counted(str(REAL_CONFIGS / f"{stem}.json"))["parameters"] == parameters
+
+
+@pytest.mark.skipif(not REAL, reason=NO_CONFIGS)
+@pytest.mark.parametrize("stem", REAL_PARAMETERS)
+def test_a_packaged_model_has_the_shape_of_its_real_config(stem: str) -> None:
+    real, packaged = hub.load(str(REAL_CONFIGS / f"{stem}.json")), hub.load(stem.replace("--", "/"))
+    for field in ("hidden", "embedding", "layers", "final_norm", "head", "tied", "max_tokens"):
+        assert getattr(packaged, field) == getattr(real, field)

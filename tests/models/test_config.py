@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import ModelError
+from roofmodel.models.architecture import Architecture, Fact
+from roofmodel.models.config import architecture
+from roofmodel.models.families import CORE, FAMILIES, FIELDS, Key
+
+WHERE = "some/config.json"
+
+GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "vocab_size": 100,
+    "intermediate_size": 96,
+}
+QWEN2 = LLAMA | {"model_type": "qwen2", "num_key_value_heads": 2}
+MISTRAL = LLAMA | {"model_type": "mistral"}
+BERT = {k: v for k, v in LLAMA.items() if k != "intermediate_size"} | {"model_type": "bert"}
+NEOX = LLAMA | {"model_type": "gpt_neox"}
+
+
+def read(config: dict[str, Any]) -> Architecture:
+    return architecture(config, "a model", WHERE)
+
+
+def without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {k: v for k, v in config.items() if k not in keys}
+
+
+# --- What is refused --------------------------------------------------------------------------------
+
+DELETE = object()
+BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
+    # a claim, a good config, what is changed in it, what the message must say beside the file
+    ("no model_type", GPT2, {"model_type": DELETE}, ["'model_type'", "'gpt2'"]),
+    ("model_type null", GPT2, {"model_type": None}, ["'model_type'", "'gpt2'"]),
+    ("model_type a number", GPT2, {"model_type": 512}, ["'model_type'", "512", "'gpt2'"]),
+    ("model_type a list", GPT2, {"model_type": ["gpt2"]}, ["'model_type'", "['gpt2']"]),
+    ("model_type a typo", GPT2, {"model_type": "gpt-2"}, ["'gpt-2'", "did you mean 'gpt2'?", "llama"]),
+    ("model_type unknown", GPT2, {"model_type": "mamba"}, ["'mamba'", "known: bert, bloom", "roberta"]),
+    ("model_type endless", GPT2, {"model_type": "x" * 10**6}, ["unknown model_type 'xxx", "…"]),
+    ("hidden not divisible", GPT2, {"n_embd": 50}, ["n_embd 50", "n_head 4", "divides"]),
+    ("hidden not divisible (llama)", LLAMA, {"hidden_size": 65},
+     ["hidden_size 65", "num_attention_heads 8", "head_dim"]),
+    ("hidden not divisible, null head_dim", LLAMA, {"hidden_size": 65, "head_dim": None}, ["hidden_size 65"]),
+    ("kv heads do not divide", LLAMA, {"num_key_value_heads": 3}, ["num_attention_heads 8", "num_key_value_heads 3"]),
+    ("more kv heads than heads", LLAMA, {"num_key_value_heads": 16},
+     ["num_attention_heads 8", "num_key_value_heads 16"]),
+    ("kv heads zero", LLAMA, {"num_key_value_heads": 0}, ["'num_key_value_heads' is 0", "whole number from 1"]),
+    ("head_dim zero", LLAMA, {"head_dim": 0}, ["'head_dim' is 0", "whole number from 1"]),
+    ("head_dim text", LLAMA, {"head_dim": "64"}, ["'head_dim' is '64'", "whole number"]),
+    ("MLP negative", LLAMA, {"intermediate_size": -1}, ["'intermediate_size' is -1", "whole number from 1"]),
+    ("MLP a list", LLAMA, {"intermediate_size": [1, 2]}, ["'intermediate_size' is [1, 2]", "whole number"]),
+    ("positions a float", GPT2, {"n_positions": 1024.0}, ["'n_positions' is 1024.0", "whole number"]),
+    ("a flag in words", LLAMA, {"tie_word_embeddings": "false"}, ["'tie_word_embeddings' is 'false'", "true or false"]),
+    ("a flag as number", LLAMA, {"attention_bias": 1}, ["'attention_bias' is 1", "true or false"]),
+    ("a fraction above one", NEOX, {"rotary_pct": 25}, ["'rotary_pct' is 25", "from 0 to 1"]),
+    ("a fraction that is no number", NEOX, {"rotary_pct": float("nan")}, ["'rotary_pct' is nan", "from 0 to 1"]),
+    ("a fraction nested", NEOX, {"rope_parameters": {"partial_rotary_factor": -1}},
+     ["'rope_parameters.partial_rotary_factor' is -1", "from 0 to 1"]),
+    ("activation unknown", LLAMA, {"hidden_act": "swiglu"}, ["'hidden_act' is 'swiglu'", "silu", "gelu"]),
+    ("activation a number", LLAMA, {"hidden_act": 3}, ["'hidden_act' is 3", "silu"]),
+    ("activation a list", LLAMA, {"hidden_act": ["silu"]}, ["'hidden_act' is ['silu']", "silu"]),
+    ("window negative", MISTRAL, {"sliding_window": -4}, ["'sliding_window' is -4", "whole number from 1"]),
+    ("window zero", MISTRAL, {"sliding_window": 0}, ["'sliding_window' is 0", "whole number from 1"]),
+    ("too few layer types", QWEN2, {"layer_types": ["full_attention"] * 2},
+     ["'layer_types' has 2 entries", "num_hidden_layers 3"]),
+    ("layer types unknown", QWEN2, {"layer_types": ["linear_attention"] * 3},
+     ["'layer_types' is ['linear_attention'", "'full_attention' and 'sliding_attention'"]),
+    ("layer types no list", QWEN2, {"layer_types": "full_attention"}, ["'layer_types' is 'full_attention'", "a list"]),
+    ("two names disagree", GPT2, {"hidden_size": 64}, ["'n_embd' is 48 but 'hidden_size' is 64", "keep one"]),
+    ("two names of the layers", GPT2, {"num_hidden_layers": 3}, ["'n_layer' is 2 but 'num_hidden_layers' is 3"]),
+    ("two names of the heads", GPT2, {"num_attention_heads": 8}, ["'n_head' is 4 but 'num_attention_heads' is 8"]),
+    ("the second name wrong", GPT2, {"hidden_size": "48"}, ["'hidden_size' is '48'", "whole number"]),
+    ("labels disagree", BERT, {"id2label": {"0": "no", "1": "yes"}, "num_labels": 3},
+     ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
+    ("labels a word", BERT, {"num_labels": "two"}, ["'num_labels' is 'two'", "the classes by number, or how many"]),
+    ("labels none", BERT, {"id2label": {}}, ["'id2label' is {}", "the classes by number, or how many"]),
+    ("cross attention", GPT2, {"add_cross_attention": True}, ["'add_cross_attention' is true", "gpt2"]),
+    ("cross attention (bert)", BERT, {"add_cross_attention": True}, ["'add_cross_attention' is true", "bert"]),
+    ("bert as decoder", BERT, {"is_decoder": True}, ["'is_decoder' is true", "bert"]),
+    ("architectures text", GPT2, {"architectures": "GPT2LMHeadModel"},
+     ["'architectures' is 'GPT2LMHeadModel'", "a list of class names"]),
+    ("architectures of numbers", GPT2, {"architectures": [1]}, ["'architectures' is [1]", "a list of class names"]),
+    ("head a typo", GPT2, {"architectures": ["GPT2LMHedModel"]},
+     ["'GPT2LMHedModel'", "did you mean 'GPT2LMHeadModel'", "GPT2Model"]),
+    ("head of another family", GPT2, {"architectures": ["T5ForConditionalGeneration"]},
+     ["'T5ForConditionalGeneration'", "known: GPT2LMHeadModel"]),
+    ("head that is not counted", GPT2, {"architectures": ["GPT2DoubleHeadsModel"]},
+     ["'GPT2DoubleHeadsModel'", "not counted for gpt2", "GPT2LMHeadModel"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("good", "change", "fragments"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_config_is_refused_with_the_file_the_token_and_a_cure(
+    good: dict[str, Any], change: dict[str, Any], fragments: list[str]
+) -> None:
+    config = {k: v for k, v in (good | change).items() if v is not DELETE}
+    with pytest.raises(ModelError) as caught:
+        read(config)
+    message = str(caught.value)
+    assert message.startswith(f"{WHERE}: ")
+    assert [fragment for fragment in fragments if fragment not in message] == []
+    assert len(message) < 500
+    assert "\n" not in message
+
+
+def core_names() -> list[Any]:
+    cases = []
+    for model_type, family in FAMILIES.items():
+        for field in CORE:
+            source = family.fields[field]
+            assert isinstance(source, Key)
+            cases += [pytest.param(model_type, field, name, id=f"{model_type}-{name}") for name in source.names]
+    return cases
+
+
+def good(model_type: str) -> dict[str, Any]:
+    """The core sizes of a family by its first names."""
+    sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100}
+    fields = FAMILIES[model_type].fields
+    return {"model_type": model_type} | {fields[field].names[0]: size for field, size in sizes.items()}
+
+
+@pytest.mark.parametrize(("model_type", "field", "name"), core_names())
+def test_a_core_size_that_is_missing_is_asked_for_by_name(model_type: str, field: str, name: str) -> None:
+    names = FAMILIES[model_type].fields[field].names
+    config = without(good(model_type), *names)
+    with pytest.raises(ModelError) as caught:
+        read(config)
+    spoken = {"hidden": "hidden size", "layers": "layers", "heads": "attention heads", "vocabulary": "vocabulary"}
+    message = str(caught.value)
+    assert message.startswith(f"{WHERE}: lacks ")
+    assert repr(name) in message
+    assert spoken[field] in message
+    assert "whole number" in message
+
+
+NO_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, None, [768], {}, 10**30, 10**9_999]
+
+
+@pytest.mark.parametrize(
+    "value", NO_SIZES, ids=lambda v: repr(v) if not isinstance(v, int) or v < 10**40 else "10**9999"
+)
+@pytest.mark.parametrize(("model_type", "field", "name"), core_names())
+def test_a_core_size_that_is_no_size_is_refused(model_type: str, field: str, name: str, value: object) -> None:
+    config = without(good(model_type), *FAMILIES[model_type].fields[field].names) | {name: value}
+    with pytest.raises(ModelError) as caught:
+        read(config)
+    message = str(caught.value)
+    shown = "thousands of digits" if value == 10**9_999 else repr(value)
+    assert message.startswith(f"{WHERE}: {name!r} is ")
+    assert shown in message
+    assert "it must be a whole number from 1 to " in message
+
+
+@pytest.mark.parametrize("depth", [10, 500, 5000])
+def test_a_deeply_nested_value_is_refused_and_no_bug(depth: int) -> None:
+    nested: Any = 1
+    for _ in range(depth):
+        nested = [nested]
+    with pytest.raises(ModelError, match="'n_embd' is "):
+        read(GPT2 | {"n_embd": nested})
+
+
+# --- What is taken ----------------------------------------------------------------------------------
+
+
+def test_a_head_size_lifts_the_divisibility() -> None:
+    arch = read(LLAMA | {"hidden_size": 65, "head_dim": 16})
+    attention = arch.layers[0].attention
+    assert (arch.hidden, attention.heads, attention.head_dim) == (65, 8, 16)
+
+
+def test_the_head_size_is_never_hidden_over_heads_when_the_key_is_there() -> None:
+    assert read(LLAMA).layers[0].attention.head_dim == 8  # 64 / 8
+    assert read(LLAMA | {"head_dim": 32}).layers[0].attention.head_dim == 32
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "key"),
+    [
+        (GPT2, "hidden", "n_embd"),
+        (without(GPT2, "n_embd") | {"hidden_size": 48}, "hidden", "hidden_size"),
+        (GPT2 | {"hidden_size": 48}, "hidden", "n_embd"),  # both, and they agree
+        (GPT2 | {"hidden_size": None}, "hidden", None),
+    ],
+    ids=["usual", "other", "both", "other is null"],
+)
+def test_a_field_remembers_the_key_it_came_from(config: dict[str, Any], field: str, key: str | None) -> None:
+    if key is None:  # null is no second opinion, but a core size may not be null under any name
+        with pytest.raises(ModelError, match="'hidden_size' is None"):
+            read(config)
+    else:
+        assert read(config).facts[field] == Fact(48, key)
+
+
+def test_equal_values_under_two_names_do_not_contradict() -> None:
+    assert read(GPT2 | {"n_positions": 77, "max_position_embeddings": 77}).max_tokens == 77
+    both = read(NEOX | {"rotary_pct": 1, "rope_parameters": {"partial_rotary_factor": 1.0}})
+    assert both.layers[0].attention.rotary_dim == 8  # all of a head of 64 / 8
+
+
+def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
+    arch = read(GPT2 | {"architectures": ["GPT2LMHeadModel"]})
+    assert arch.layers[0].mlp.width == 4 * 48  # n_inner null: 4 × n_embd
+    assert arch.layers[0].mlp.activation == "gelu_tanh"  # gelu_new
+    assert arch.max_tokens == 1024
+    assert arch.tied
+    (note,) = arch.notes
+    assert note.startswith(f"{WHERE}: ")
+    assert "GPT2Config" in note
+    for stated in (
+        "n_inner = 192",
+        'activation_function = "gelu_new"',
+        "n_positions = 1024",
+        "tie_word_embeddings = true",
+    ):
+        assert stated in note
+    assert "n_embd" not in note
+    assert "id2label" not in note  # a language model has no classes
+
+
+def test_labels_are_named_in_the_note_where_they_are_used() -> None:
+    arch = read(GPT2 | {"architectures": ["GPT2ForSequenceClassification"]})
+    assert "id2label = 2" in arch.notes[0]
+
+
+def test_a_config_that_states_everything_has_no_note() -> None:
+    complete = GPT2 | {
+        "architectures": ["GPT2LMHeadModel"],
+        "n_inner": None,
+        "activation_function": "relu",
+        "n_positions": 64,
+        "tie_word_embeddings": False,
+    }
+    assert read(complete).notes == ()
+
+
+def test_without_architectures_the_usual_head_is_taken_and_said() -> None:
+    for config in (GPT2, GPT2 | {"architectures": None}, GPT2 | {"architectures": []}):
+        arch = read(config)
+        assert arch.head.name == "GPT2LMHeadModel"
+        (note,) = [note for note in arch.notes if "architectures" in note]
+        assert note == f"{WHERE}: no 'architectures'; took the usual head of gpt2, GPT2LMHeadModel"
+
+
+def test_an_old_spelling_of_the_class_is_known() -> None:
+    assert read(LLAMA | {"architectures": ["LLaMAForCausalLM"]}).head.name == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, 3),
+        ({"num_labels": 5}, 5),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 3}, 3),
+        ({"id2label": None, "num_labels": 4}, 4),
+        ({"id2label": None}, 2),
+        ({}, 2),
+    ],
+    ids=str,
+)
+def test_labels_are_counted(labels: dict[str, Any], count: int) -> None:
+    arch = read(BERT | {"architectures": ["BertForSequenceClassification"]} | labels)
+    assert arch.labels == count
+    assert [stage.classes for stage in arch.head.stages if stage.out == "classes"] == [count]
+
+
+def test_more_labels_cost_a_row_and_a_bias_each(tmp_path: Any) -> None:
+    import json
+
+    counts = []
+    for labels in (2, 7):
+        file = tmp_path / f"{labels}.json"
+        config = BERT | {"architectures": ["BertForSequenceClassification"], "num_labels": labels}
+        file.write_text(json.dumps(config), encoding="utf-8")
+        counts.append(roofmodel.estimate(str(file), "a100").to_dict()["model"]["parameters"])
+    assert counts[1] - counts[0] == 5 * (64 + 1)  # 5 more classes × (hidden 64 + a bias)
+
+
+def test_null_of_an_optional_key_is_the_default() -> None:
+    assert read(LLAMA | {"num_key_value_heads": None}).layers[0].attention.kv_heads == 8  # as many as heads
+    assert read(GPT2 | {"n_inner": None}).layers[0].mlp.width == 192
+
+
+def test_keys_that_mean_nothing_here_are_ignored() -> None:
+    extra = {
+        "initializer_range": 0.02,
+        "rope_scaling": {"factor": 8.0},
+        "torch_dtype": "bfloat16",
+        "x": [{}],
+        "n_ctx": "?",
+    }
+    assert read(GPT2 | extra) == read(GPT2)
+
+
+def test_a_quantisation_is_noted() -> None:
+    arch = read(LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    (note,) = [note for note in arch.notes if "quantization_config" in note]
+    assert "'gptq'" in note
+    assert "--weights" in note
+
+
+def test_a_switch_that_is_off_is_not_refused() -> None:
+    assert read(GPT2 | {"add_cross_attention": False}) == read(GPT2)
+    assert read(BERT | {"is_decoder": None}) == read(BERT)
+
+
+def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
+    for model_type in FAMILIES:
+        with pytest.raises(ModelError, match=re.escape(f"did you mean '{model_type}'")):
+            read({"model_type": model_type + "x"})
+
+
+def test_no_optional_field_takes_an_absurd_value() -> None:
+    """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
+    for model_type, family in FAMILIES.items():
+        for field, (_, usual) in FIELDS.items():
+            source = family.fields.get(field, usual)
+            if not isinstance(source, Key):
+                continue
+            for name in (name for name in source.names if "." not in name):
+                for absurd in ("?", [[]], 10**30, -1, 0.5 if field != "rotary" else 1.5):
+                    with pytest.raises(ModelError, match=re.escape(repr(name))):
+                        read(good(model_type) | {name: absurd})

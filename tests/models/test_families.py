@@ -1,0 +1,208 @@
+"""Every row against the real Hugging Face classes: names, defaults, heads, activations.
+
+The expected values are attributes of the real config objects, never this package's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.vector import ACTIVATION
+from roofmodel.models.architecture import Fact
+from roofmodel.models.config import architecture
+from roofmodel.models.families import ACTIVATIONS, CORE, FAMILIES, FIELDS, REQUIRED, Key
+
+transformers = pytest.importorskip(
+    "transformers", reason="the real classes need transformers: pip install 'roofmodel[dev]'"
+)
+huggingface_hub = pytest.importorskip(
+    "huggingface_hub", reason="transformers' errors need huggingface_hub: pip install 'roofmodel[dev]'"
+)
+pytest.importorskip("torch", reason="the real activations need torch: pip install 'roofmodel[dev]'")
+
+# No core size is any family's default; 64 heads are what every default of key-value heads (8, 32) divides.
+CORE_SIZES = {"hidden": 1920, "layers": 5, "heads": 64, "vocabulary": 60_000}
+MISSING = object()
+
+KEYED = [
+    pytest.param(model_type, field, id=f"{model_type}-{field}")
+    for model_type, family in FAMILIES.items()
+    for field, (_, usual) in FIELDS.items()
+    if isinstance(source := family.fields.get(field, usual), Key) and source.default is not REQUIRED
+]
+FAMILY_NAMES = list(FAMILIES)
+
+
+def _names(model_type: str, field: str) -> tuple[str, ...]:
+    source = FAMILIES[model_type].fields.get(field, FIELDS[field][1])
+    assert isinstance(source, Key)
+    return source.names
+
+
+def _core(model_type: str) -> dict[str, Any]:
+    """The core sizes and nothing else, by the family's own keys."""
+    return {_names(model_type, field)[0]: size for field, size in CORE_SIZES.items()}
+
+
+def _real(model_type: str, **settings: Any) -> Any:
+    return transformers.AutoConfig.for_model(model_type, **_core(model_type), **settings)
+
+
+def _ours(model_type: str, **settings: Any) -> dict[str, Fact]:
+    config = {"model_type": model_type, **_core(model_type), **settings}
+    return architecture(config, "drawn", "config.json").facts
+
+
+def _attribute(config: Any, name: str) -> Any:
+    """`config.a`, or `config.a["b"]` for a name such as `rope_parameters.partial_rotary_factor`."""
+    value = config
+    for part in name.split("."):
+        value = value.get(part, MISSING) if isinstance(value, dict) else getattr(value, part, MISSING)
+        if value is MISSING:
+            return MISSING
+    return value
+
+
+# Where the attribute of the real config is not the value itself: what the real code makes of it.
+def _derived(model_type: str, field: str, real: Any) -> Any:
+    match model_type, field:
+        case "gpt2", "mlp_width":
+            # GPT2Block: config.n_inner if config.n_inner is not None else 4 * hidden_size
+            return real.n_inner if real.n_inner is not None else 4 * real.hidden_size
+        case "qwen2", "head_dim":
+            # Qwen2Attention: getattr(config, "head_dim", hidden_size // num_attention_heads)
+            return getattr(real, "head_dim", None) or real.hidden_size // real.num_attention_heads
+        case "qwen2", "window":
+            # None while use_sliding_window is off; the default shows when it is on
+            assert real.sliding_window is None
+            return _real("qwen2", use_sliding_window=True).sliding_window
+        case "qwen2", "window_types":
+            # derived by the real class from the other switches; the next test compares the layers
+            return None
+        case _, "labels":
+            return len(real.id2label)
+    values = [v for name in _names(model_type, field) if (v := _attribute(real, name)) is not MISSING]
+    assert values, f"{type(real).__name__} has none of {_names(model_type, field)}"
+    assert all(value == values[0] for value in values)
+    return values[0]
+
+
+@pytest.mark.parametrize(("model_type", "field"), KEYED)
+def test_a_default_is_that_of_the_real_config_class(model_type: str, field: str) -> None:
+    fact = _ours(model_type)[field]
+    assert fact.assumed
+    assert fact.value == _derived(model_type, field, _real(model_type))
+    assert type(fact.value) is type(_derived(model_type, field, _real(model_type)))
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_the_core_sizes_of_the_real_class_stand_under_the_first_names(model_type: str) -> None:
+    """A config that the real class writes has every core size under a name that the row knows."""
+    written = _real(model_type).to_dict()
+    for field in CORE:
+        values = [written[name] for name in _names(model_type, field) if name in written]
+        assert values == [CORE_SIZES[field]]
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_every_name_of_a_core_size_means_the_same_to_the_real_class(model_type: str) -> None:
+    for field, size in CORE_SIZES.items():
+        names = _names(model_type, field)
+        for name in names:
+            settings = _core(model_type)
+            del settings[names[0]]
+            settings[name] = size
+            real = transformers.AutoConfig.for_model(model_type, **settings)
+            assert {value for n in names if (value := _attribute(real, n)) is not MISSING} == {size}
+            ours = architecture({"model_type": model_type, **settings}, "drawn", "config.json")
+            assert ours.facts[field] == Fact(size, name)
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_the_real_class_writes_a_config_that_reads_back_without_a_contradiction(model_type: str) -> None:
+    arch = architecture(_real(model_type).to_dict(), "written", "config.json")
+    assert (arch.hidden, len(arch.layers)) == (CORE_SIZES["hidden"], CORE_SIZES["layers"])
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("first", [0, 2, 5, 28])
+def test_the_layers_of_qwen2_that_slide_are_those_of_the_real_class(used: bool, first: int) -> None:
+    settings = {"use_sliding_window": used, "max_window_layers": first}
+    real = _real("qwen2", **settings)
+    arch = architecture({"model_type": "qwen2", **_core("qwen2"), **settings}, "drawn", "config.json")
+    slides = [layer.attention.window is not None for layer in arch.layers]
+    assert slides == [layer == "sliding_attention" for layer in real.layer_types]
+
+
+NULLS = [
+    pytest.param(model_type, field, id=f"{model_type}-{field}")
+    for model_type, field in (case.values for case in KEYED)
+    if field not in ("labels", "rotary", "window_types")
+]
+
+
+@pytest.mark.parametrize(("model_type", "field"), NULLS)
+def test_null_means_what_the_real_class_makes_of_it(model_type: str, field: str) -> None:
+    """Where the real class takes null at all: it is not always the same as leaving the key out."""
+    name = _names(model_type, field)[0]
+    try:
+        real = _real(model_type, **{name: None})
+    except huggingface_hub.errors.StrictDataclassError:
+        return  # null is no value of it
+    value = _ours(model_type, **{name: None})[field].value
+    if (model_type, field) == ("qwen2", "window"):
+        assert real.sliding_window is None
+        assert value is None
+    else:
+        assert value == _derived(model_type, field, real)
+
+
+CLASSES = [
+    pytest.param(model_type, suffix, id=f"{model_type}-{suffix}")
+    for model_type, family in FAMILIES.items()
+    for suffix in family.classes
+]
+
+
+@pytest.mark.parametrize(("model_type", "suffix"), CLASSES)
+def test_every_head_is_a_class_of_transformers_with_this_config(model_type: str, suffix: str) -> None:
+    real = getattr(transformers, FAMILIES[model_type].prefix + suffix)
+    assert real.config_class.model_type == model_type
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_the_name_of_the_config_class_that_notes_give_is_the_real_one(model_type: str) -> None:
+    assert type(_real(model_type)).__name__ == f"{FAMILIES[model_type].prefix}Config"
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_every_switch_that_is_refused_is_off_in_the_real_class(model_type: str) -> None:
+    for switch in FAMILIES[model_type].refuses:
+        assert getattr(_real(model_type), switch, False) is False
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_is_one_of_transformers_and_has_a_cost(name: str) -> None:
+    from transformers.activations import ACT2FN
+
+    assert name in ACT2FN
+    assert ACTIVATIONS[name] in ACTIVATION
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_computes_what_the_function_it_stands_for_computes(name: str) -> None:
+    """`gelu_fast` may be taken for `gelu_new` because both compute the same numbers."""
+    import torch
+    from transformers.activations import ACT2FN
+
+    canonical = {"gelu_tanh": "gelu_new", "gelu_quick": "quick_gelu"}.get(ACTIVATIONS[name], ACTIVATIONS[name])
+    x = torch.linspace(-9, 9, 1001, dtype=torch.float64)
+    torch.testing.assert_close(ACT2FN[name](x), ACT2FN[canonical](x), rtol=0, atol=1e-6)
+
+
+def test_a_null_window_switches_the_window_off_as_in_the_real_class() -> None:
+    arch = architecture({"model_type": "mistral", **_core("mistral"), "sliding_window": None}, "drawn", "config.json")
+    assert _real("mistral", sliding_window=None).sliding_window is None
+    assert {layer.attention.window for layer in arch.layers} == {None}

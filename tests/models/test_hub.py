@@ -1,0 +1,400 @@
+"""Where configs come from. No test here touches the network: huggingface_hub is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roofmodel.errors import ModelError
+from roofmodel.models import hub
+
+TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+UNKNOWN = "some-organisation/some-model"
+
+
+def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], Any]) -> list[tuple[str, str]]:
+    """Put a stand-in for the module huggingface_hub; the list fills with what it is asked."""
+    asked: list[tuple[str, str]] = []
+
+    def hf_hub_download(name: str, file: str) -> Any:
+        asked.append((name, file))
+        return answer(name, file)
+
+    package, utils = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.utils")
+    package.__dict__.update(hf_hub_download=hf_hub_download, utils=utils)
+    utils.__dict__.update(logging=SimpleNamespace(set_verbosity_error=lambda: None))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", utils)
+    return asked
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """An empty cache, no settings of the machine's own, and a huggingface_hub that must not be asked."""
+    for name in ("HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    asked = hub_answers(monkeypatch, lambda name, file: None)
+    yield
+    assert asked == []
+
+
+@pytest.fixture
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def write(folder: Path, config: Any = TINY, name: str = "config.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file
+
+
+def refusal(model: str) -> str:
+    """The one-line message with which a model is refused."""
+    with pytest.raises(ModelError) as caught:
+        hub.load(model)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 1000
+    return message
+
+
+# --- Packaged names and paths -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
+def test_a_packaged_name_wins_over_a_folder_and_a_dot_forces_the_path(working_folder: Path, name: str) -> None:
+    write(working_folder / name)
+    assert hub.load(name).name == "openai-community/gpt2"
+    assert hub.load(name).hidden == 768
+    assert hub.load(f"./{name}").hidden == 48
+    assert hub.load(str(working_folder / name)).hidden == 48
+
+
+def test_a_folder_that_is_no_packaged_name_needs_no_dot(working_folder: Path) -> None:
+    write(working_folder / "mine")
+    arch = hub.load("mine")
+    assert (arch.name, arch.hidden) == ("mine", 48)
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "mine")
+    assert hub.load("~/mine").hidden == 48
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("mine", "mine"), ("mine/config.json", "mine"), ("mine/tiny.json", "tiny")]
+)
+def test_a_path_is_named_after_its_folder_or_its_file(working_folder: Path, given: str, name: str) -> None:
+    write(working_folder / "mine")
+    write(working_folder / "mine", name="tiny.json")
+    assert hub.load(f"./{given}").name == name
+
+
+def test_the_folder_one_stands_in_has_a_name(working_folder: Path) -> None:
+    write(working_folder)
+    assert hub.load(".").name == "work"
+    assert hub.load("config.json").name == "work"
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    message = refusal(str(tmp_path))
+    assert message.startswith(f"{tmp_path}: ")
+    assert "without a config.json" in message
+
+
+@pytest.mark.parametrize(
+    "path", ["./missing", "./missing/config.json", "/nonexistent/config.json", "../no-such-folder"]
+)
+def test_a_missing_path_is_refused_and_never_looked_up(working_folder: Path, path: str) -> None:
+    message = refusal(path)
+    assert message.startswith(f"{Path(path)}: no such file or folder")
+    assert "config.json" in message
+
+
+def test_a_config_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    assert "config.json" in refusal(str(tmp_path))
+
+
+def test_the_home_of_an_unknown_user_is_refused_and_no_bug() -> None:
+    assert "~nosuchuser" in refusal("~nosuchuser/config.json")
+
+
+def test_a_name_longer_than_any_file_name_is_refused_and_no_bug() -> None:
+    refusal("a" * 5000)
+
+
+def test_a_folder_that_may_not_be_entered_is_refused_and_no_bug(
+    monkeypatch: pytest.MonkeyPatch, working_folder: Path
+) -> None:
+    def stat(path: Path, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(Path, "exists", lambda path: stat(path))
+    monkeypatch.setattr(Path, "is_dir", lambda path: False)
+    message = refusal("./locked/config.json")
+    assert "locked/config.json" in message
+    assert "Permission denied" in message
+
+
+def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = write(tmp_path)
+
+    def read_text(path: Path, **options: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert refusal(str(file)) == f"{file}: cannot be read (Permission denied)"
+
+
+# --- What is no config ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{\n "model_type": gpt2\n}', "2:16"),  # ` "model_type": ` is 15 characters
+        ("", "1:1"),
+        ("model_type: gpt2\n", "1:1"),
+        ('{"model_type": "gpt2",}', "1:23"),  # the brace after the last comma; or the comma, 22
+        ('{"model_type": "gpt2"} {}', "1:24"),
+        ("{'model_type': 'gpt2'}", "1:2"),
+        ('{\n "a": 1\n "b": 2}', "3:2"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_line_and_column(tmp_path: Path, text: str, place: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    message = refusal(str(file))
+    places = [place, "1:22"] if place == "1:23" else [place]  # Python 3.13 points at the comma itself
+    assert message.startswith(tuple(f"{file}:{where}: not JSON (" for where in places))
+    assert "config.json is wanted" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("[]", "list"), ('"gpt2"', "str"), ("5", "int"), ("null", "NoneType"), ("true", "bool")]
+)
+def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    message = refusal(str(file))
+    assert message.startswith(f"{file}: holds a {kind}")
+    assert "{...}" in message
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_read_over(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(TINY, indent=1).replace("\n", "\r\n").encode())
+    assert hub.load(str(file)).hidden == 48
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00\xff", b"\xff\xfe{\x00}\x00", bytes(range(256))])
+def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    assert refusal(str(file)).startswith(f"{file}: not a text file")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 100_000, '{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}"],
+    ids=["lists", "objects", "a number of 5000 digits"],
+)
+def test_json_beyond_all_reason_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    assert refusal(str(file)).startswith(f"{file}: not usable JSON (")
+
+
+def test_no_depth_of_nesting_is_a_bug(tmp_path: Path) -> None:
+    """Some are too deep for the reader of JSON; those that are not must not be too deep for the message."""
+    file = tmp_path / "config.json"
+    for depth in range(800, 1010):
+        file.write_text(json.dumps(TINY)[:-1] + ', "n_inner": ' + "[" * depth + "]" * depth + "}", encoding="utf-8")
+        assert str(file) in refusal(str(file))
+
+
+# --- The local cache --------------------------------------------------------------------------------
+
+
+def cached(root: Path, name: str = UNKNOWN, revision: str = "0123abcd") -> Path:
+    """A config.json as huggingface_hub lays it out below its cache folder."""
+    folder = root / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision, encoding="utf-8")
+    return write(folder / "snapshots" / revision)
+
+
+@pytest.mark.parametrize(
+    ("variable", "root"),
+    [("HF_HUB_CACHE", "cache"), ("HF_HOME", "cache/hub"), ("XDG_CACHE_HOME", "cache/huggingface/hub")],
+)
+def test_a_download_of_earlier_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, root: str
+) -> None:
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv(variable, str(tmp_path / "cache"))
+    cached(tmp_path / root)
+    arch = hub.load(UNKNOWN)
+    assert (arch.name, arch.hidden) == (UNKNOWN, 48)
+
+
+def test_the_cache_of_the_home_folder_is_the_usual_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cached(tmp_path / ".cache" / "huggingface" / "hub")
+    assert hub.load(UNKNOWN).hidden == 48
+
+
+def test_the_cache_serves_offline_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    cached(tmp_path / "huggingface" / "hub")
+    assert hub.load(UNKNOWN).hidden == 48
+
+
+def test_a_packaged_name_wins_over_the_cache(tmp_path: Path) -> None:
+    cached(tmp_path / "huggingface" / "hub", "openai-community/gpt2")
+    assert hub.load("openai-community/gpt2").hidden == 768
+
+
+def test_a_half_written_cache_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file = cached(tmp_path / "huggingface" / "hub")
+    file.unlink()
+    assert UNKNOWN in refusal(UNKNOWN)
+    (file.parents[2] / "refs" / "main").write_bytes(b"\xff\xfe")
+    assert UNKNOWN in refusal(UNKNOWN)
+
+
+def test_a_broken_config_in_the_cache_is_named_with_its_file(tmp_path: Path) -> None:
+    file = cached(tmp_path / "huggingface" / "hub")
+    file.write_text("{", encoding="utf-8")
+    assert refusal(UNKNOWN).startswith(f"{file}:1:2: not JSON")
+
+
+# --- The Hub ----------------------------------------------------------------------------------------
+
+
+def test_what_is_nowhere_else_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = write(tmp_path / "download")
+    asked = hub_answers(monkeypatch, lambda name, wanted: str(file))
+    arch = hub.load(UNKNOWN)
+    assert (arch.name, arch.hidden) == (UNKNOWN, 48)
+    assert asked == [(UNKNOWN, "config.json")]
+
+
+@pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])
+def test_what_is_no_hub_id_is_never_asked_of_the_hub(working_folder: Path, name: str) -> None:
+    refusal(name)  # the stand-in of this file fails if it is asked
+
+
+@pytest.mark.parametrize("setting", ["1", "true", "YES", "on"])
+def test_offline_the_hub_is_not_asked_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", setting)
+    message = refusal(UNKNOWN)
+    assert f"unknown model {UNKNOWN!r}" in message
+    assert "HF_HUB_OFFLINE is set" in message
+
+
+@pytest.mark.parametrize("setting", ["", "0", "false"])
+def test_an_offline_switch_that_is_off_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", setting)
+    file = write(tmp_path / "download")
+    hub_answers(monkeypatch, lambda name, wanted: file)
+    assert hub.load(UNKNOWN).hidden == 48
+
+
+def test_without_huggingface_hub_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("huggingface_hub", "huggingface_hub.utils"):
+        monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+    message = refusal(UNKNOWN)
+    assert f"unknown model {UNKNOWN!r}" in message
+    assert "pip install 'roofmodel[hub]'" in message
+
+
+def test_an_error_of_the_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, file: str) -> Any:
+        raise OSError("404 Client Error\n\nRepository Not Found\nIf you are trying to access ...")
+
+    hub_answers(monkeypatch, fail)
+    message = refusal(UNKNOWN)
+    assert UNKNOWN in message
+    assert "404 Client Error" in message
+    assert "Repository Not Found" not in message
+
+
+def test_an_error_without_words_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, file: str) -> Any:
+        raise ConnectionError
+
+    hub_answers(monkeypatch, fail)
+    assert "(ConnectionError)" in refusal(UNKNOWN)
+
+
+@pytest.fixture
+def silence() -> Iterator[threading.Event]:
+    """A network that never answers, until the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_silent_network_costs_the_timeout_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, silence: threading.Event
+) -> None:
+    monkeypatch.setattr(hub, "NETWORK_TIMEOUT_SECONDS", 0.2)
+    hub_answers(monkeypatch, lambda name, file: silence.wait(60))
+    start = time.monotonic()
+    message = refusal(UNKNOWN)
+    assert 0.2 <= time.monotonic() - start < 2
+    assert UNKNOWN in message
+    assert "no answer within 0.2 s" in message
+
+
+def test_the_timeout_is_five_seconds() -> None:
+    assert hub.NETWORK_TIMEOUT_SECONDS == 5
+
+
+# --- Unknown names ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typo", "name"),
+    [
+        ("gpt2-xxl", "'gpt2-xl'"),
+        ("gtp2", "'gpt2'"),
+        ("bert-base-casd", "'bert-base-cased'"),
+        ("Llama-3.1-8", "'Llama-3.1-8B'"),
+        ("pythia-70", "'pythia-70m'"),
+        ("opt125m", "'opt-125m'"),
+    ],
+)
+def test_an_unknown_name_offers_the_nearest_ones(typo: str, name: str) -> None:
+    message = refusal(typo)
+    assert message.startswith(f"unknown model {typo!r}; did you mean ")
+    assert name in message
+    assert "roof models list" in message
+
+
+def test_a_name_like_no_other_says_what_was_tried() -> None:
+    message = refusal("zzzzzzzz")
+    assert "did you mean" not in message
+    assert all(words in message for words in ("not packaged", "not a path", "not in the local Hugging Face cache"))

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel import algebra
+
+HUGE = 10**40 + 7  # far beyond the 53 bits of a float
+SIZES = st.integers(0, 2**40)
+POSITIVE = st.integers(1, 2**20)
+
+n, m = sympy.symbols("n m", integer=True, nonnegative=True)
+
+TWO_NUMBERS: list[tuple[Callable[[Any, Any], Any], Callable[[int, int], int]]] = [
+    (algebra.minimum, min),
+    (algebra.maximum, max),
+]
+
+
+@pytest.mark.parametrize(("function", "truth"), TWO_NUMBERS, ids=["minimum", "maximum"])
+@settings(deadline=None)  # sympy is slow the first time
+@given(a=SIZES, b=SIZES)
+def test_ints_arrays_and_symbols_agree_on_the_extremes(
+    function: Callable[[Any, Any], Any], truth: Callable[[int, int], int], a: int, b: int
+) -> None:
+    expected = truth(a, b)
+    assert function(a, b) == expected
+    both = numpy.array([a, b], dtype=float)  # SIZES are exact in a float64
+    assert function(both, both[::-1]).tolist() == [expected, expected]
+    assert function(both, a).tolist() == [truth(a, a), expected]  # elementwise against a plain number
+    assert function(a, both).tolist() == [truth(a, a), expected]
+    assert function(n, m).subs({n: a, m: b}) == expected
+    assert function(n, b).subs(n, a) == expected
+    assert function(a, m).subs(m, b) == expected
+
+
+@settings(deadline=None)  # sympy is slow the first time
+@given(a=SIZES, b=POSITIVE)
+def test_ints_arrays_and_symbols_agree_on_division_rounded_up(a: int, b: int) -> None:
+    expected = -((-Fraction(a, b)).__floor__())
+    assert algebra.ceil_div(a, b) == expected
+    assert algebra.ceil_div(numpy.array([a, a + b], dtype=float), b).tolist() == [expected, expected + 1]
+    assert algebra.ceil_div(n, b).subs(n, a) == expected
+
+
+@settings(deadline=None)  # sympy is slow the first time
+@given(a=SIZES)
+def test_ints_arrays_and_symbols_agree_on_halves(a: int) -> None:
+    assert algebra.half(2 * a) == a
+    assert algebra.half(numpy.array([2.0 * a])).tolist() == [a]
+    assert algebra.half(2 * n).subs(n, a) == a
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 1000), max_size=5))
+def test_ints_arrays_and_symbols_agree_on_products(factors: list[int]) -> None:
+    expected = 1
+    for factor in factors:
+        expected = expected * factor
+    assert algebra.product(factors) == expected
+    symbols = sympy.symbols(f"x:{len(factors)}") if factors else ()
+    symbolic = sympy.sympify(algebra.product(symbols))
+    assert symbolic.subs(dict(zip(symbols, factors, strict=True))) == expected
+    arrays = [numpy.array([factor, 1], dtype=float) for factor in factors]
+    assert numpy.array_equal(algebra.product(arrays), numpy.array([expected, 1]) if arrays else 1)
+
+
+def test_a_product_of_nothing_is_one() -> None:
+    assert algebra.product([]) == 1
+    assert algebra.product(iter(())) == 1
+
+
+def test_huge_ints_stay_exact() -> None:
+    assert algebra.minimum(HUGE, HUGE + 1) == HUGE
+    assert algebra.maximum(HUGE, HUGE + 1) == HUGE + 1
+    assert algebra.half(2 * HUGE) == HUGE
+    assert algebra.ceil_div(3 * HUGE, 3) == HUGE
+    assert algebra.ceil_div(3 * HUGE + 1, 3) == HUGE + 1
+    assert algebra.product([HUGE, HUGE]) == HUGE**2
+
+
+def test_ints_stay_ints() -> None:
+    for value in (
+        algebra.minimum(3, 4),
+        algebra.maximum(3, 4),
+        algebra.half(8),
+        algebra.ceil_div(7, 2),
+        algebra.product([2, 3]),
+    ):
+        assert type(value) is int
+
+
+def test_symbols_stay_symbols() -> None:
+    assert algebra.minimum(n, 4) == sympy.Min(n, 4)
+    assert algebra.maximum(4, n) == sympy.Max(n, 4)
+    assert algebra.half(n * (n + 1)) == n * (n + 1) / 2  # S(S+1)/2 pairs
+    assert algebra.ceil_div(n, 8) == sympy.ceiling(n / 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (1, True),
+        (1.5, True),
+        (HUGE, True),
+        (numpy.array([1, 2]), False),
+        (numpy.float64(1.5), False),
+        (n, False),
+        (n + 1, False),
+        (sympy.Integer(3), False),
+    ],
+    ids=repr,
+)
+def test_only_ints_and_floats_are_plain(value: object, plain: bool) -> None:
+    assert algebra.is_plain(value) is plain
+
+
+def test_plain_numbers_never_load_numpy_or_sympy() -> None:
+    program = (
+        "import sys\n"
+        "from roofmodel import algebra\n"
+        "algebra.minimum(1, 2), algebra.maximum(1, 2), algebra.half(4), algebra.ceil_div(5, 2), algebra.product([1])\n"
+        "algebra.is_plain(1)\n"
+        "print(sorted({'numpy', 'sympy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,623 @@
+"""The command line, run in this process: what it prints where, and how it exits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from roofmodel import cli
+from roofmodel.devices import library
+from roofmodel.models import hub
+
+ROOT = Path(__file__).parents[1]
+ESTIMATE = ("estimate", "gpt2", "--hw", "a100", "--seq", "128")
+
+
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Roof = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def _apart_from_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No network, no cache, no device files of the user, no colours, an empty working folder."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("ROOF_DEBUG", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+
+@pytest.fixture
+def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Roof:
+    """Runs `roof` with the arguments given."""
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["roof", *arguments])
+        status: Any = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code or 0
+        out, err = capsys.readouterr()
+        assert isinstance(status, int)
+        assert "Traceback" not in out + err
+        return Done(status, out, err)
+
+    return run
+
+
+def files(folder: Path) -> list[str]:
+    """All files below a folder, hidden ones too."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# --- What a user can mend: status 2, one line, nothing on stdout ------------------------------------
+
+BAD: list[tuple[str, list[str]]] = [
+    # the command line after `roof`, what the message must say
+    ("estimate gpt3 --hw a100", ["unknown model 'gpt3'", "did you mean 'gpt2'", "roof models list"]),
+    ("estimate some-one/some-model --hw a100", ["unknown model 'some-one/some-model'", "HF_HUB_OFFLINE"]),
+    ("estimate ./missing --hw a100", ["missing", "no such file"]),
+    ("estimate ~nosuchuser/x --hw a100", ["~nosuchuser"]),
+    ("estimate gpt2", ["--hw is missing", "--hw a100", "roof hw list"]),
+    ("estimate gpt2 --hw a1000", ["unknown device 'a1000'", "did you mean 'a100'"]),
+    ("estimate gpt2 --hw ./missing.yaml", ["./missing.yaml", "no such file"]),
+    ("estimate gpt2 --hw ~nosuchuser/x.yaml", ["~nosuchuser"]),
+    ("estimate gpt2 --hw a100 --batch 0", ["--batch is 0", "whole number from 1"]),
+    ("estimate gpt2 --hw a100 --batch -1", ["--batch is -1", "whole number from 1"]),
+    ("estimate gpt2 --hw a100 --batch 9999999999999999999", ["--batch is 9999999999999999999", "whole number"]),
+    ("estimate gpt2 --hw a100 --batch 1.5", ["--batch", "'1.5'"]),
+    ("estimate gpt2 --hw a100 --batch many", ["--batch", "'many'"]),
+    ("estimate gpt2 --hw a100 --seq 0", ["--seq is 0", "whole number from 1"]),
+    ("estimate gpt2 --hw a100 --seq -5", ["--seq is -5", "whole number from 1"]),
+    ("estimate gpt2 --hw a100 --context -1", ["--context is -1", "whole number from 0"]),
+    ("estimate gpt2 --hw a100 --phase prefil", ["--phase", "'prefil'", "did you mean 'prefill'"]),
+    ("estimate gpt2 --hw a100 --phase train", ["--phase train", "prefill, decode, forward"]),
+    ("estimate gpt2 --hw a100 --dtype float16", ["--dtype", "'float16'", "fp16"]),
+    ("estimate gpt2 --hw a100 --dtype int4", ["--dtype", "'int4'", "int8"]),
+    ("estimate gpt2 --hw a100 --weights int5", ["--weights", "'int5'", "int4"]),
+    ("estimate gpt2 --hw a100 --kv q8", ["--kv", "'q8'", "int8"]),
+    ("estimate gpt2 --hw a100 --attention flsh", ["--attention", "'flsh'", "did you mean 'flash'", "eager"]),
+    ("estimate gpt2 --hw a100 --logits first", ["--logits", "'first'", "last, all"]),
+    ("estimate gpt2 --hw a100 --mla latent", ["--mla", "'latent'", "absorbed, naive"]),
+    ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, graph"]),
+    ("estimate gpt2 --hw a100 --recompute some", ["--recompute", "'some'", "none, selective, full"]),
+    ("estimate gpt2 --hw a100 --format yaml", ["--format", "'yaml'", "table, json, csv, markdown"]),
+    ("estimate gpt2 --hw a100 --tp 2", ["--tp 2", "--tp 1"]),
+    ("estimate gpt2 --hw a100 --dp 8", ["--dp 8", "--dp 1"]),
+    ("estimate gpt2 --hw a100 --pp 0", ["--pp is 0", "whole number from 1"]),
+    ("estimate gpt2 --hw a100 --ep 2", ["--ep 2", "--ep 1"]),
+    ("estimate bert-base-cased --hw a100 --phase decode", ["--phase decode", "bert-base-cased", "encoder", "forward"]),
+    ("estimate bert-base-cased --hw a100 --phase prefill", ["--phase prefill", "encoder", "forward"]),
+    ("estimate gpt2 --hw v100 --dtype bf16", ["V100", "'bf16'", "fp16"]),
+    ("estimate gpt2 --hw v100 --dtype tf32", ["V100", "'tf32'", "fp32"]),
+    ("estimate gpt2 --hw v100 --dtype int8", ["V100", "'int8'", "fp16"]),
+    ("estimate gpt2 --hw a100 --dtype fp8", ["A100", "'fp8'", "bf16"]),
+    ("estimate gpt2 --hw a100 --nonsense", ["--nonsense"]),
+    ("estimate gpt2 gpt2-xl --hw a100", ["gpt2-xl"]),
+    ("estimate", ["model"]),
+    ("estimat gpt2", ["estimat"]),
+    ("models show", ["name"]),
+    ("models show gpt3", ["unknown model 'gpt3'"]),
+    ("models list --format csv", ["--format", "'csv'", "table, json"]),
+    ("models show gpt2 --format markdown", ["--format", "'markdown'", "table, json"]),
+    ("hw list --format csv", ["--format", "'csv'", "table, json"]),
+    ("hw show gpu", ["unknown device 'gpu'", "a100"]),
+    ("hw show a100 --format xml", ["--format", "'xml'", "table, json"]),
+    ("hw check missing.yaml", ["missing.yaml", "cannot be read"]),
+    ("hw check .", [".", "cannot be read"]),
+    ("hw check ~nosuchuser/x.yaml", ["~nosuchuser"]),
+]
+
+
+@pytest.mark.parametrize(("line", "fragments"), BAD, ids=[line for line, _ in BAD])
+def test_what_a_user_can_mend_is_one_line_on_stderr_and_status_2(roof: Roof, line: str, fragments: list[str]) -> None:
+    done = roof(*line.split())
+    assert done.status == 2
+    assert done.out == ""
+    assert re.fullmatch(r"error: [^\n]+\n", done.err)
+    assert "bug" not in done.err
+    assert [fragment for fragment in fragments if fragment not in done.err] == []
+
+
+@pytest.mark.parametrize("option", ["--tp", "--batch", "--seq"])
+def test_an_option_without_its_value_is_named(roof: Roof, option: str) -> None:
+    done = roof("estimate", "gpt2", "--hw", "a100", option)
+    assert (done.status, done.out) == (2, "")
+    assert option in done.err
+
+
+def test_a_name_of_5000_letters_is_no_bug(roof: Roof) -> None:
+    for arguments in (("estimate", "a" * 5000, "--hw", "a100"), ("hw", "show", "a" * 5000)):
+        done = roof(*arguments)
+        assert (done.status, done.out) == (2, "")
+        assert "bug" not in done.err
+
+
+def test_a_mistake_in_the_users_yaml_is_named_with_file_and_line(roof: Roof) -> None:
+    Path("a100.yaml").write_text(
+        "name: x\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwith: 1 GB/s}\n", encoding="utf-8"
+    )
+    for arguments in (("hw", "check", "a100.yaml"), ("estimate", "gpt2", "--hw", "a100.yaml")):
+        done = roof(*arguments)
+        assert (done.status, done.out) == (2, "")
+        assert done.err == "error: a100.yaml:5: unknown key 'bandwith'; did you mean 'bandwidth'?\n"
+
+
+def test_a_mistake_in_the_users_config_is_named_with_file_and_key(roof: Roof) -> None:
+    Path("config.json").write_text('{"model_type": "gpt2", "n_embd": "768"}', encoding="utf-8")
+    done = roof("estimate", "./config.json", "--hw", "a100")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: config.json: 'n_embd' is '768'; it must be a whole number")
+
+
+# --- A bug: status 1 --------------------------------------------------------------------------------
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, message: str = "the wheels came off") -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("roofmodel.api.estimate", broken)
+
+
+def test_a_bug_is_one_line_on_stderr_and_status_1(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+    _break(monkeypatch)
+    done = roof(*ESTIMATE)
+    assert (done.status, done.out) == (1, "")
+    assert re.fullmatch(r"error: a bug in roofmodel \(RuntimeError: the wheels came off\).*ROOF_DEBUG=1.*\n", done.err)
+
+
+def test_on_request_a_bug_shows_where_it_is(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+    _break(monkeypatch)
+    monkeypatch.setenv("ROOF_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="the wheels came off"):
+        roof(*ESTIMATE)
+
+
+# --- Estimates --------------------------------------------------------------------------------------
+
+
+def test_json_is_exactly_one_document_and_notes_go_to_stderr(roof: Roof) -> None:
+    done = roof(*ESTIMATE, "--format", "json", "--image", "224")
+    assert done.status == 0
+    document = json.loads(done.out)  # fails on anything before or after the document
+    assert document["schema"] == "roofmodel.estimate/1"
+    assert document["model"]["parameters"] == 124_439_808
+    assert [phase["phase"] for phase in document["phases"]] == ["prefill", "decode"]
+    assert any(note.startswith("--image is ignored") for note in document["notes"])
+    lines = done.err.splitlines()
+    assert lines == [note if note.startswith("warning: ") else f"note: {note}" for note in document["notes"]]
+    assert "note: " not in done.out
+
+
+def test_csv_is_one_row_an_operator_and_nothing_else(roof: Roof) -> None:
+    done = roof(*ESTIMATE, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    operators = [op for phase in json.loads(roof(*ESTIMATE, "--format", "json").out)["phases"] for op in phase["ops"]]
+    assert [row["name"] for row in rows] == [op["name"] for op in operators]
+    assert [int(row["matmul_flops"]) for row in rows] == [op["matmul_flops"] for op in operators]
+    assert done.status == 0
+
+
+def test_markdown_and_table_name_model_and_device(roof: Roof) -> None:
+    markdown, table = roof(*ESTIMATE, "--format", "markdown"), roof(*ESTIMATE)
+    assert markdown.out.startswith("# openai-community/gpt2 on NVIDIA A100 SXM4 80 GB\n")
+    for done in (markdown, table):
+        assert done.status == 0
+        assert "124 439 808" in done.out
+    assert "\x1b" not in table.out  # no colours into a pipe
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_table_is_no_wider_than_the_terminal(roof: Roof, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for arguments in (ESTIMATE, ("models", "list"), ("models", "show", "gpt2"), ("hw", "list"), ("hw", "show", "a100")):
+        assert max(map(len, roof(*arguments).out.splitlines())) <= columns
+
+
+def test_the_limits_of_a_small_device_are_said(roof: Roof) -> None:
+    done = roof("estimate", "Llama-3.1-70B", "--hw", "a100", "--format", "json")
+    document = json.loads(done.out)
+    assert document["memory"]["fits"] is False  # 70 553 706 496 parameters × 2 bytes > 80 GiB
+    assert document["memory"]["weights"] == 2 * 70_553_706_496
+
+
+@pytest.mark.parametrize(
+    ("options", "phases"),
+    [
+        ((), ["prefill", "decode"]),
+        (("--phase", "prefill"), ["prefill"]),
+        (("--phase", "decode", "--context", "0"), ["decode"]),
+        (("--phase", "forward"), ["forward"]),
+        (("--attention", "eager", "--logits", "all"), ["prefill", "decode"]),
+        (("--dtype", "bf16", "--weights", "int4", "--kv", "fp8"), ["prefill", "decode"]),
+        (("--dtype", "fp64"), ["prefill", "decode"]),
+        (("--batch", "3", "--tp", "1", "--dp", "1", "--pp", "1", "--ep", "1"), ["prefill", "decode"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_good_options_are_taken(roof: Roof, options: tuple[str, ...], phases: list[str]) -> None:
+    done = roof(*ESTIMATE, *options, "--format", "json")
+    assert done.status == 0
+    assert [phase["phase"] for phase in json.loads(done.out)["phases"]] == phases
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (("--mla", "naive"), "--mla is ignored"),
+        (("--decoder-seq", "5"), "--decoder-seq is ignored"),
+        (("--image", "224"), "--image is ignored"),
+        (("--recompute", "full"), "--recompute is ignored"),
+        (("--runtime", "graph"), "--runtime is ignored"),
+        (("--phase", "forward", "--context", "9"), "--context is ignored"),
+        (("--phase", "forward", "--kv", "fp8"), "--kv is ignored"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_an_option_that_does_not_apply_is_ignored_with_a_note(roof: Roof, options: tuple[str, ...], note: str) -> None:
+    done = roof(*ESTIMATE, *options, "--format", "json")
+    assert done.status == 0
+    assert f"note: {note}: " in done.err
+    assert any(text.startswith(note) for text in json.loads(done.out)["notes"])
+
+
+# --- -o FILE ----------------------------------------------------------------------------------------
+
+MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-", "json": b"{", "csv": b"phase,", "md": b"# "}
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_a_file_is_written_in_the_format_of_its_suffix_and_nothing_else(roof: Roof, suffix: str) -> None:
+    done = roof(*ESTIMATE, "-o", f"out.{suffix}")
+    assert done.status == 0
+    assert files(Path.cwd()) == [f"out.{suffix}"]
+    content = Path(f"out.{suffix}").read_bytes()
+    assert content.startswith(MAGIC[suffix])
+    assert f"wrote out.{suffix}\n" in done.err
+    assert "operator" in done.out  # the table still goes to stdout
+    if suffix == "svg":
+        assert content.rstrip().endswith(b"</svg>")
+    if suffix == "pdf":
+        assert content.rstrip().endswith(b"%%EOF")
+    if suffix == "png":
+        assert content.endswith(b"IEND\xaeB`\x82")  # the last chunk and its checksum
+
+
+@pytest.mark.parametrize(("suffix", "form"), [("json", "json"), ("csv", "csv"), ("md", "markdown")])
+def test_a_file_holds_what_the_format_prints(roof: Roof, suffix: str, form: str) -> None:
+    roof(*ESTIMATE, "-o", f"out.{suffix}")
+    assert Path(f"out.{suffix}").read_text(encoding="utf-8") == roof(*ESTIMATE, "--format", form).out
+
+
+def test_a_file_and_a_format_are_both_given(roof: Roof) -> None:
+    done = roof(*ESTIMATE, "-o", "out.json", "--format", "csv")
+    assert done.status == 0
+    assert json.loads(Path("out.json").read_text(encoding="utf-8"))["schema"] == "roofmodel.estimate/1"
+    assert next(csv.DictReader(io.StringIO(done.out)))["phase"] == "prefill"
+
+
+def test_json_on_stdout_stays_one_document_beside_a_file(roof: Roof) -> None:
+    done = roof(*ESTIMATE, "-o", "out.csv", "--format", "json")
+    assert json.loads(done.out)["schema"] == "roofmodel.estimate/1"
+    assert "wrote out.csv" in done.err
+
+
+def test_the_suffix_may_be_in_capitals(roof: Roof) -> None:
+    assert roof(*ESTIMATE, "-o", "OUT.PNG").status == 0
+    assert Path("OUT.PNG").read_bytes().startswith(MAGIC["png"])
+
+
+def test_a_file_has_the_rights_of_any_other(roof: Roof) -> None:
+    Path("plain").write_text("", encoding="utf-8")
+    roof(*ESTIMATE, "-o", "out.json")
+    assert Path("out.json").stat().st_mode == Path("plain").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("path", "fragments"),
+    [
+        ("missing/out.png", ["missing/out.png", "no folder 'missing'"]),
+        ("out.txt", ["out.txt", "unknown suffix '.txt'", ".png", ".svg", ".pdf", ".json", ".csv", ".md"]),
+        ("out", ["-o out", "unknown suffix ''", ".png"]),
+        (".png", ["-o .png", "unknown suffix ''"]),
+        ("", ["-o", "unknown suffix ''"]),
+        ("folder.json", ["folder.json", "is a folder"]),
+        ("file.json/out.json", ["file.json/out.json", "no folder 'file.json'"]),
+        ("~nosuchuser/out.json", ["~nosuchuser/out.json"]),
+        ("a" * 5000 + ".json", ["-o aaa"]),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_file_that_cannot_be_is_refused_before_any_work(
+    roof: Roof, monkeypatch: pytest.MonkeyPatch, path: str, fragments: list[str]
+) -> None:
+    Path("folder.json").mkdir()
+    Path("file.json").write_text("old", encoding="utf-8")
+    _break(monkeypatch)  # the work, if it were begun, would fail
+    done = roof(*ESTIMATE, "-o", path)
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", done.err)
+    assert [fragment for fragment in fragments if fragment not in done.err] == []
+    assert files(Path.cwd()) == ["file.json", "folder.json"]
+    assert Path("file.json").read_text(encoding="utf-8") == "old"
+
+
+def test_nothing_is_written_when_the_estimate_is_refused(roof: Roof) -> None:
+    assert roof("estimate", "gpt2", "--hw", "v100", "--dtype", "bf16", "-o", "out.png").status == 2
+    assert roof("estimate", "gpt2", "-o", "out.png").status == 2
+    assert files(Path.cwd()) == []
+
+
+@pytest.fixture(params=["json", "png"])
+def failing_write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The path of an old file; writing the new one stops half way on a full disk."""
+    target = Path.cwd() / f"out.{request.param}"
+    target.write_text("old", encoding="utf-8")
+
+    def full(file: Path) -> None:
+        file.write_bytes(b"half of the new")
+        raise OSError(28, "No space left on device", str(file))
+
+    def write_text(path: Path, *arguments: Any, **options: Any) -> int:
+        full(path)
+        return 0
+
+    monkeypatch.setattr("roofmodel.views.picture.draw", lambda estimate, file, suffix: full(file))
+    monkeypatch.setattr(Path, "write_text", write_text)
+    yield target
+    monkeypatch.undo()
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_other(roof: Roof, failing_write: Path) -> None:
+    done = roof(*ESTIMATE, "-o", failing_write.name)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"error: -o {failing_write.name}: cannot be written (No space left on device)\n"
+    assert failing_write.read_text(encoding="utf-8") == "old"
+    assert files(failing_write.parent) == [failing_write.name]
+
+
+def test_a_bug_in_a_picture_leaves_the_old_file_and_no_other(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(estimate: object, file: Path, suffix: str) -> None:
+        file.write_bytes(b"half of the new")
+        raise RuntimeError("the wheels came off")
+
+    monkeypatch.setattr("roofmodel.views.picture.draw", draw)
+    Path("out.png").write_text("old", encoding="utf-8")
+    assert roof(*ESTIMATE, "-o", "out.png").status == 1
+    assert Path("out.png").read_text(encoding="utf-8") == "old"
+    assert files(Path.cwd()) == ["out.png"]
+
+
+def test_an_old_file_is_replaced_by_a_whole_new_one(roof: Roof) -> None:
+    Path("out.json").write_text("old" * 10**6, encoding="utf-8")
+    assert roof(*ESTIMATE, "-o", "out.json").status == 0
+    json.loads(Path("out.json").read_text(encoding="utf-8"))
+
+
+# --- models and hw ----------------------------------------------------------------------------------
+
+
+def test_all_packaged_models_are_listed(roof: Roof) -> None:
+    table, document = roof("models", "list"), json.loads(roof("models", "list", "--format", "json").out)
+    entries = list(hub.catalogue())
+    assert [model["name"] for model in document] == [entry.id for entry in entries]
+    assert {model["name"]: model["parameters"] for model in document}["openai-community/gpt2-xl"] == 1_557_611_200
+    assert table.status == 0
+    for entry in entries:
+        assert entry.id in table.out
+    assert "1 557 611 200" in table.out
+    assert "unconfirmed" in table.out
+
+
+def test_a_model_is_shown_with_the_keys_its_facts_come_from(roof: Roof) -> None:
+    table, document = roof("models", "show", "gpt2"), json.loads(roof("models", "show", "gpt2", "--format", "json").out)
+    assert (document["name"], document["model_type"], document["head"]) == (
+        "openai-community/gpt2",
+        "gpt2",
+        "GPT2LMHeadModel",
+    )
+    assert document["fields"]["hidden"] == {"value": 768, "key": "n_embd", "assumed": False, "derived": False}
+    assert document["fields"]["fused_qkv"] == {"value": True, "key": None, "assumed": False, "derived": False}
+    assert document["fields"]["mlp_width"]["assumed"] is True  # n_inner is left to the class: 4 × 768
+    assert document["fields"]["mlp_width"]["value"] == 3072
+    assert document["parameters"] == 124_439_808
+    assert document["source"]
+    assert table.status == 0
+    assert all(text in table.out for text in ("openai-community/gpt2", "GPT2LMHeadModel", "n_embd", "768", "(default)"))
+
+
+def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> None:
+    config = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+    Path("config.json").write_text(json.dumps(config), encoding="utf-8")
+    done = roof("models", "show", ".", "--format", "json")
+    document = json.loads(done.out)
+    assert document["name"] == "work"  # the folder's name
+    assert "parameters" not in document  # nobody published it
+    assert "note: config.json: not in the config, so GPT2Config's defaults hold: " in done.err
+
+
+def test_an_unconfirmed_model_is_shown_with_a_note(roof: Roof) -> None:
+    done = roof("models", "show", "opt-66b")
+    assert done.status == 0
+    assert "unconfirmed" in done.err
+
+
+def test_all_devices_are_listed(roof: Roof) -> None:
+    table, document = roof("hw", "list"), json.loads(roof("hw", "list", "--format", "json").out)
+    assert [device["name"] for device in document] == library.names()
+    assert {device["name"]: device["alias"] for device in document}["a100-sxm-80gb"] == "a100"
+    assert table.status == 0
+    for name in library.names():
+        assert name in table.out
+
+
+def test_a_device_is_shown_in_base_units_with_its_sources(roof: Roof) -> None:
+    table, document = roof("hw", "show", "a100"), json.loads(roof("hw", "show", "a100", "--format", "json").out)
+    assert document["id"] == "a100-sxm-80gb"
+    assert document["pipes"]["tensor_fp16"]["peak"] == 312 * 10**12
+    assert document["levels"]["dram"]["bandwidth"] == 2039 * 10**9
+    assert document["pipes"]["tensor_fp16"]["source"] in document["sources"]
+    assert table.status == 0
+    assert all(
+        text in table.out for text in ("NVIDIA A100 SXM4 80 GB", "312 TFLOP/s", "2.039 TB/s", "80 GiB", "(sparse)")
+    )
+
+
+def test_every_device_is_shown_and_checked_without_a_word_on_stderr(roof: Roof) -> None:
+    for name in library.names():
+        assert roof("hw", "show", name).err == ""
+        file = str(ROOT / "hardware" / f"{name}.yaml")
+        assert roof("hw", "check", file) == Done(0, f"{file}: {library.load(name).name}: valid\n", "")
+
+
+def test_a_doubtful_device_is_valid_with_warnings(roof: Roof) -> None:
+    Path("mine.yaml").write_text(
+        "name: mine\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n", encoding="utf-8"
+    )
+    done = roof("hw", "check", "mine.yaml")
+    assert done.status == 0
+    assert done.out == "mine.yaml: mine: valid, 2 warnings\n"
+    assert done.err == (
+        "warning: mine.yaml: pipe fp16: names no source\nwarning: mine.yaml: memory dram: names no source\n"
+    )
+
+
+def test_a_device_that_states_no_capacity_fits_nothing_known(roof: Roof) -> None:
+    Path("mine.yaml").write_text(
+        "name: mine\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n", encoding="utf-8"
+    )
+    done = roof("estimate", "gpt2", "--hw", "mine.yaml", "--format", "json")
+    assert json.loads(done.out)["memory"]["fits"] is None
+    for form in ("table", "markdown", "csv"):
+        assert roof("estimate", "gpt2", "--hw", "mine.yaml", "--format", form).status == 0
+
+
+# --- Help -------------------------------------------------------------------------------------------
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group of the application, by the words that call it."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+COMMANDS = list(commands(typer.main.get_command(cli.app)))
+
+
+def test_the_commands_are_those_of_the_machine_interface() -> None:
+    assert {*COMMANDS} >= {
+        ("estimate",),
+        ("models", "list"),
+        ("models", "show"),
+        ("hw", "list"),
+        ("hw", "show"),
+        ("hw", "check"),
+    }
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(("roof", *words)))
+def test_every_command_explains_itself(roof: Roof, words: tuple[str, ...], option: str) -> None:
+    done = roof(*words, option)
+    assert (done.status, done.err) == (0, "")
+    assert " ".join(("roof", *words)) in done.out
+    assert "Usage" in done.out
+
+
+def test_every_option_of_estimate_has_a_word_of_help() -> None:
+    estimate: Any = typer.main.get_command(cli.app)
+    for parameter in estimate.commands["estimate"].params:
+        if parameter.name != "help":
+            assert parameter.help, parameter.name
+
+
+# --- As a process of its own ------------------------------------------------------------------------
+
+
+def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "roofmodel", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("arguments", [("models", "list"), (*ESTIMATE, "--format", "json"), ("-h",)], ids=" ".join)
+def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = process(*arguments, stdout=writing)
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert "error" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
+def test_a_closed_stream_is_no_traceback(stream: int) -> None:
+    """As under `>&-`, and for some services that start without a terminal."""
+    program = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(stream), "-m", "roofmodel", *ESTIMATE, "--format", "json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode != 1
+    if stream == 2:
+        assert json.loads(done.stdout)["schema"] == "roofmodel.estimate/1"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_behind_stdout_is_said_in_one_line() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = process(*ESTIMATE, "--format", "json", stdout=full)
+    assert done.returncode == 2
+    assert re.search(r"^error: [^\n]*No space left on device[^\n]*$", done.stderr, re.MULTILINE)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_box_characters_gets_the_table_all_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "roofmodel", *ESTIMATE],
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert b"GPT2LMHeadModel" in done.stdout
+    done.stdout.decode("ascii")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel import errors
+
+KEYS = ("peak", "per_multiprocessor", "clock", "bandwidth", "capacity", "source")
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "hint"),
+    [
+        ("bandwith", KEYS, "; did you mean 'bandwidth'?"),
+        ("capcity", KEYS, "; did you mean 'capacity'?"),
+        ("CLOCK", KEYS, "; did you mean 'clock'?"),
+        ("GPT2XL", ("gpt2-xl", "bert"), "; did you mean 'gpt2-xl'?"),
+        ("llama", ("LLaMA", "bloom"), "; did you mean 'LLaMA'?"),  # written as the known word is
+        ("zzzzzz", KEYS, ""),
+        ("", KEYS, ""),
+        ("clock", (), ""),
+    ],
+)
+def test_the_nearest_known_word_is_suggested(word: str, known: tuple[str, ...], hint: str) -> None:
+    assert errors.suggest(word, known) == hint
+
+
+def test_several_near_words_are_offered_nearest_first() -> None:
+    hint = errors.suggest("tensor_fp1", ("tensor_fp16", "tensor_fp8", "tensor_int8", "name"))
+    assert hint.startswith("; did you mean 'tensor_fp16' or ")
+    assert hint.count("'") <= 6  # three words at the most
+    assert "'name'" not in hint
+
+
+def test_known_words_may_come_from_any_iterable() -> None:
+    assert errors.suggest("bandwith", iter(KEYS)) == "; did you mean 'bandwidth'?"
+    assert errors.suggest("bandwith", dict.fromkeys(KEYS)) == "; did you mean 'bandwidth'?"
+
+
+@pytest.mark.parametrize(("value", "text"), [(5, "5"), ("gpt3", "'gpt3'"), (None, "None"), ([1, 2], "[1, 2]")])
+def test_a_short_value_stands_as_it_is(value: object, text: str) -> None:
+    assert errors.shorten(value) == text
+
+
+def test_a_long_value_is_cut_and_says_so() -> None:
+    assert errors.shorten("x" * 1000) == "'" + "x" * 58 + "…"  # 60 characters with quote and ellipsis
+    assert errors.shorten("x" * 1000, limit=10) == "'" + "x" * 8 + "…"
+    assert errors.shorten("x" * 58) == "'" + "x" * 58 + "'"  # 60 exactly: not cut
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda v: v, lambda v: [v], lambda v: {"hidden_size": v}], ids=["bare", "list", "dict"]
+)
+def test_an_int_of_ten_thousand_digits_is_described(wrap: Any) -> None:
+    """Python itself refuses to print it."""
+    text = errors.shorten(wrap(10**9_999))
+    assert "thousands of digits" in text
+    assert len(text) <= 60
+
+
+def test_a_value_nested_beyond_printing_is_described() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    try:
+        assert len(errors.shorten(nested)) <= 60
+    finally:
+        while nested:  # freed from the outside in: the interpreter's own way down is recursive
+            nested = nested[0]
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.integers(5, 80),
+)
+def test_no_value_fills_the_screen(value: object, limit: int) -> None:
+    assert len(errors.shorten(value, limit)) <= limit
+
+
+@pytest.mark.parametrize("name", ["ModelError", "DeviceError", "WorkloadError", "OutputError"])
+def test_what_a_user_can_mend_is_a_roof_error(name: str) -> None:
+    assert issubclass(getattr(errors, name), errors.RoofError)
+    assert getattr(roofmodel, name) is getattr(errors, name)
+
+
+def test_a_roof_error_is_not_a_builtin_error_in_disguise() -> None:
+    assert errors.RoofError.__bases__ == (Exception,)
