@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import RoofError, WorkloadError, expand
+from roofmodel.errors import RoofError, WorkloadError, choices, expand
 
 app = typer.Typer(
     help="Count a transformer's FLOPs and bytes, and place them under a device's roofs.",
@@ -138,7 +138,7 @@ def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")])
 
 def _known_format(form: str, known: tuple[str, ...]) -> None:
     if form not in known:
-        raise WorkloadError(f"--format: unknown format {form!r}; known: {', '.join(known)}")
+        raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
 
 
 def _show(view: Any, form: str) -> None:

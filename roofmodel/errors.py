@@ -46,6 +46,12 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
 
 
+def choices(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'a'? known: a, b, c`: the nearest of the known words, and all of them."""
+    names = list(known)
+    return f"{suggest(word, names) or ';'} known: {', '.join(names)}"
+
+
 def expand(path: str) -> Path:
     """A path as the user wrote it, `~` replaced where it stands for somebody's home."""
     return Path(os.path.expanduser(path))  # unlike Path.expanduser, leaves an unknown ~name as it is

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import load_file
-from roofmodel.errors import DeviceError, expand, suggest
+from roofmodel.errors import DeviceError, choices, expand, shorten
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
 
@@ -25,8 +25,7 @@ def load(name: str) -> Device:
     for folder in folders():
         if os.path.isfile(path := folder / f"{stem}.yaml"):
             return load_file(path)
-    known = [*ALIASES, *names()]
-    raise DeviceError(f"unknown device {name!r}{suggest(name, known) or ';'} known: {', '.join(known)}")
+    raise DeviceError(f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}")
 
 
 def names() -> list[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from roofmodel.errors import ModelError, shorten, suggest
+from roofmodel.errors import ModelError, choices, shorten
 from roofmodel.models.architecture import MLP, Architecture, Attention, Embedding, Fact, Head, Layer, Norm
 from roofmodel.models.families import ACTIVATIONS, FAMILIES, FIELDS, REQUIRED, Family, Key
 
@@ -60,9 +60,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = FAMILIES.get(model_type)
     if family is None:
-        known = ", ".join(sorted(FAMILIES))
-        hint = suggest(model_type, FAMILIES)
-        raise ModelError(f"{where}: unknown model_type {shorten(model_type)}{hint}; known: {known}")
+        raise ModelError(f"{where}: unknown model_type {shorten(model_type)}{choices(model_type, sorted(FAMILIES))}")
     for switch in family.refuses:
         if config.get(switch):
             raise ModelError(f"{where}: {switch!r} is true, and that work is not counted for {model_type}")
@@ -211,7 +209,7 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
         if name not in classes:
             raise ModelError(
                 f"{where}: 'architectures' names {shorten(named[0])}, a head that is not counted for "
-                f"{model_type}{suggest(named[0], classes)}; known: {', '.join(classes)}"
+                f"{model_type}{choices(named[0], classes)}"
             )
     stages = tuple(
         stage._replace(

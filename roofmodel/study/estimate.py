@@ -15,7 +15,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import Phase, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError, shorten, suggest
+from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import Placement, place
 
@@ -171,14 +171,13 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
             )
         if phase == "train":
             raise WorkloadError(f"--phase train: training is not counted yet; known: {', '.join(known)}")
-        raise WorkloadError(f"--phase: unknown phase {phase!r}{suggest(phase, known)}; known: {', '.join(known)}")
+        raise WorkloadError(f"--phase: unknown phase {phase!r}{choices(phase, known)}")
     return (phase,)
 
 
 def _choice(option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        hint = suggest(str(value), known)
-        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{hint}; known: {', '.join(known)}")
+        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{choices(str(value), known)}")
 
 
 def _whole(option: str, value: object, low: int) -> None:
@@ -208,7 +207,7 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
             continue
         if option not in _ELSEWHERE:
             known = ("phase", "batch", "seq", "context", "dtype", "weights", "kv", "attention", "logits")
-            raise WorkloadError(f"unknown option {option!r}{suggest(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
+            raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
             _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]
