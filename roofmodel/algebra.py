@@ -27,11 +27,6 @@ def _library(*values: Number) -> Any:
     return None
 
 
-def is_plain(value: Number) -> bool:
-    """Whether a value is an ordinary int or float, one that can be compared and printed."""
-    return _library(value) is None
-
-
 def product(values: Iterable[Number]) -> Number:
     """The product of the values; 1 for none."""
     return math.prod(values)

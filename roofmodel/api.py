@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
@@ -30,6 +31,11 @@ class Report:
 
         return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, ignored, or is worth a warning."""
+        return self.estimate.notes
+
     def to_dict(self) -> dict[str, Any]:
         """The document that `--format json` prints."""
         from roofmodel.views.rows import to_dict
@@ -44,11 +50,11 @@ class Report:
 
         return pandas.DataFrame(flat(self.estimate))
 
-    def save(self, path: str) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (png, svg, pdf) or the data (json, csv, md), by the suffix."""
         from roofmodel.views.files import save
 
-        save(self.estimate, path)
+        save(self.estimate, os.fspath(path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.terminal import EstimateView
@@ -65,7 +71,7 @@ class Report:
         return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
 
 
-def estimate(model: str, hw: str | Device, **workload: Any) -> Report:
+def estimate(model: str | os.PathLike[str], hw: str | os.PathLike[str] | Device, **workload: Any) -> Report:
     """Count a model's work and bound its time on a device.
 
     `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias, path, or a Device.

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import RoofError, WorkloadError, choices, expand
+from roofmodel.errors import RoofError, WorkloadError, choices
 
 app = typer.Typer(
-    help="Count a transformer's FLOPs and bytes, and place them under a device's roofs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,6 +24,18 @@ app.add_typer(hw_app, name="hw")
 FORMATS = ("table", "json", "csv", "markdown")
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or markdown, on stdout.")]
 Listing = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+@app.callback()
+def version_option(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Count a transformer's FLOPs and bytes, and place them under a device's roofs."""
+    if version:
+        from roofmodel import __version__
+
+        _print(f"roofmodel {__version__}")
+        raise typer.Exit
 
 
 @app.command("estimate")
@@ -109,7 +120,13 @@ def hw_list(form: Listing = "table") -> None:
     from roofmodel.devices import library
     from roofmodel.views import listing
 
-    _show(listing.devices([library.load(name) for name in library.names()], library.ALIASES), form)
+    found = []
+    for name in library.names():
+        try:
+            found.append(library.load(name))
+        except RoofError as error:  # one file of the user's own must not hide the others
+            _note(f"warning: {error}")
+    _show(listing.devices(found, library.ALIASES), form)
 
 
 @hw_app.command("show")
@@ -124,13 +141,14 @@ def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")],
 @hw_app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
     """Validate a device's YAML file: units, names, sources, and whether its numbers reproduce."""
-    from roofmodel.devices import schema
+    from roofmodel.devices import library, schema
 
-    device = schema.load_file(expand(file))
+    device = library.load(file)
     doubts = schema.findings(device)
     for doubt in doubts:
         _note(f"warning: {file}: {doubt}")
-    _print(f"{file}: {device.name}: valid" + (f", {len(doubts)} warnings" if doubts else ""))
+    count = f", {len(doubts)} warning{'s' if len(doubts) > 1 else ''}" if doubts else ""
+    _print(f"{file}: {device.name}: valid{count}")
 
 
 # --- Doors ------------------------------------------------------------------------------------------

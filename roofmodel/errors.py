@@ -12,9 +12,7 @@ Anything that is not a RoofError is a bug, and the command line says so (exit 1)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 
 class RoofError(Exception):
@@ -37,24 +35,24 @@ class OutputError(RoofError):
     """A file that cannot be written."""
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'a' or 'b'?` for the nearest of the known words, or an empty string."""
+def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`; did you mean 'a' or 'b'?` for the nearest of the known words, or an empty string.
+
+    Names that hold the word come first, the shortest of them leading; then names that look like it.
+    """
     import difflib
 
     lowered = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.6)
+    holding = sorted((name for name in lowered if word and word.lower() in name), key=len) if cutoff < 0.7 else []
+    alike = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=cutoff)
+    close = list(dict.fromkeys([*holding, *alike]))[:3]
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
 
 
-def choices(word: str, known: Iterable[str]) -> str:
+def choices(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'a'? known: a, b, c`: the nearest of the known words, and all of them."""
     names = list(known)
-    return f"{suggest(word, names) or ';'} known: {', '.join(names)}"
-
-
-def expand(path: str) -> Path:
-    """A path as the user wrote it, `~` replaced where it stands for somebody's home."""
-    return Path(os.path.expanduser(path))  # unlike Path.expanduser, leaves an unknown ~name as it is
+    return f"{suggest(word, names, cutoff) or ';'} known: {', '.join(names)}"
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture
 
@@ -25,27 +26,40 @@ class Memory(NamedTuple):
         return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer
 
 
-def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
-    """How many parameters the operators name, each tensor once: tying is using the same name."""
-    used = sum(operator.count * tensor.elements(operator.sizes) for operator, tensor in _parameters(operators))
-    return used + sum(arch.embedding.vocabulary for stage in arch.head.stages if stage.spare_bias)
-
-
-def weight_bytes(operators: Iterable[Operator]) -> Number:
-    """Bytes of all parameters, each tensor once, in its role's format."""
-    return sum(
-        operator.count * operator.widths.bytes(tensor, tensor.elements(operator.sizes))
-        for operator, tensor in _parameters(operators)
+def resident(arch: Architecture, step: Step, operators: Sequence[Operator]) -> Memory:
+    """What one pass needs on the device at its peak."""
+    return Memory(
+        weights=weight_bytes(arch, operators),
+        kv_cache=kv_cache_bytes(arch, step),
+        activations=activation_bytes(operators),
     )
 
 
-def _parameters(operators: Iterable[Operator]) -> Iterable[tuple[Operator, Tensor]]:
-    """Each parameter with an operator that reads it; layers have their own, the rest is shared by name."""
-    seen: dict[tuple[str, tuple[int, ...] | None], tuple[Operator, Tensor]] = {}
+def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
+    """How many parameters the operators name, each tensor once: tying is using the same name."""
+    return sum(times * elements for times, elements, _ in _parameters(arch, operators))
+
+
+def weight_bytes(arch: Architecture, operators: Iterable[Operator]) -> Number:
+    """Bytes of all parameters, each tensor once, in its role's format."""
+    return sum(times * form.bytes(elements) for times, elements, form in _parameters(arch, operators))
+
+
+def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[tuple[int, Number, Format]]:
+    """Each parameter tensor: how often, of how many elements, stored how.
+
+    Layers have tensors of their own; outside them a name is one tensor, however many read it.
+    """
+    seen: set[tuple[str, tuple[int, ...] | None]] = set()
     for operator in operators:
         for tensor in operator.parameters:
-            seen.setdefault((tensor.name, operator.layers), (operator, tensor))
-    return seen.values()
+            if (tensor.name, operator.layers) not in seen:
+                seen.add((tensor.name, operator.layers))
+                yield operator.count, tensor.elements(operator.sizes), operator.widths.format(tensor)
+        widths = operator.widths
+    for stage in arch.head.stages:
+        if stage.spare_bias:  # no operator reads it, yet the class holds it
+            yield 1, arch.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 
 def kv_cache_bytes(arch: Architecture, step: Step) -> Number:

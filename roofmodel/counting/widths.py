@@ -55,9 +55,9 @@ COMPUTE_FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 class Widths(NamedTuple):
     """The format of each role.
 
-    A weight format narrower than 16 bits applies to the matrices of the layers' linear operators
-    (named `W_...`), as quantised checkpoints have it: embedding tables, the head, norms and biases
-    keep the working format.
+    A weight format narrower than 16 bits applies to the matrices of linear operators (named `W_...`),
+    as quantised checkpoints have it: the embedding tables, the matrix before the logits, norms and
+    biases keep the working format.
     """
 
     dtype: Format

@@ -6,6 +6,7 @@ does not know is None.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +23,12 @@ class Pipe(NamedTuple):
     clock: float | None = None  # hertz
     accumulator: str | None = None
     source: str | None = None
+
+    def computed(self, multiprocessors: int | None) -> float | None:
+        """Multiprocessors x clock x rate: what the peak should be, in FLOP/s."""
+        if multiprocessors is None or self.clock is None or self.per_multiprocessor is None:
+            return None
+        return multiprocessors * self.clock * self.per_multiprocessor
 
 
 class Level(NamedTuple):
@@ -81,7 +88,7 @@ class Device:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, name: str) -> Device:
+    def load(cls, name: str | os.PathLike[str]) -> Device:
         """A device by name, alias or path of a YAML file. Raises DeviceError."""
         from roofmodel.devices.library import load
 

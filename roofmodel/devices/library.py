@@ -7,25 +7,31 @@ from pathlib import Path
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import load_file
-from roofmodel.errors import DeviceError, choices, expand, shorten
+from roofmodel.errors import DeviceError, choices, shorten
+from roofmodel.paths import expand
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
 
 
-def load(name: str) -> Device:
+def load(name: str | os.PathLike[str]) -> Device:
     """A device by path, name or alias. Raises DeviceError."""
-    if name.endswith((".yaml", ".yml")) or "/" in name or os.sep in name:
-        path = expand(name)
-        if os.path.isdir(path):
-            raise DeviceError(f"{name}: a folder; give a device's YAML file")
-        if not os.path.exists(path):
-            raise DeviceError(f"{name}: no such file; give a device's YAML file or a name of 'roof hw list'")
-        return load_file(path)
-    stem = ALIASES.get(name.lower(), name.lower())
-    for folder in folders():
-        if os.path.isfile(path := folder / f"{stem}.yaml"):
-            return load_file(path)
-    raise DeviceError(f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}")
+    if not isinstance(name, str | os.PathLike):
+        raise DeviceError(f"{shorten(name)} is no device; give a name such as 'a100' or a YAML file")
+    bare = isinstance(name, str) and not name.lower().endswith((".yaml", ".yml")) and os.sep not in name
+    name = os.fspath(name)
+    if bare:
+        stem = ALIASES.get(name.lower(), name.lower())
+        for folder in folders():
+            if os.path.isfile(path := folder / f"{stem}.yaml"):
+                return load_file(path)
+        if not os.path.exists(name):
+            raise DeviceError(f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}")
+    if os.path.isdir(expand(name)):
+        raise DeviceError(f"{name}: a folder; give a device's YAML file")
+    try:
+        return load_file(expand(name))
+    except FileNotFoundError:
+        raise DeviceError(f"{name}: no such file; give a device's YAML file or a name of 'roof hw list'") from None
 
 
 def names() -> list[str]:

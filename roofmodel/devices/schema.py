@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.devices.yaml_file import Place, read
+from roofmodel.units import si
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + PIPE_TYPES
@@ -34,7 +35,7 @@ def load_file(path: Path) -> Device:
     def pipes(section: str) -> dict[str, Pipe]:
         if section not in top:
             return {}
-        return {n: _pipe(n, p, clocks, sources) for n, p in top[section].mapping(PIPES).items()}
+        return {n: _pipe(n, p, clocks, multiprocessors, sources) for n, p in top[section].mapping(PIPES).items()}
 
     found = pipes("pipes")
     if not found:
@@ -85,10 +86,12 @@ def _source(entries: dict[str, Place], sources: dict[str, str]) -> str | None:
     return name
 
 
-def _pipe(name: str, place: Place, clocks: dict[str, float], sources: dict[str, str]) -> Pipe:
+def _pipe(
+    name: str, place: Place, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
+) -> Pipe:
     entries = place.mapping(_PIPE, required=("peak",))
     rate = entries.get("per_multiprocessor")
-    return Pipe(
+    pipe = Pipe(
         name=name,
         peak=entries["peak"].quantity("FLOP/s"),
         per_multiprocessor=rate.quantity("FLOP/clock") if rate else None,
@@ -96,6 +99,8 @@ def _pipe(name: str, place: Place, clocks: dict[str, float], sources: dict[str, 
         accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
         source=_source(entries, sources),
     )
+    _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), _HOW_PEAK)
+    return pipe
 
 
 def _level(
@@ -121,7 +126,7 @@ def _level(
             raise place.error(f"{place.path} has a bandwidth per clock, but lacks the key 'clock'")
         bandwidth = per_clock * clock
     bus = quantity("bus", "bit")
-    return Level(
+    level = Level(
         name=name,
         bandwidth=bandwidth,
         capacity=_at_least_one(entries.get("capacity"), capacity),
@@ -131,6 +136,21 @@ def _level(
         transfers_per_clock=entries["transfers_per_clock"].whole() if "transfers_per_clock" in entries else None,
         source=_source(entries, sources),
     )
+    if "bandwidth" in entries and bandwidth is not None:
+        _plausible(entries["bandwidth"], bandwidth, level.data_rate, _HOW_BANDWIDTH)
+    return level
+
+
+_HOW_PEAK, _HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
+
+
+def _plausible(place: Place, stated: float, computed: float | None, how: str) -> None:
+    """Refuse a figure that its own parts contradict by more than a factor of two: a slip of a prefix."""
+    if computed is not None and not 0.5 <= computed / stated <= 2:
+        unit = "B/s" if how == _HOW_BANDWIDTH else "FLOP/s"
+        raise place.error(
+            f"{place.path} is {place.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong"
+        )
 
 
 def _at_least_one(place: Place | None, value: float | None) -> int | None:
@@ -160,20 +180,23 @@ def findings(device: Device) -> list[str]:
     for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
         if pipe.source is None:
             found.append(f"pipe {pipe.name}: names no source")
-        if pipe.per_multiprocessor and pipe.clock and device.multiprocessors:
-            computed = device.multiprocessors * pipe.clock * pipe.per_multiprocessor
-            found += _disagreement(f"pipe {pipe.name}: peak", pipe.peak, computed, "multiprocessors x clock x rate")
+        found += _disagreement(
+            f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", _HOW_PEAK
+        )
     for level in device.levels.values():
         if level.source is None:
             found.append(f"memory {level.name}: names no source")
-        if level.bandwidth and level.data_rate:
+        if level.bandwidth:
             found += _disagreement(
-                f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "bus x clock x transfers"
+                f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", _HOW_BANDWIDTH
             )
     return found
 
 
-def _disagreement(what: str, stated: float, computed: float, how: str) -> list[str]:
-    if abs(computed / stated - 1) <= TOLERANCE:
+def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:
+    if computed is None or abs(computed / stated - 1) <= TOLERANCE:
         return []
-    return [f"{what} is stated as {stated:.4g}, but {how} gives {computed:.4g} ({computed / stated - 1:+.1%})"]
+    return [
+        f"{what} is stated as {si(stated, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
+        f"({computed / stated - 1:+.1%})"
+    ]

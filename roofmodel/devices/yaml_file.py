@@ -14,6 +14,7 @@ import yaml
 
 from roofmodel import units
 from roofmodel.errors import DeviceError, shorten, suggest
+from roofmodel.paths import read_text
 
 # libyaml's parser where PyYAML was built with it: ten times faster, the same nodes
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -81,13 +82,20 @@ class Place(NamedTuple):
 
 
 def read(path: Path) -> Place:
-    """The root of a YAML file. Raises DeviceError for what cannot be read or is not YAML."""
+    """The root of a YAML file.
+
+    Raises FileNotFoundError where there is none, DeviceError for what cannot be read or is not YAML.
+    """
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=_LOADER)
+        node = yaml.compose(read_text(path), Loader=_LOADER)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(path) from None
     except OSError as error:
         raise DeviceError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise DeviceError(f"{path}: not a text file; a device's YAML is wanted") from None
+    except ValueError as error:
+        raise DeviceError(f"{path}: {error}; a device's YAML is wanted") from None
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -95,14 +95,12 @@ class Head(NamedTuple):
 class Fact(NamedTuple):
     """Where a field came from: its value and its config key.
 
-    `assumed`: the key is not in the config, and the class's default stood in. `derived`: that, or
-    the key is null.
+    `assumed`: the config does not set the key, or sets it to null, and the class's default stood in.
     """
 
     value: object
     key: str | None  # None: built into the family's code
     assumed: bool = False
-    derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,6 @@ class Architecture:
     layers: tuple[Layer, ...]
     final_norm: bool
     head: Head
-    labels: int
     tied: bool  # the head's matrix is the token table
     max_tokens: int | None  # the longest sequence its positions allow; None: no limit (ALiBi)
     facts: dict[str, Fact]  # field of families.FIELDS -> where it came from

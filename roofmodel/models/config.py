@@ -8,7 +8,7 @@ from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten
 from roofmodel.models.architecture import MLP, Architecture, Attention, Embedding, Fact, Head, Layer, Norm
-from roofmodel.models.families import ACTIVATIONS, FAMILIES, FIELDS, REQUIRED, Family, Key
+from roofmodel.models.families import ACTIVATIONS, CORE, FAMILIES, FIELDS, REQUIRED, Family, Key
 
 Config = Mapping[str, Any]
 Fields = Mapping[str, Any]
@@ -45,11 +45,10 @@ def architecture(config: Config, name: str, where: str) -> Architecture:
         layers=_layers(fields),
         final_norm=fields["pre_norm"] and not fields["final_norm_removed"],
         head=head,
-        labels=fields["labels"],
         tied=fields["tied"],
         max_tokens=_max_tokens(fields),
         facts=facts,
-        notes=_assumptions(facts, head, family, where) + head_notes + _quantisation(config, where),
+        notes=_assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
     )
 
 
@@ -60,7 +59,9 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = FAMILIES.get(model_type)
     if family is None:
-        raise ModelError(f"{where}: unknown model_type {shorten(model_type)}{choices(model_type, sorted(FAMILIES))}")
+        # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
+        known = choices(model_type, sorted(FAMILIES), cutoff=0.85)
+        raise ModelError(f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{known}")
     for switch in family.refuses:
         if config.get(switch):
             raise ModelError(f"{where}: {switch!r} is true, and that work is not counted for {model_type}")
@@ -78,11 +79,8 @@ def _fact(field: str, family: Family, config: Config, fields: Fields, where: str
         return Fact(source(fields) if callable(source) else source, None)
 
     found = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
-    default = source.default
     for name, value in found.items():
-        if value is None and default is not REQUIRED:
-            continue  # null asks for the default
-        if not kind.accepts(value):
+        if not (kind.accepts(value) or (value is None and (source.takes_null or len(found) > 1))):
             raise ModelError(f"{where}: {name!r} is {shorten(value)}; it must be {kind.wanted}")
     given = {name: value for name, value in found.items() if value is not None}
     if field == "labels":
@@ -93,21 +91,12 @@ def _fact(field: str, family: Family, config: Config, fields: Fields, where: str
             both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
             raise ModelError(f"{where}: {both}; they are two names of one thing, keep one")
         return Fact(value, name)
+    default = source.null if found and source.null is not REQUIRED else source.default
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
-        raise ModelError(f"{where}: lacks {names}, the {_SPOKEN[field]}; it must be {kind.wanted}")
-    if found and source.null is not REQUIRED:
-        default = source.null
+        raise ModelError(f"{where}: lacks {names}, the {CORE[field]}; it must be {kind.wanted}")
     value = default(fields) if callable(default) else default
-    return Fact(value, next(iter(found), source.names[0]), assumed=not found, derived=True)
-
-
-_SPOKEN = {
-    "hidden": "hidden size",
-    "layers": "number of layers",
-    "heads": "number of attention heads",
-    "vocabulary": "vocabulary size",
-}
+    return Fact(value, next(iter(found), source.names[0]), assumed=True)
 
 
 def _look_up(config: Config, name: str) -> Any:
@@ -129,7 +118,7 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
     def named(field: str) -> str:
         return f"{facts[field].key or field} {fields[field]}"
 
-    if (facts["head_dim"].key is None or facts["head_dim"].derived) and fields["hidden"] % fields["heads"]:
+    if (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
         cure = ", or a head_dim" if facts["head_dim"].key else ""
         raise ModelError(
             f"{where}: {named('hidden')} is not divisible by {named('heads')}; "
@@ -231,9 +220,14 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 # --- Notes ------------------------------------------------------------------------------------------
 
 
-def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, where: str) -> tuple[str, ...]:
+def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, config: Config, where: str) -> tuple[str, ...]:
+    """The defaults of keys that the config lacks (null is the config's own word for the default)."""
     idle = set() if any(stage.out == "classes" for stage in head.stages) else {"labels"}
-    assumed = {fact.key: fact.value for field, fact in facts.items() if fact.assumed and field not in idle}
+    assumed = {
+        fact.key: fact.value
+        for field, fact in facts.items()
+        if fact.assumed and field not in idle and _look_up(config, str(fact.key)) is _MISSING
+    }
     if not assumed:
         return ()
     values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in assumed.items())

@@ -20,11 +20,16 @@ REQUIRED = object()
 
 
 class Key(NamedTuple):
-    """A field that stands in the config: its names, first found wins, and the class's default."""
+    """A field that stands in the config: its names (where several are given they must agree), its default."""
 
     names: tuple[str, ...]
     default: Any = REQUIRED
     null: Any = REQUIRED  # what null means, where it does not mean the default
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether the class takes null: where it derives the default, has None for one, or gives null a sense."""
+        return callable(self.default) or self.default is None or self.null is not REQUIRED
 
 
 def key(*names: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Key:
@@ -116,9 +121,15 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "position_pad": (COUNT, None),  # the first this + 1 positions are never given to a token
     "types": (COUNT, 0),
     "tied": (FLAG, True),
-    "labels": (LABELS, key("id2label", "num_labels", default=2)),
+    "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
 }
-CORE = ("hidden", "layers", "heads", "vocabulary")
+# The core sizes, which every config must have, as a message names them.
+CORE = {
+    "hidden": "hidden size",
+    "layers": "number of layers",
+    "heads": "number of attention heads",
+    "vocabulary": "vocabulary size",
+}
 
 # --- Heads, by the suffix of the class's name -------------------------------------------------------
 

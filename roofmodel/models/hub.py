@@ -15,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, expand, shorten, suggest
+from roofmodel.errors import ModelError, shorten, suggest
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
+from roofmodel.paths import expand, read_text
 
 CATALOGUE = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
@@ -34,12 +35,16 @@ class Entry(NamedTuple):
     config: dict[str, Any]
 
 
-def load(model: str) -> Architecture:
+def load(model: str | os.PathLike[str]) -> Architecture:
     """The Architecture of a packaged name, a path, or a Hub id. Raises ModelError.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalogue; any
     other path that exists; the local Hugging Face cache; the Hub.
     """
+    if isinstance(model, os.PathLike):
+        return _from_path(expand(model))
+    if not isinstance(model, str) or not model.strip():
+        raise ModelError(f"{shorten(model)} is no model; give a name (see 'roof models list'), a path or a Hub id")
     if model.startswith((".", "/", "~")):
         return _from_path(expand(model))
     entry = packaged(model)
@@ -47,6 +52,8 @@ def load(model: str) -> Architecture:
         return _from_entry(entry)
     if os.path.exists(model):
         return _from_path(Path(model))
+    if model.endswith(".json"):
+        return _from_path(Path(model))  # which says that it is not there
     if cached := _in_local_cache(model):
         return _from_file(cached, model)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
@@ -93,7 +100,7 @@ def _from_entry(entry: Entry) -> Architecture:
     arch = architecture(entry.config, entry.id, entry.id)
     if entry.parameters is not None:
         return replace(arch, notes=())
-    note = f"{entry.id}: the packaged facts are unconfirmed ({entry.parameters_source})"
+    note = f"{entry.id}: its parameter count is not confirmed by a published one: {entry.parameters_source}"
     return replace(arch, notes=(note,))
 
 
@@ -121,11 +128,13 @@ def _from_file(file: Path, name: str) -> Architecture:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file)
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise ModelError(f"{file}: not a text file; a model's config.json is wanted") from None
+    except ValueError as error:
+        raise ModelError(f"{file}: {error}; a model's config.json is wanted") from None
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
@@ -165,7 +174,7 @@ def _from_hub(name: str) -> Path:
         from huggingface_hub.utils import logging
     except ImportError:
         raise ModelError(
-            f"{_unknown(name)}; the Hub was not asked: pip install 'roofmodel[hub]' lets roof do so"
+            f"{_unknown(name)}; the Hub was not asked: pip install huggingface_hub lets roof do so"
         ) from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its retries are no news
     try:
@@ -199,7 +208,9 @@ def _within_timeout(download: Any) -> Any:
 
 
 def _unknown(name: str) -> str:
-    known = [known for entry in catalogue() for known in (entry.id, entry.id.partition("/")[2], *entry.aliases)]
+    entries = list(catalogue())
+    known = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
+    known += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
     hint = suggest(name, known)
     return (
         f"unknown model {shorten(name)}{hint or ';'} not packaged (see 'roof models list'), not a path, "

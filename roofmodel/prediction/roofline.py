@@ -53,10 +53,3 @@ def place(cost: Cost, device: Device, dtype: str) -> Placement:
 def ridge(device: Device, dtype: str) -> float:
     """The intensity, in FLOP per byte, at which the matmul roof meets the DRAM roof."""
     return device.matmul_pipe(dtype).peak / device.bandwidth
-
-
-def attainable(intensity: Number, device: Device, dtype: str) -> Number:
-    """The most FLOP/s that work of this intensity can reach: min(peak, bandwidth x intensity)."""
-    from roofmodel.algebra import minimum
-
-    return minimum(device.matmul_pipe(dtype).peak, device.bandwidth * intensity)

@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import Placement, place
 
 DEFAULT_SEQ = 1024
-LONGEST = 2**40
+LONGEST = 10**9
 
 
 class Placed(NamedTuple):
@@ -95,20 +95,15 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         placed = tuple(Placed(op, place(op.cost, device, work.dtype)) for op in counted)
         eager = blocks.operators(arch, work.with_attention("eager").step(step.phase))
         phases.append(PhaseEstimate(step, placed, sum(op.count * op.matmul_flops for op in eager)))
-    first = [p.operator for p in phases[0].placed]
-    resident = memory.Memory(
-        weights=memory.weight_bytes(first),
-        kv_cache=max(memory.kv_cache_bytes(arch, phase.step) for phase in phases),
-        activations=max(memory.activation_bytes(p.operator for p in phase.placed) for phase in phases),
-    )
+    resident = (memory.resident(arch, phase.step, [p.operator for p in phase.placed]) for phase in phases)
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, first),
+        parameters=memory.parameters(arch, [p.operator for p in phases[0].placed]),
         phases=tuple(phases),
-        memory=resident,
-        notes=(*arch.notes, *notes, *_length_notes(arch, work), _bound_only(device)),
+        memory=max(resident, key=lambda peak: peak.total),
+        notes=(*arch.notes, *notes, *_length_notes(arch, work), *_device_notes(device, work)),
     )
 
 
@@ -226,13 +221,28 @@ def _length_notes(arch: Architecture, work: Workload) -> list[str]:
         if limit is not None and length > limit:
             notes.append(
                 f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
-                "counted as if it had more"
+                f"counted as if it had more{_stay_inside(arch, step)}"
             )
     return notes
 
 
-def _bound_only(device: Device) -> str:
-    return (
+def _stay_inside(arch: Architecture, step: Step) -> str:
+    """What to ask for instead, where a decode goes one token too far."""
+    if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
+        return ""
+    return f" (--context {arch.max_tokens - 1} stays inside)"
+
+
+def _device_notes(device: Device, work: Workload) -> list[str]:
+    notes = [
         f"only the bound is known: no timing model is calibrated for {device.id}, so expected times, "
         "tokens_per_second, mfu and mbu are null"
-    )
+    ]
+    if device.vector_pipe(work.dtype) is None:
+        notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
+    if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
+        notes.append(
+            f"--weights {work.weights} holds for the matrices of the layers; tables, head, norms and biases stay "
+            f"{work.dtype}, as quantised checkpoints have it"
+        )
+    return notes

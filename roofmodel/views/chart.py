@@ -11,7 +11,7 @@ from rich.text import Text
 
 from roofmodel import units
 
-WIDTH, HEIGHT = 64, 12
+HEIGHT = 12
 MARGIN = 13  # columns left of the axis
 
 
@@ -24,8 +24,9 @@ class Mark(NamedTuple):
     flops_per_second: float
 
 
-def roofline(marks: list[Mark], peak: float, bandwidth: float) -> list[Text]:
-    """The lines of the picture. Marks that share a cell hang below one another."""
+def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int) -> list[Text]:
+    """The lines of the picture, `width` columns of it. Where marks share a place, their signs follow a dot."""
+    width = max(width, 16)
     ridge = peak / bandwidth
     drawn = [mark for mark in marks if mark.intensity > 0]
     left = math.floor(math.log10(min([mark.intensity for mark in drawn] + [ridge / 100])))
@@ -33,23 +34,22 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float) -> list[Text]:
     top, bottom = math.log10(peak), math.log10(bandwidth) + left
 
     def column(decade: float) -> int:
-        return round((decade - left) / (right - left) * (WIDTH - 1))
+        return round((decade - left) / (right - left) * (width - 1))
 
     def row(flops_per_second: float) -> int:
         y = round((top - math.log10(flops_per_second)) / (top - bottom) * (HEIGHT - 1))
         return max(0, min(HEIGHT - 1, y))
 
     cells: dict[tuple[int, int], tuple[str, str]] = {}
-    for x in range(WIDTH):
-        intensity = 10 ** (left + x / (WIDTH - 1) * (right - left))
+    for x in range(width):
+        intensity = 10 ** (left + x / (width - 1) * (right - left))
         cells[row(min(peak, bandwidth * intensity)), x] = ("─" if intensity >= ridge else "╱", "dim")
-    taken: set[tuple[int, int]] = set()
-    for mark in drawn:
-        x, y = column(math.log10(mark.intensity)), row(mark.flops_per_second)
-        while (y, x) in taken and y < HEIGHT - 1:
-            y += 1
-        taken.add((y, x))
-        cells[y, x] = (mark.sign, mark.style)
+    for y, x, run in _runs(sorted(drawn, key=lambda mark: mark.intensity), column, row):
+        signs = [(mark.sign, mark.style) for mark in run]
+        text = signs if len(run) == 1 else [("●", run[0].style), *signs]
+        start = min(x, width - len(text))
+        for i, cell in enumerate(text):
+            cells[y, start + i] = cell
 
     lines = []
     for y in range(HEIGHT):
@@ -57,14 +57,30 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float) -> list[Text]:
         label = units.si(value, "FLOP/s", 3 if y == 0 else 2) if y in (0, HEIGHT // 2, HEIGHT - 1) else ""
         line = Text(f"{label:>{MARGIN - 1}} {'┤' if label else '│'}", style="dim")
         # neighbours of one style in one piece: rich's work is by the piece
-        for style, run in groupby((cells.get((y, x), (" ", "")) for x in range(WIDTH)), key=lambda cell: cell[1]):
-            line.append("".join(sign for sign, _ in run), style=style)
+        for style, piece in groupby((cells.get((y, x), (" ", "")) for x in range(width)), key=lambda cell: cell[1]):
+            line.append("".join(sign for sign, _ in piece), style=style)
         lines.append(line)
-    return [*lines, *_axis(left, right, column)]
+    return [*lines, *_axis(left, right, column, width)]
 
 
-def _axis(left: int, right: int, column: Callable[[float], int]) -> list[Text]:
-    ticks, labels = ["─"] * WIDTH, [" "] * (WIDTH + 4)
+def _runs(
+    marks: list[Mark], column: Callable[[float], int], row: Callable[[float], int]
+) -> list[tuple[int, int, list[Mark]]]:
+    """Marks that share a place, or whose letters would run into one another: row, column, marks."""
+    runs: list[tuple[int, int, list[Mark]]] = []
+    for mark in marks:
+        x, y = column(math.log10(mark.intensity)), row(mark.flops_per_second)
+        for top, start, run in runs:
+            if top == y and x <= start + len(run) + 1:
+                run.append(mark)
+                break
+        else:
+            runs.append((y, x, [mark]))
+    return runs
+
+
+def _axis(left: int, right: int, column: Callable[[float], int], width: int) -> list[Text]:
+    ticks, labels = ["─"] * width, [" "] * (width + 4)
     for decade in range(left, right + 1):
         x = column(decade)
         ticks[x] = "┴"

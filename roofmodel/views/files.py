@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from roofmodel.errors import OutputError, expand
+from roofmodel.errors import OutputError
+from roofmodel.paths import expand
 from roofmodel.study.estimate import Estimate
 
 PICTURES = ("png", "svg", "pdf")
@@ -20,7 +21,8 @@ def check(path: str) -> Path:
     suffix = target.suffix.lower().lstrip(".")
     if suffix not in PICTURES + DATA:
         known = ", ".join(f".{s}" for s in PICTURES + DATA)
-        raise OutputError(f"-o {path}: unknown suffix {target.suffix!r}; known: {known}")
+        what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix to tell the format"
+        raise OutputError(f"-o {path}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
         raise OutputError(f"-o {path}: there is no folder {str(target.parent)!r}; make it first")
     if os.path.isdir(target):
@@ -51,9 +53,13 @@ def save(estimate: Estimate, path: str) -> Path:
     return target
 
 
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the target, then rename over it."""
+def _replace(asked: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the target, then rename over it. A link is followed; a device or pipe is written to as it is."""
+    target = Path(os.path.realpath(asked))
     try:
+        if target.exists() and not target.is_file():
+            write(target)
+            return
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(handle)
         beside = Path(name)
@@ -66,7 +72,7 @@ def _replace(target: Path, write: Callable[[Path], object]) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise _refusal(target, error) from None
+        raise _refusal(asked, error) from None
 
 
 def _refusal(target: Path, error: OSError) -> OutputError:

@@ -83,6 +83,16 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     )
 
 
+# Letters that name rows in pictures, by phase; without those that look like others (I and l, O and o).
+SIGNS = ("ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnpqrstuvwxyz")
+
+
+def signed(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
+    """Each row with its letter; rows without FLOPs, which no picture shows, and rows past the alphabet have none."""
+    letters = iter(SIGNS[phase])
+    return [(next(letters, "") if row.cost.flops else "", row) for row in found]
+
+
 def title(group: str) -> str:
     """A group as a person writes it."""
     return TITLES.get(group, group)
@@ -114,7 +124,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "workload": {
             "batch": work.batch,
             "seq": work.seq,
-            "context": work.decode_context if "decode" in work.phases else work.context,
+            "context": estimate.phases[-1].step.context,
             "dtype": work.dtype,
             "weights": work.weights or work.dtype,
             "kv": work.kv or work.dtype,
@@ -217,9 +227,10 @@ def describe_workload(estimate: Estimate) -> str:
     parts = [work.dtype]
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
     parts.append(f"{work.attention} attention")
-    if any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
-        everywhere = {phase.step.logit_positions == phase.step.tokens for phase in estimate.phases}
-        parts.append("logits of all positions" if everywhere == {True} else "logits of the last position")
+    asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
+    if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
+        everywhere = all(step.logit_positions == step.tokens for step in asked)
+        parts.append("logits of all positions" if everywhere else "logits of the last position")
     return ", ".join(parts)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from string import ascii_lowercase, ascii_uppercase
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,7 @@ from roofmodel.views.rows import (
     describe_workload,
     full_label,
     rows,
+    signed,
     title,
 )
 
@@ -42,20 +43,19 @@ class EstimateView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         estimate = self.estimate
-        bar = max(6, min(16, options.max_width - 74))
         yield _summary(estimate)
         marks: list[chart.Mark] = []
-        for phase, signs in zip(estimate.phases, (ascii_uppercase, ascii_lowercase), strict=False):
-            found = rows(phase)
+        for i, phase in enumerate(estimate.phases):
+            found = signed(i, rows(phase))
             yield Text()
-            yield from _phase(phase, found, signs, bar)
+            yield from _phase(phase, found, options.max_width)
             marks += [
                 chart.Mark(sign, f"bold {STYLES[row.group]}", row.cost.intensity, row.flops_per_second)
-                for sign, row in zip(signs, found, strict=False)
-                if row.cost.flops
+                for sign, row in found
+                if sign
             ]
         yield Text()
-        yield from _roofline(estimate, marks)
+        yield from _roofline(estimate, marks, options.max_width)
         yield Text()
         yield from _memory(estimate)
 
@@ -80,23 +80,23 @@ def _summary(estimate: Estimate) -> RenderableType:
     return grid
 
 
-def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iterator[RenderableType]:
+def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:
     yield Text(describe_phase(phase), style="bold")
-    longest = max(row.share for row in found)  # fills the bar
-    sizes = {row.group: sum(r.group == row.group for r in found) for row in found}
-    lines: list[tuple[str | tuple[str, str], ...]] = [
-        tuple((name, "dim") for name in ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share"))
-    ]
+    bar = min(16, width - 74) if width >= 80 else 0
+    longest = max(row.share for _, row in found)  # fills the bar
+    sizes = {row.group: sum(r.group == row.group for _, r in found) for _, row in found}
+    lines: list[tuple[str | tuple[str, str], ...]] = [tuple((name, "dim") for name in COLUMNS)]
     group = None
-    for sign, row in zip(signs, found, strict=False):
+    for sign, row in found:
         style = STYLES[row.group]
         alone = sizes[row.group] == 1
         if row.group != group and not alone:
             lines.append(("", (title(row.group), style), *[""] * 7))
         group = row.group
+        drawn = f"{_bar(row.share / longest, bar)} " if bar else ""
         lines.append(
             (
-                (sign if row.cost.flops else "", f"bold {style}"),
+                (sign, f"bold {style}"),
                 (full_label(row), style) if alone else f"  {row.label}",
                 f"× {row.times}" if row.times > 1 else "",
                 units.si(row.cost.flops),
@@ -104,14 +104,14 @@ def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iter
                 units.significant(row.cost.intensity),
                 row.bound,
                 units.seconds(row.seconds),
-                (f"{_bar(row.share / longest, bar)} {row.share:4.0%}", style),
+                (f"{drawn}{row.share:4.0%}", style),
             )
         )
     cost = phase.cost
-    totals = ("", "total", "", units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity), "",
-              units.seconds(phase.bound_seconds), "")  # fmt: skip
+    flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(phase.bound_seconds)
+    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "")
     lines.append(tuple((text, "bold") for text in totals))
-    yield _columns(lines)
+    yield _columns(lines, width)
     yield Text.assemble(
         "at most ",
         (f"{units.si(phase.bound_tokens_per_second)} tokens/s", "bold"),
@@ -121,19 +121,29 @@ def _phase(phase: PhaseEstimate, found: list[Row], signs: str, bar: int) -> Iter
         yield Text(pairs, style="dim")
 
 
-def _columns(lines: list[tuple[str | tuple[str, str], ...]]) -> Table:
+COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share")
+# On a narrow terminal columns go, in this order, and numbers are never cut.
+EXPENDABLE = ("roof", "FLOP/B", "×", "bytes", "FLOPs")
+
+
+def _columns(lines: list[tuple[str | tuple[str, str], ...]], width: int) -> Table:
     """Lines as a rich table of one row, a whole column a cell: a tenth of the layout work of a cell each."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for justify in ("left", "left", "right", "right", "right", "right", "left", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)
-    stacked = []
-    for column in zip(*lines, strict=True):
+    stacked = {}
+    for name, column in zip(COLUMNS, zip(*lines, strict=True), strict=True):
         text = Text(no_wrap=True)
         for index, cell in enumerate(column):
             text.append("\n" if index else "")
             text.append(*([cell] if isinstance(cell, str) else cell))
-        stacked.append(text)
-    table.add_row(*stacked)
+        stacked[name] = text
+    for name in EXPENDABLE:
+        if sum(max(map(cell_len, text.plain.split("\n"))) + 1 for text in stacked.values()) <= width + 1:
+            break
+        del stacked[name]
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for name in stacked:
+        left = name in ("", "operator", "roof", "share")
+        table.add_column(justify="left" if left else "right", no_wrap=True)
+    table.add_row(*stacked.values())
     return table
 
 
@@ -144,12 +154,16 @@ def _bar(fraction: float, columns: int) -> str:
     return f"{text:<{columns}}"
 
 
-def _roofline(estimate: Estimate, marks: list[chart.Mark]) -> Iterator[RenderableType]:
+def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterator[RenderableType]:
     device, dtype = estimate.device, estimate.workload.dtype
     phases = [phase.step.phase for phase in estimate.phases]
-    who = f"{phases[0]} in capitals, {phases[1]} in small letters" if len(phases) > 1 else phases[0]
-    yield Text.assemble(("roofline", "bold"), (f"  {who}; each letter is a row above, at its bound", "dim"))
-    yield Group(*chart.roofline(marks, device.matmul_pipe(dtype).peak, device.bandwidth))
+    who = f"{phases[0]} in capitals, {phases[1]} in small letters; " if len(phases) > 1 else ""
+    yield Text.assemble(
+        ("roofline", "bold"),
+        (f"  {who}letters are rows, at their bounds; ● stands for those after it", "dim"),
+    )
+    peak = device.matmul_pipe(dtype).peak
+    yield Group(*chart.roofline(marks, peak, device.bandwidth, min(64, width - chart.MARGIN - 3)))
 
 
 def _memory(estimate: Estimate) -> Iterator[RenderableType]:

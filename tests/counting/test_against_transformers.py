@@ -43,7 +43,7 @@ def _sizes(rng: random.Random) -> dict[str, int]:
     }
 
 
-def _draw(model_type: str, rng: random.Random) -> dict[str, Any]:
+def draw_config(model_type: str, rng: random.Random) -> dict[str, Any]:
     """A random config of a family, its switches included, by the keys of its real config.json."""
     z, flag = _sizes(rng), lambda: rng.random() < 0.5
     usual = {
@@ -141,7 +141,7 @@ CASES = [
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), CASES)
 def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suffix: str, draw: int) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
-    config = _draw(model_type, rng)
+    config = draw_config(model_type, rng)
     if suffix == "ForQuestionAnswering":
         config["num_labels"] = 2  # a start and an end; encoders' classes fail on any other number
     config["architectures"] = [FAMILIES[model_type].prefix + suffix]

@@ -192,16 +192,12 @@ def test_the_head_size_is_never_hidden_over_heads_when_the_key_is_there() -> Non
         (GPT2, "hidden", "n_embd"),
         (without(GPT2, "n_embd") | {"hidden_size": 48}, "hidden", "hidden_size"),
         (GPT2 | {"hidden_size": 48}, "hidden", "n_embd"),  # both, and they agree
-        (GPT2 | {"hidden_size": None}, "hidden", None),
+        (GPT2 | {"hidden_size": None}, "hidden", "n_embd"),  # null is no second opinion
     ],
     ids=["usual", "other", "both", "other is null"],
 )
-def test_a_field_remembers_the_key_it_came_from(config: dict[str, Any], field: str, key: str | None) -> None:
-    if key is None:  # null is no second opinion, but a core size may not be null under any name
-        with pytest.raises(ModelError, match="'hidden_size' is None"):
-            read(config)
-    else:
-        assert read(config).facts[field] == Fact(48, key)
+def test_a_field_remembers_the_key_it_came_from(config: dict[str, Any], field: str, key: str) -> None:
+    assert read(config).facts[field] == Fact(48, key)
 
 
 def test_equal_values_under_two_names_do_not_contradict() -> None:
@@ -272,7 +268,6 @@ def test_an_old_spelling_of_the_class_is_known() -> None:
 )
 def test_labels_are_counted(labels: dict[str, Any], count: int) -> None:
     arch = read(BERT | {"architectures": ["BertForSequenceClassification"]} | labels)
-    assert arch.labels == count
     assert [stage.classes for stage in arch.head.stages if stage.out == "classes"] == [count]
 
 

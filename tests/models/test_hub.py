@@ -156,10 +156,10 @@ def test_a_folder_that_may_not_be_entered_is_refused_and_no_bug(
 def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = write(tmp_path)
 
-    def read_text(path: Path, **options: Any) -> str:
+    def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(Path, "open", refuse)
     assert refusal(str(file)) == f"{file}: cannot be read (Permission denied)"
 
 
@@ -327,7 +327,7 @@ def test_without_huggingface_hub_the_message_says_how_to_get_it(monkeypatch: pyt
         monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
     message = refusal(UNKNOWN)
     assert f"unknown model {UNKNOWN!r}" in message
-    assert "pip install 'roofmodel[hub]'" in message
+    assert "pip install huggingface_hub" in message
 
 
 def test_an_error_of_the_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

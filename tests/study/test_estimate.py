@@ -10,6 +10,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.models.config import architecture
 from roofmodel.study.estimate import Estimate, estimate
 
 
@@ -62,10 +63,25 @@ def test_logits_of_the_last_position_save_the_rest_of_the_head() -> None:
     assert everything.cost.matmul_flops - last.cost.matmul_flops == 2 * 1023 * 1600 * 50257
 
 
-def test_memory_is_the_peak_over_the_phases_shown() -> None:
-    both, prefill, decode = run(), run(phase="prefill"), run(phase="decode")
-    assert both.memory.activations == max(prefill.memory.activations, decode.memory.activations)
-    assert both.memory.kv_cache == decode.memory.kv_cache == 2 * 1025 * 1600 * 48 * 2
+@pytest.mark.parametrize("options", [{}, {"context": 8000, "attention": "eager"}])
+def test_memory_is_that_of_the_phase_that_needs_most(options: dict[str, Any]) -> None:
+    """Not the sum of each role's own peak: a prefill's activations and a decode's cache never meet."""
+    both = run(**options).memory
+    prefill = run(phase="prefill", attention=options.get("attention", "flash")).memory
+    decode = run(phase="decode", **options).memory
+    assert both in (prefill, decode)
+    assert both.total == max(prefill.total, decode.total)
+    assert decode.kv_cache == 2 * (options.get("context", 1024) + 1) * 1600 * 48 * 2
+
+
+@pytest.mark.parametrize("architectures", [["BertForMaskedLM"], ["BertForPreTraining"], ["BertModel"]])
+def test_fp16_weights_are_two_bytes_a_parameter_unused_ones_included(architectures: list[str]) -> None:
+    config = {
+        "model_type": "bert", "architectures": architectures, "hidden_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "vocab_size": 99, "intermediate_size": 40, "tie_word_embeddings": False,
+    }  # fmt: skip
+    report = estimate(architecture(config, "x", "x"), Device.load("a100"))
+    assert report.memory.weights == 2 * report.parameters
 
 
 @pytest.mark.parametrize(("model", "hw", "fits"), [("gpt2-xl", "a100", True), ("llama-3.1-70b", "a100", False)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from rich.console import Console
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import estimate
+from roofmodel.views import chart
+from roofmodel.views.rows import rows, signed
 from roofmodel.views.terminal import EstimateView
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -49,6 +53,40 @@ def test_nothing_is_cut_from_80_columns_on(model: str, width: int) -> None:
     text = render(model, "a100", width, batch=64, seq=4096)
     assert "…" not in text
     assert all(len(line) <= width for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [40, 60, 72])
+def test_a_narrow_terminal_loses_columns_and_never_digits(width: int) -> None:
+    text = render("bert-base-uncased", "a100", width, seq=384)
+    assert "…" not in text
+    assert "q projection" in text
+    assert all(len(line) <= width for line in text.splitlines())
+    for line in text.splitlines():
+        if line.startswith("F ") or " q projection" in line:
+            assert re.search(r"\d+ µs +\d+%$", line)
+
+
+@pytest.mark.parametrize(
+    ("model", "attention"), [("gpt2-xl", "flash"), ("opt-350m", "eager"), ("llama-3.1-8b", "eager")]
+)
+def test_every_operator_with_flops_is_in_the_roofline_at_its_height(model: str, attention: str) -> None:
+    report = estimate(hub.load(model), Device.load("a100"), attention=attention)
+    marks = [
+        chart.Mark(sign, "", row.cost.intensity, row.flops_per_second)
+        for i, phase in enumerate(report.phases)
+        for sign, row in signed(i, rows(phase))
+        if sign
+    ]
+    lines = [line.plain for line in chart.roofline(marks, 312e12, 2039e9, 64)]
+    heights = {
+        sign: y for y, line in enumerate(lines[: chart.HEIGHT]) for sign in line[chart.MARGIN + 1 :] if sign.isalpha()
+    }
+    assert set(heights) == {mark.sign for mark in marks}
+    bottom = min(mark.intensity for mark in marks)
+    low = math.log10(2039e9) + math.floor(math.log10(min(bottom, 312e12 / 2039e9 / 100)))
+    for mark in marks:
+        exact = (math.log10(312e12) - math.log10(mark.flops_per_second)) / (math.log10(312e12) - low)
+        assert abs(heights[mark.sign] - exact * (chart.HEIGHT - 1)) <= 0.5
 
 
 def test_a_device_without_stated_memory_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,181 @@
+"""Bytes and vector FLOPs of one small layer of each kind, derived by hand beside each expectation.
+
+torch's counter knows matmul FLOPs only, so what is read, written and computed elsewhere has no other
+stranger to check it: here the shapes are written out as numbers. All in fp16: 2 bytes an element.
+
+    B = 2 sequences, T = 3 new tokens, D = 8 hidden, 2 heads of 4, F = 10 in the MLP, V = 11 words
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting import vector
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models.config import architecture
+
+X = 2 * 3 * 8  # elements of the residual stream, B T D
+PAIRS = 2 * 2 * (3 * 3)  # elements of the scores under eager attention, B heads T T
+MLP = 2 * 3 * 10  # B T F
+
+
+def count(config: dict[str, Any], phase: Any = "prefill", attention: Any = "eager") -> dict[str, Operator]:
+    work = Workload((phase,), 2, 3, attention=attention, logits="all")
+    return {op.name: op for op in operators(architecture(config, "x", "x"), work.steps()[0])}
+
+
+GPT2 = {
+    "model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_inner": 10, "n_positions": 16, "vocab_size": 11,
+    "activation_function": "gelu_new",
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_act": "silu",
+    "num_key_value_heads": 1, "intermediate_size": 10, "vocab_size": 11,
+}  # fmt: skip
+NEOX = {
+    "model_type": "gpt_neox", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_act": "gelu",
+    "intermediate_size": 10, "vocab_size": 11, "rotary_pct": 0.5, "use_parallel_residual": True,
+}  # fmt: skip
+BLOOM = {"model_type": "bloom", "hidden_size": 8, "n_layer": 1, "n_head": 2, "vocab_size": 11}
+BERT = {
+    "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 10,
+    "vocab_size": 11, "max_position_embeddings": 16, "hidden_act": "relu",
+}  # fmt: skip
+
+# config, operator -> elements read, elements written, vector FLOPs
+EXPECTED: list[tuple[str, dict[str, Any], dict[str, tuple[int, int, int]]]] = [
+    (
+        "gpt2",
+        GPT2,
+        {
+            "embedding.token": (X, X, 0),
+            "embedding.position": (3 * 8, 3 * 8, 0),  # once for all sequences
+            "embedding.add_position": (X + 3 * 8, X, X),
+            "norm.attention": (X + 8 + 8, X, 7 * X),  # gain and bias
+            "attention.qkv": (X + 8 * 24 + 24, 3 * X, 3 * X),  # the bias: one sum an output
+            "attention.scores": (X + X, PAIRS, 0),
+            "attention.softmax": (PAIRS, PAIRS, (1 + 1 + 5) * PAIRS),  # scale, mask, softmax
+            "attention.mix": (PAIRS + X, X, 0),
+            "attention.output": (X + 8 * 8 + 8, X, X),
+            "residual.attention": (2 * X, X, X),
+            "norm.mlp": (X + 8 + 8, X, 7 * X),
+            "mlp.up": (X + 8 * 10 + 10, MLP, MLP),
+            "mlp.activation": (MLP, MLP, 9 * MLP),
+            "mlp.down": (MLP + 10 * 8 + 8, X, X),
+            "residual.mlp": (2 * X, X, X),
+            "norm.final": (X + 8 + 8, X, 7 * X),
+            "head.logits": (X + 11 * 8, 2 * 3 * 11, 0),
+        },
+    ),
+    (
+        "llama",
+        LLAMA,
+        {
+            "norm.attention": (X + 8, X, 4 * X),  # a gain, no bias
+            "attention.q": (X + 8 * 8, X, 0),
+            "attention.k": (X + 8 * 4, X // 2, 0),  # one key-value head of two
+            "attention.v": (X + 8 * 4, X // 2, 0),
+            # cos and sin of 3 tokens x 4 elements; two products and a sum for each element of q and k
+            "attention.rotary": (X + X // 2 + 2 * 3 * 4, X + X // 2, 3 * (X + X // 2)),
+            "attention.scores": (X + X // 2, PAIRS, 0),
+            "attention.mix": (PAIRS + X // 2, X, 0),
+            "mlp.gate": (X + 8 * 10, MLP, 0),
+            "mlp.up": (X + 8 * 10, MLP, 0),
+            "mlp.activation": (2 * MLP, MLP, (4 + 1) * MLP),  # silu, and the product with the gate
+            "mlp.down": (MLP + 10 * 8, X, 0),
+        },
+    ),
+    (
+        "gpt_neox",
+        NEOX,
+        {
+            # half of each head of 4 is turned: cos and sin of 2 elements
+            "attention.rotary": (2 * X + 2 * 3 * 2, 2 * X, 3 * (2 * X) // 2),
+            "residual.mlp": (3 * X, X, 2 * X),  # input, attention and MLP in one sum
+            "mlp.activation": (MLP, MLP, 5 * MLP),
+        },
+    ),
+    (
+        "bloom",
+        BLOOM,
+        {
+            "norm.embedding": (X + 8 + 8, X, 7 * X),
+            "attention.scores": (X + X + 2 * 2 * 3, PAIRS, PAIRS),  # the ALiBi bias, a row a head, added
+        },
+    ),
+    (
+        "bert",
+        BERT,
+        {
+            "embedding.type": (X, X, 0),
+            "embedding.add_type": (2 * X, X, X),
+            "attention.q": (X + 8 * 8 + 8, X, X),
+            "attention.softmax": (PAIRS, PAIRS, (1 + 5) * PAIRS),  # no mask
+            "mlp.activation": (MLP, MLP, MLP),
+            "head.transform": (X + 8 * 8 + 8, X, X),
+            "head.transform_activation": (X, X, X),
+            "head.transform_norm": (X + 8 + 8, X, 7 * X),
+            "head.logits": (X + 11 * 8 + 11, 2 * 3 * 11, 2 * 3 * 11),
+        },
+    ),
+]
+CASES = [
+    pytest.param(config, name, *figures, id=f"{family}-{name}")
+    for family, config, table in EXPECTED
+    for name, figures in table.items()
+]
+
+
+@pytest.mark.parametrize(("config", "name", "read", "written", "flops"), CASES)
+def test_an_operator_moves_and_computes_what_was_derived_by_hand(
+    config: dict[str, Any], name: str, read: int, written: int, flops: int
+) -> None:
+    op = count(config, "forward" if config is BERT else "prefill")[name]
+    assert (op.cost.bytes_read, op.cost.bytes_written, op.vector_flops) == (2 * read, 2 * written, flops)
+
+
+def test_the_gpt2_table_leaves_no_operator_out() -> None:
+    assert set(count(GPT2)) == set(EXPECTED[0][2])
+
+
+def test_flash_attention_moves_only_its_ends_and_computes_only_unmasked_pairs() -> None:
+    op = count(GPT2, attention="flash")["attention.flash"]
+    assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * 3 * X, 2 * X)
+    unmasked = 2 * 2 * (1 + 2 + 3)
+    assert op.vector_flops == (1 + 5) * unmasked  # no mask is added: masked tiles are not computed
+    assert op.matmul_flops == 2 * 2 * 4 * unmasked  # two products of 4 multiply-adds a pair
+
+
+def test_a_pooler_reads_the_first_token_of_each_sequence() -> None:
+    op = count(BERT | {"architectures": ["BertModel"]}, "forward")["head.pooler"]
+    assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * (2 * 8 + 8 * 8 + 8), 2 * 2 * 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("relu", "max"),
+        ("relu2", "max mul"),
+        ("relu6", "max min"),
+        ("leaky_relu", "mul max"),
+        ("tanh", "tanh"),
+        ("sigmoid", "exp add div"),
+        ("silu", "exp add div mul"),
+        ("gelu", "div erf add mul mul"),
+        ("gelu_tanh", "mul mul mul add mul tanh add mul mul"),  # x^3 two, 0.044715, +x, sqrt(2/pi), tanh, 1+, x, 1/2
+        ("gelu_quick", "mul exp add div mul"),
+        ("mish", "exp add log tanh mul"),
+        ("linear", ""),
+    ],
+)
+def test_an_activation_costs_the_operations_of_its_formula(name: str, operations: str) -> None:
+    assert vector.ACTIVATION[name] == len(operations.split())
+
+
+def test_every_activation_has_its_formula_checked() -> None:
+    checked = test_an_activation_costs_the_operations_of_its_formula.pytestmark[0].args[1]
+    assert set(vector.ACTIVATION) == {case[0] for case in checked}
