@@ -41,6 +41,9 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
+NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One launch, or, in a summary, all launches of one name (`invocations` says how many).
@@ -64,8 +67,8 @@ class Kernel:
     occupancy: float | None = None  # achieved, as a fraction of the maximum
     registers: int | None = None  # per thread
     clock: float | None = None  # hertz at which the multiprocessors ran while it was measured
-    flops: Flops = Flops()
-    bytes: Traffic = Traffic()
+    flops: Flops = NO_FLOPS
+    bytes: Traffic = NO_TRAFFIC
 
 
 @dataclass(frozen=True)
