@@ -3,6 +3,7 @@
     RoofError                something the user can mend: the command line prints it and exits with 2
     ├── ModelError           a model's name, its config file, or a value in it
     ├── DeviceError          a device's name, its YAML file, or a value in it
+    ├── ProfileError         a profiler's file: not one, damaged, or ambiguous
     ├── WorkloadError        batch, lengths, phase, widths, or a combination that makes no sense
     └── OutputError          a file that cannot be written
 
@@ -25,6 +26,10 @@ class ModelError(RoofError):
 
 class DeviceError(RoofError):
     """A device's name, its YAML file, or a value in it."""
+
+
+class ProfileError(RoofError):
+    """A profiler's file that is none, is damaged, or says something ambiguous."""
 
 
 class WorkloadError(RoofError):

@@ -1,0 +1,1 @@
+"""Profiler files -> one table of measured kernels. Knows no models and no predictions."""

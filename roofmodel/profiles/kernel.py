@@ -1,0 +1,95 @@
+"""A measured kernel, as every reader gives it, and the profile that a run of a tool amounts to.
+
+One normalised form, whatever the tool: base units (seconds, FLOP, bytes, hertz), None for what was not
+collected, 0 for what was collected and is zero. Readers fill it and never guess; what they could not
+know, or would not add up, they say in `warnings`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Flops(NamedTuple):
+    """Floating-point operations of a kernel by pipe; a multiply-add is 2.
+
+    `fp16` counts a packed half-precision instruction as two lanes, `fp16_legacy` as one: bounds where
+    nobody knows which it was. `tensor_low` and `tensor_high` are bounds where only tensor instructions
+    were counted and their shape is not known.
+    """
+
+    fp64: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    fp16_legacy: float | None = None
+    tensor_fp16: float | None = None
+    tensor_bf16: float | None = None
+    tensor_tf32: float | None = None
+    tensor_fp8: float | None = None
+    tensor_int8: float | None = None
+    tensor_fp64: float | None = None
+    tensor_low: float | None = None
+    tensor_high: float | None = None
+
+
+class Traffic(NamedTuple):
+    """Bytes moved at each level: DRAM, L2 (requests of all clients), L1."""
+
+    dram: float | None = None
+    l2: float | None = None
+    l1: float | None = None
+
+
+NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch, or, in a summary, all launches of one name (`invocations` says how many).
+
+    `seconds`, `flops` and `bytes` are totals over the invocations. `nvtx` holds the enclosing ranges,
+    outermost first. `grid` and `block` are (x, y, z).
+    """
+
+    id: str
+    file: str
+    name: str
+    process: str | None = None
+    device: str | None = None
+    stream: str | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    nvtx: tuple[str, ...] = ()
+    invocations: int = 1
+    seconds: float | None = None
+    start: float | None = None  # seconds from the start of the trace
+    occupancy: float | None = None  # achieved, as a fraction of the maximum
+    registers: int | None = None  # per thread
+    clock: float | None = None  # hertz at which the multiprocessors ran while it was measured
+    flops: Flops = NO_FLOPS
+    bytes: Traffic = NO_TRAFFIC
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a file says of the device it was taken on; None where it says nothing."""
+
+    name: str | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    l2_bytes: int | None = None
+    dram_bandwidth: float | None = None  # bytes per second
+    dram_bytes: int | None = None
+    clock: float | None = None  # boost clock, hertz
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one or several files of one tool hold."""
+
+    tool: str  # "ncu", "nvprof", "nsys" or "torch"
+    files: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+    evidence: tuple[Evidence, ...] = ()
+    warnings: tuple[str, ...] = field(default=())

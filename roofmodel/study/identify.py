@@ -1,0 +1,94 @@
+"""Which device a profile was taken on: the one given, the one its attributes match, or an assumption.
+
+Attributes decide where exactly one known device agrees with all of them. A compute capability alone
+gives that generation's usual device, which every output marks as assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from roofmodel.devices import library
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Evidence
+
+GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
+_WORDS = re.compile(r"(v100s?|a100|h100|h200)|(sxm|pcie|nvl)\d*|(\d+)\s?gb", re.IGNORECASE)
+
+
+class Identified(NamedTuple):
+    """A device, how it was found, and what contradicts it."""
+
+    device: Device
+    how: Literal["given", "attributes", "assumed"]
+    warnings: tuple[str, ...] = ()
+
+
+def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[str]) -> Identified:
+    """The device of a profile. Raises ProfileError, with a line to paste, where nothing tells.
+
+    `given` is the user's `--hw`; evidence that contradicts it becomes a warning.
+    """
+    seen = list(dict.fromkeys(evidence))
+    if given is not None:
+        device = library.load(given)
+        clashes = [clash for e in seen for clash in contradictions(device, e)]
+        return Identified(device, "given", tuple(f"--hw {given}: {clash}" for clash in dict.fromkeys(clashes)))
+    known = [library.load(name) for name in library.names()]
+    for e in seen:
+        if e.name is None and e.multiprocessors is None:
+            continue  # a compute capability alone is no match, however few devices share it
+        matching = [device for device in known if not contradictions(device, e)]
+        if len(matching) == 1:
+            return Identified(matching[0], "attributes")
+    aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
+    if len(aliases) == 1:
+        alias = str(aliases.pop())
+        device = library.load(alias)
+        if all(not contradictions(device, e) or e.name is None for e in seen):
+            capability = next(e.compute_capability for e in seen if e.compute_capability)
+            note = f"the file names no device, only compute capability {capability}: assumed {device.id} ({alias})"
+            return Identified(device, "assumed", (note,))
+    said = next((f"it was taken on {e.name!r}, which no device file describes" for e in seen if e.name), None)
+    where = " ".join(files)
+    raise ProfileError(
+        f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100; "
+        f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
+    )
+
+
+def contradictions(device: Device, evidence: Evidence) -> list[str]:
+    """What the evidence says otherwise than the device's file, in words."""
+    found = []
+
+    def differ(what: str, stated: float | None, seen: float | None, tolerance: float) -> None:
+        if stated is not None and seen is not None and abs(seen / stated - 1) > tolerance:
+            found.append(f"the file says {what} {seen:.4g}, {device.id} has {stated:.4g}")
+
+    mine, theirs = device.compute_capability, evidence.compute_capability
+    if mine is not None and theirs is not None and mine != theirs:
+        found.append(f"the file says compute capability {theirs}, {device.id} has {mine}")
+    differ("multiprocessors", device.multiprocessors, evidence.multiprocessors, 0)
+    l2 = device.levels.get("l2")
+    differ("L2 bytes", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
+    # 2 %: drivers state the product of bus and clock, datasheets a rounded figure
+    differ("DRAM bytes per second", device.bandwidth, evidence.dram_bandwidth, 0.025)
+    # usable memory lies up to a twelfth below what is printed on the box
+    differ("DRAM bytes", device.capacity, evidence.dram_bytes, 0.09)
+    differ("boost hertz", device.clocks.get("boost"), evidence.clock, 0.01)
+    if evidence.name is not None:
+        said, known = _words(evidence.name), _words(device.name)
+        if said[0] is None or any(word is not None and word != ours for word, ours in zip(said, known, strict=True)):
+            found.append(f"the file names {evidence.name!r}, {device.id} is {device.name!r}")
+    return found
+
+
+def _words(name: str) -> tuple[str | None, str | None, str | None]:
+    """Chip, form factor and gigabytes as a device's name has them."""
+    chip = form = size = None
+    for match in _WORDS.finditer(name):
+        chip, form, size = match.group(1) or chip, match.group(2) or form, match.group(3) or size
+    return (chip and chip.lower(), form and form.lower(), size)

@@ -1,0 +1,234 @@
+"""Measured kernels, and predicted operators, as points under a device's roofs.
+
+A point is a group of kernels at one memory level: its intensity is all its FLOPs over the bytes of that
+level, its performance all its FLOPs over its time. What it could attain follows from the roofs:
+
+    least time = max(FLOPs of each pipe / that pipe's peak, bytes / the level's bandwidth)
+    attainable = FLOPs / least time, fraction = least time / measured time
+
+which for a single pipe is min(peak, bandwidth x intensity) (Williams et al., CACM 52(4), 2009). The
+hierarchical form, a point a level, is Yang, Kurth and Williams, "Hierarchical Roofline analysis for
+GPUs", CCPE 32(20), 2020.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError, suggest
+from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.study.estimate import Estimate
+
+
+class Group(NamedTuple):
+    """Kernels that are shown as one: sums over its launches; None where one of them lacks the figure."""
+
+    name: str
+    category: str
+    invocations: int
+    seconds: float | None
+    flops: Flops
+    bytes: Traffic
+
+
+class Point(NamedTuple):
+    """A group at one level of the memory hierarchy."""
+
+    name: str
+    category: str
+    level: str
+    pipe: str | None  # the pipe that would take longest; None where no FLOPs were counted
+    intensity: float | None  # FLOP per byte
+    flops_per_second: float | None
+    attainable: float | None  # FLOP/s
+    fraction: float | None  # of what the roofs allow; above 1 is a finding
+    bound: str | None  # "compute" or "memory"
+    seconds: float | None
+    share: float | None  # of the measured time
+    invocations: int
+    predicted: bool = False
+    incomplete: bool = False  # no tensor counter was collected: intensity and performance are lower bounds
+
+
+# --- Groups -----------------------------------------------------------------------------------------
+
+
+def base_name(name: str) -> str:
+    """A kernel's name without return type, template arguments and parameters."""
+    name = re.sub(r"^(?:void|static)\s+", "", name)
+    while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
+        name = shorter
+    return name.strip() or "unnamed"
+
+
+# First match wins, on the lower-cased name. The kernel libraries that PyTorch and its peers launch.
+_CATEGORIES = (
+    ("communication", r"nccl|rccl|allreduce|all_reduce|nvshmem"),
+    ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
+    ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
+    ("convolution", r"conv|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
+    ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
+    ("norm", r"norm"),
+    ("softmax", r"softmax"),
+    ("reduction", r"reduce|argmax|argmin|cub::|scan"),
+    ("optimizer", r"adam|sgd|optimizer|multi_tensor"),
+    ("embedding", r"embedding|indexselect|index_select|gather|scatter"),
+    ("elementwise", r"elementwise|vectorized|unrolled|activation|gelu|silu|relu|dropout|triton_poi|cat"),
+)
+
+
+def category(name: str) -> str:
+    """What kind of work a kernel's name suggests."""
+    lowered = name.lower()
+    return next((kind for kind, pattern in _CATEGORIES if re.search(pattern, lowered)), "other")
+
+
+def lecture_category(name: str) -> str:
+    """The four groups of the profiling lecture (preset `lecture`), in its order of precedence."""
+    lowered = name.lower()
+    if "gemm" in name:
+        return "matrix-mul"
+    if "CUDA memcpy" in name or "nccl" in lowered or "copy_device_to_device" in lowered or "CUDA memset" in name:
+        return "memory_mgmt"
+    if any(part in name for part in ("::native", "vectorized_elementwise", "_cpp1_ii", "reduce_kernel")):
+        return "custom_ops"
+    return "other"
+
+
+GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {
+    "name": lambda kernel: kernel.name,
+    "base": lambda kernel: base_name(kernel.name),
+    "nvtx": lambda kernel: " / ".join(kernel.nvtx) or "(no range)",
+    "category": lambda kernel: category(kernel.name),
+    "lecture": lambda kernel: lecture_category(kernel.name),
+}
+
+
+def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
+    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first."""
+    if by not in GROUPINGS:
+        raise WorkloadError(f"--by: unknown grouping {by!r}{suggest(by, GROUPINGS)}; known: {', '.join(GROUPINGS)}")
+    bundles: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)
+    groups = [_sum(name, bundle) for name, bundle in bundles.items()]
+    return sorted(groups, key=lambda g: -(g.seconds or 0))
+
+
+def _sum(name: str, bundle: list[Kernel]) -> Group:
+    kinds = {category(kernel.name) for kernel in bundle}
+    return Group(
+        name=name,
+        category=kinds.pop() if len(kinds) == 1 else "other",
+        invocations=sum(kernel.invocations for kernel in bundle),
+        seconds=_total(kernel.seconds for kernel in bundle),
+        flops=Flops(*(_total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
+        bytes=Traffic(*(_total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
+    )
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """The sum; None as soon as one is not known, for a sum of the rest would be too low."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+# --- Points -----------------------------------------------------------------------------------------
+
+LEVELS = ("dram", "l2", "l1")
+
+
+def work(flops: Flops) -> dict[str, float]:
+    """FLOPs by pipe, of the pipes that were counted. Packed halves stand for fp16; bounds for nothing."""
+    return {
+        pipe: value
+        for pipe, value in flops._asdict().items()
+        if value is not None and pipe not in ("fp16_legacy", "tensor_low", "tensor_high")
+    }
+
+
+def points(groups: list[Group], device: Device) -> list[Point]:
+    """A point a group and level; a group without time or bytes has none."""
+    whole = _total(g.seconds for g in groups)
+    has_tensor = any(pipe.startswith("tensor_") for pipe in device.pipes)
+    found = []
+    for g in groups:
+        flops = work(g.flops)
+        for level in LEVELS:
+            size = getattr(g.bytes, level)
+            if size is None or not g.seconds:
+                continue
+            point = _point(level, flops, size, g.seconds, device)
+            found.append(
+                point._replace(
+                    name=g.name,
+                    category=g.category,
+                    share=g.seconds / whole if whole else None,
+                    invocations=g.invocations,
+                    incomplete=has_tensor and not any(pipe.startswith("tensor_") for pipe in flops),
+                )
+            )
+    return found
+
+
+def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, device: Device) -> Point:
+    """Where FLOPs by pipe and bytes at a level, done in so many seconds, stand under the device's roofs."""
+    bandwidth = device.levels[level].bandwidth if level in device.levels else None
+    busy = {pipe: n / device.pipes[pipe].peak for pipe, n in flops.items() if n and pipe in device.pipes}
+    computing = max(busy.values(), default=0.0)
+    moving = size / bandwidth if bandwidth else None
+    least = max(computing, moving) if moving is not None else None
+    total = sum(flops.values()) if flops else None
+    return Point(
+        name="",
+        category="other",
+        level=level,
+        pipe=max(busy, key=lambda pipe: busy[pipe], default=None),
+        intensity=total / size if total is not None and size else None,
+        flops_per_second=total / seconds if total is not None else None,
+        attainable=total / least if total is not None and least else None,
+        fraction=least / seconds if least is not None else None,
+        bound=None if moving is None else "compute" if computing > moving else "memory",
+        seconds=seconds,
+        share=None,
+        invocations=1,
+    )
+
+
+def predicted(estimate: Estimate) -> list[Point]:
+    """An estimate's operators as points at their bounds, all occurrences of one together."""
+    device, dtype = estimate.device, estimate.workload.dtype
+    matmul, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    found = []
+    for phase in estimate.phases:
+        for placed in phase.placed:
+            flops = {matmul.name: placed.cost.matmul_flops}
+            if vector:
+                flops[vector.name] = flops.get(vector.name, 0) + placed.cost.vector_flops
+            found.append(
+                _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
+                    name=f"{phase.step.phase}: {placed.operator.name}",
+                    category=placed.operator.group,
+                    share=placed.seconds / phase.bound_seconds,
+                    invocations=placed.operator.count,
+                    predicted=True,
+                )
+            )
+    return found
+
+
+def findings(found: Iterable[Point]) -> list[str]:
+    """Points above their roof: impossible as it stands, so each with what to look at."""
+    return [
+        f"{point.name} stands at {point.fraction:.0%} of its {point.level} roof, which no kernel can: look for a clock "
+        "other than the file's, data that stayed in a cache, a sparse pipe, or another device"
+        for point in found
+        if point.fraction is not None and point.fraction > 1.02 and not point.predicted
+    ]
