@@ -111,7 +111,7 @@ def _heading(line: str) -> tuple[str, list[str]] | None:
         return "cuda_gpu_kern_gb_sum" if "gridxyz" in has else "cuda_gpu_kern_sum", columns
     if {"total time", "instances", "category", "operation"} <= has:
         return "cuda_gpu_sum", columns
-    return ("other", columns) if len(columns) > 4 else None
+    return ("other", columns) if len(columns) > 4 and re.search(r"\((%|[num]?s)\)", line) else None
 
 
 def _plain(column: str) -> str:

@@ -1,7 +1,7 @@
 """The layouts of nvprof's prints: lines in, rows out, each with the names of its columns and its units.
 
 CSV tables have a quoted header and, for traces and summaries, a row of units below it. Text tables are
-aligned: cells lie two blanks apart, the name begins where the header's `Name` does, units are suffixes.
+aligned: cells lie two blanks apart, the name is the last, units are suffixes.
 Lines `==PID== …` (`======== …` on import) title the tables and may stand between their rows.
 """
 
@@ -128,23 +128,21 @@ class _Text(_Table):
     """Aligned text whose last column is the name."""
 
     def split_header(self, line: str) -> list[str]:
-        self.name_at = line.rindex("Name")
         self.type = ""
-        return [*re.split(r"\s{2,}", line[: self.name_at].strip()), "Name"]
+        return re.split(r"\s{2,}", line.strip())
 
     def row(self, line: str) -> Row | None:
         if "Type" in self.columns and (typed := re.match(r"\s*([A-Za-z][A-Za-z ]*):\s+(?=[\d.])", line)):
             self.type = typed[1]
-            line = line[typed.end() :].rjust(len(line))
+            line = line[typed.end() :]
         if not re.match(r"\s*[\d-]", line):
             # The legend of the columns, below the table: `Regs: Number of registers used …`
             return None if re.match(r"(Regs|SSMem|DSMem|SrcMemType|DstMemType): ", line) else {}
-        found = re.split(r"\s{2,}", line[: self.name_at].strip())
-        columns = [column for column in self.columns[:-1] if column != "Type"]
-        kernel = re.sub(r" \[\d+\]$", "", line[self.name_at :].strip())  # [128] is the correlation
-        if len(found) != len(columns) or not kernel:
-            raise ValueError(f"the row has {len(found)} cells and a name, its header {len(columns)}: {shorten(line)}")
-        return {**dict(zip(columns, found, strict=True)), "Type": self.type or "GPU activities", "Name": kernel}
+        columns = [column for column in self.columns if column != "Type"]
+        found = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
+        if len(found) != len(columns):
+            raise ValueError(f"the row has {len(found)} cells, its header {len(columns)}: {shorten(line)}")
+        return {"Type": self.type or "GPU activities", **dict(zip(columns, found, strict=True))}
 
 
 class _Metrics(_Table):
