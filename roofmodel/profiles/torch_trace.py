@@ -217,7 +217,7 @@ def _decimal(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None
     number = Decimal(value)
-    return number if abs(number) < _LARGEST else None
+    return number if -_LARGEST < number < _LARGEST else None  # abs() would overflow on 1e999999
 
 
 def _integer(value: object) -> int | None:

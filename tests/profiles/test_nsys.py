@@ -58,6 +58,9 @@ class Export:
         for table in tables:
             self.database.execute(table)
 
+    def __del__(self):
+        self.database.close()
+
     def add(self, table, **row):
         for _, column, kind, required, *_ in self.database.execute(f"PRAGMA table_info({table})").fetchall():
             if required and column not in row:
@@ -330,7 +333,7 @@ def test_every_measured_schema_is_read(name, has_nvtx):
 
 
 def test_a_measured_schema_without_kernels_is_refused_with_what_to_collect():
-    with pytest.raises(ProfileError, match="no kernels .*nsys profile --trace=cuda"):
+    with pytest.raises(ProfileError, match=r"no kernels .*nsys profile --trace=cuda"):
         schema("miniGEMM_report1").read()
 
 
@@ -474,7 +477,7 @@ def test_files_of_other_tools_are_not_recognised():
         assert not nsys.recognise(other.encode())
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC).encode()))
 def test_a_mutilated_print_gives_an_error_or_a_table(data):
     nsys.recognise(data)

@@ -319,20 +319,20 @@ def test_files_of_other_tools_are_not_recognised():
         assert not nvprof.recognise(other.encode())
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(mutilations((TRACE + SUMMARY).encode()))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
     nvprof.recognise(data)
     assert_error_or_table(nvprof.read, data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(mutilations((METRICS + TEXT_METRICS).encode()))
 def test_mutilated_metrics_give_an_error_or_a_table(data):
     assert_error_or_table(nvprof.read, data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(mutilations((TEXT_TRACE + TEXT_SUMMARY).encode()))
 def test_mutilated_text_gives_an_error_or_a_table(data):
     assert_error_or_table(nvprof.read, data)

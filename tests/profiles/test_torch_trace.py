@@ -198,7 +198,8 @@ def test_absurd_numbers_are_refused_or_unknown_and_never_computed():
         read(trace(kernel(dur="@")).replace('"@"', "9" * 5000))
     with pytest.raises(ProfileError, match="no profiler writes"):
         read("[" * 200_000)
-    assert read(trace(kernel(dur="@")).replace('"@"', "1e999999")).kernels[0].seconds is None
+    for absurd in ("1e999999", "1e99999999999", "9" * 40):
+        assert read(trace(kernel(dur="@")).replace('"@"', absurd)).kernels[0].seconds is None
     assert read(trace(kernel(dur=float("nan")))).kernels[0].seconds is None
 
 
@@ -224,7 +225,7 @@ SAMPLE = trace(
 ).encode()
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(mutilations(SAMPLE))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
     torch_trace.recognise(data)
