@@ -1,0 +1,286 @@
+"""nvprof's prints: GPU traces, summaries, metrics and events, as CSV or as text -> a Profile.
+
+nvprof serves devices of compute capability 7.x and before. What its prints hold of the GPU's work:
+
+    launch    a row a kernel, copy or set, with its time (`--print-gpu-trace`)
+    summary   a row a kernel name, with calls and total time (no option)
+    metric    a row a kernel name and metric, with invocations and average (`-m`, `-e`)
+    wide      a row a launch, a column a metric (`--print-gpu-trace -m`)
+
+A total is average x invocations. FLOPs are flop_count_dp, _sp and _hp, which count a multiply-add as 2 (a
+packed half-precision one as 4). DRAM is dram_read_bytes + dram_write_bytes, or transactions of 32 bytes; L2
+is l2_read_transactions + l2_write_transactions, of 32 bytes. nvprof's KB, MB, GB are powers of 1024: it
+prints a copy of 256.00MB in 33.831ms as 7.3896GB/s, which is 2^28 B / 33.831 ms / 2^30.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import BinaryIO
+
+from roofmodel.errors import ProfileError, shorten
+from roofmodel.profiles.delimited import (
+    SECONDS,
+    decode,
+    number,
+    ordinal,
+    read_lines,
+    triple,
+    whole,
+    without_ordinal,
+)
+from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
+from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
+
+_SPEAKS = re.compile(
+    r"^==+(\d+==+)?\s(NVPROF is|Profiling (application|result)|(Metric|Event) result|API calls|Generated result)",
+    re.MULTILINE,
+)
+_HOW = "collect with `nvprof --csv --print-gpu-trace --log-file trace.csv COMMAND`"
+
+_TRANSACTION = 32  # bytes of a DRAM or L2 transaction
+_BYTES = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_CONTEXT = {"Device", "Context", "Stream", "Kernel", "Name", "Correlation_ID", "Start", "Duration"}
+# Column headings of wide tables are descriptions. Those of the metrics used here, without blanks.
+_DESCRIBED = {
+    "floatingpointoperations(doubleprecision)": "flop_count_dp",
+    "floatingpointoperations(singleprecision)": "flop_count_sp",
+    "floatingpointoperations(halfprecision)": "flop_count_hp",
+    "devicememoryreadtransactions": "dram_read_transactions",
+    "devicememorywritetransactions": "dram_write_transactions",
+    "totalbytesreadfromdramtol2cache": "dram_read_bytes",
+    "totalbyteswrittenfroml2cachetodram": "dram_write_bytes",
+    "l2readtransactions": "l2_read_transactions",
+    "l2writetransactions": "l2_write_transactions",
+    "achievedoccupancy": "achieved_occupancy",
+}
+_USED = {*_DESCRIBED.values(), "flop_count_sp_add", "flop_count_sp_mul", "flop_count_sp_fma"}
+
+
+@dataclass
+class _Counted:
+    """The averages of the metrics of a launch, or of all launches of one name on one device."""
+
+    process: str | None
+    device: str
+    stream: str | None
+    name: str
+    invocations: int
+    averages: dict[str, Decimal | None] = field(default_factory=dict)
+
+
+@dataclass
+class _Found:
+    launches: list[Kernel] = field(default_factory=list)
+    summary: list[Kernel] = field(default_factory=list)
+    counted: dict[Hashable, _Counted] = field(default_factory=dict)
+    devices: dict[str, Evidence] = field(default_factory=dict)
+    tally: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, n: int = 1) -> None:
+        self.tally[what] = self.tally.get(what, 0) + n
+
+
+def recognise(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a print of nvprof's."""
+    text = decode(head)
+    return bool(_SPEAKS.search(text)) or any(map(layout, text.splitlines()))
+
+
+def read(file: BinaryIO, name: str) -> Profile:
+    """The kernels, copies and sets of a print of nvprof's; a summary has one row a name.
+
+    Raises ProfileError, with the line, for a damaged or ambiguous row, and for a print without a table
+    of the GPU's work.
+    """
+    found = _Found()
+    for entry in entries(read_lines(file, name), name):
+        try:
+            _take(entry, found, name)
+        except ValueError as error:
+            raise ProfileError(f"{entry.where}: {error}") from None
+        except KeyError as error:
+            raise ProfileError(f"{entry.where}: the table has no column {error}") from None
+    timed = found.launches or found.summary
+    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(timed))))
+    if not kernels and not found.tally.get("no kernels"):
+        raise ProfileError(f"{name}: nvprof printed no table of the GPU's work into it; {_HOW}")
+    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), tuple(_warnings(found)))
+
+
+def _take(entry: Entry, found: _Found, file: str) -> None:
+    """Put one row where it belongs."""
+    row, units = entry.row, entry.units
+    if device := row.get("Device", "").strip("-"):
+        found.devices.setdefault(device, Evidence(name=without_ordinal(device)))
+    if entry.kind == "note":
+        if lost := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
+            found.count("lost", int(lost[1]))
+        found.count("no kernels", int(row[""] == "No kernels were profiled."))
+    elif entry.kind == "launch":
+        seconds = _seconds(row["Duration"], units.get("Duration"))
+        if seconds is None or row["Name"].startswith("[Unified Memory"):
+            found.count("no work")
+        else:
+            found.launches.append(_launch(entry, seconds, len(found.launches), file))
+    elif entry.kind == "summary":
+        if row.get("Type", "GPU activities") == "GPU activities":
+            found.summary.append(_summary(entry, len(found.summary), file))
+    elif entry.kind == "metric":
+        _add_metric(entry, found)
+    elif entry.kind == "wide":
+        counted = _Counted(entry.process, row["Device"], row["Stream"] or None, _name(row["Kernel"]), 1)
+        for heading in row.keys() - _CONTEXT:
+            metric = _DESCRIBED.get(heading.replace(" ", "").lower(), heading)
+            counted.averages[metric] = _average(metric, row[heading])
+        found.counted[entry.where] = counted
+    elif entry.kind == "stray":
+        found.count("stray")
+
+
+def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
+    row, units = entry.row, entry.units
+    return Kernel(
+        id=str(index),
+        file=file,
+        name=_name(row["Name"]),
+        process=entry.process,
+        device=ordinal(row.get("Device", "")),
+        stream=row.get("Stream") or None,
+        grid=_sizes(row, "Grid"),
+        block=_sizes(row, "Block"),
+        seconds=seconds,
+        start=_seconds(row["Start"], units.get("Start")),
+        registers=whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
+    )
+
+
+def _summary(entry: Entry, index: int, file: str) -> Kernel:
+    row = entry.row
+    calls, seconds = whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
+    if not calls or seconds is None:
+        raise ValueError(f"a row of the summary lacks its time or its calls: {shorten(row['Name'])}")
+    return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
+
+
+def _add_metric(entry: Entry, found: _Found) -> None:
+    """One metric of one kernel name; equal repetitions collapse, unequal ones are an error."""
+    row = entry.row
+    metric = row.get("Metric Name") or row.get("Event Name") or ""
+    kernel, invocations = _name(row["Kernel"]), whole(row["Invocations"]) or 0
+    counted = found.counted.setdefault(
+        (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
+    )
+    average = _average(metric, row["Avg"])
+    if not invocations or invocations != counted.invocations or counted.averages.get(metric, average) != average:
+        raise ValueError(
+            f"{shorten(metric)} of {shorten(kernel)} contradicts a row above (another number of invocations, or "
+            "another value); give the files of different runs one by one"
+        )
+    counted.averages[metric] = average
+
+
+def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
+    def total(metric: str) -> Decimal | None:
+        average = counted.averages.get(metric)
+        return None if average is None else average * counted.invocations
+
+    def both(read: str, write: str, size: int = 1) -> float | None:
+        parts = total(read), total(write)
+        return None if parts[0] is None or parts[1] is None else float((parts[0] + parts[1]) * size)
+
+    single = total("flop_count_sp")
+    if single is None:
+        add, multiply, fused = (total(f"flop_count_sp_{part}") for part in ("add", "mul", "fma"))
+        if add is not None and multiply is not None and fused is not None:
+            single = add + multiply + 2 * fused  # here nvprof counts a multiply-add once
+    dram = both("dram_read_bytes", "dram_write_bytes")
+    if dram is None:
+        dram = both("dram_read_transactions", "dram_write_transactions", _TRANSACTION)
+    return Kernel(
+        id=str(index),
+        file=file,
+        name=counted.name,
+        process=counted.process,
+        device=ordinal(counted.device),
+        stream=counted.stream,
+        invocations=counted.invocations,
+        occupancy=_float(counted.averages.get("achieved_occupancy")),
+        flops=Flops(fp64=_float(total("flop_count_dp")), fp32=_float(single), fp16=_float(total("flop_count_hp"))),
+        bytes=Traffic(dram=dram, l2=both("l2_read_transactions", "l2_write_transactions", _TRANSACTION)),
+    )
+
+
+def _warnings(found: _Found) -> Iterable[str]:
+    tally, counted = found.tally, list(found.counted.values())
+    if not (found.launches or found.summary or counted):
+        yield f"nvprof saw no kernels; {_HOW}"
+    if found.launches and found.summary:
+        yield "the file holds a GPU trace and a summary of it: the summary is left out"
+    if counted and (found.launches or found.summary):
+        yield "the file holds times and metrics in separate tables: their rows are listed one after the other"
+    if tally.get("lost"):
+        yield f"nvprof lost {tally['lost']} records (invalid timestamps): the totals are too low"
+    if tally.get("no work"):
+        yield f"{tally['no work']} rows that are no work of a GPU's engines (page faults and such) are left out"
+    if tally.get("stray"):
+        yield f"{tally['stray']} lines between the rows belong to no table and were skipped"
+    metrics = {metric for c in counted for metric in c.averages}
+    if any(value is None and metric in _USED for c in counted for metric, value in c.averages.items()):
+        yield "some metrics have no value (an overflow, or not available): they stay unknown"
+    families = {metric.rsplit("_", 1)[0] for metric in metrics & _USED}
+    for level in ("dram", "l2"):
+        if len(families & {f"{level}_read", f"{level}_write"}) == 1:
+            yield f"only the reads or only the writes of {level} were collected: its bytes stay unknown"
+    if metrics & {"flop_count_sp", "flop_count_hp", "flop_count_dp"}:
+        yield "nvprof has no count of tensor-core operations: on Volta and later these FLOPs are those of CUDA cores"
+    if unused := sorted(metrics - _USED):
+        listed = ", ".join(shorten(metric, 40).strip("'") for metric in unused[:8])
+        yield f"metrics not used here: {listed}{' and more' if len(unused) > 8 else ''}"
+
+
+# Cells.
+
+
+def _seconds(cell: str, unit: str | None) -> float | None:
+    """A time in the unit of its suffix, or else of its column; exact until the last rounding."""
+    match = re.fullmatch(r"(.*?)\s*([a-z]*)", cell.strip(), re.DOTALL)
+    value = number(match[1] if match else cell)
+    if value is None:
+        return None
+    suffix = (match and match[2]) or unit or ""
+    if suffix not in SECONDS or value < 0:
+        raise ValueError(f"{shorten(cell)} in unit {shorten(suffix)} is not a time; nvprof writes s, ms, us or ns")
+    return float(value * SECONDS[suffix])
+
+
+def _average(metric: str, cell: str) -> Decimal | None:
+    """The value of a metric that is used here: a count, or bytes with a binary prefix; None for an overflow."""
+    if metric not in _USED or "OVERFLOW" in cell.upper():
+        return None
+    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
+    value = number(match[1]) if match else None
+    return None if value is None or match is None else value * _BYTES[match[2]]
+
+
+def _sizes(row: Row, what: str) -> tuple[int, int, int] | None:
+    """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None for a copy."""
+    if f"{what} Size" in row:
+        return triple(row[f"{what} Size"])
+    x, y, z = (whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _name(cell: str) -> str:
+    """A kernel's name without the correlation number that some tables append."""
+    name = re.sub(r" \[\d+\]$", "", cell).strip()
+    if not name:
+        raise ValueError("the row has no name")
+    return name
+
+
+def _float(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)

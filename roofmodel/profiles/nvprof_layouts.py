@@ -1,0 +1,168 @@
+"""The layouts of nvprof's prints: lines in, rows out, each with the names of its columns and its units.
+
+CSV tables have a quoted header and, for traces and summaries, a row of units below it. Text tables are
+aligned: cells lie two blanks apart, the name is the last, units are suffixes.
+Lines `==PID== …` (`======== …` on import) title the tables and may stand between their rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from roofmodel.errors import ProfileError, shorten
+from roofmodel.profiles.delimited import cells
+
+Row = dict[str, str]
+
+NOTE = re.compile(r"==+(?:(\d+)==+)?\s+(.*)")
+
+
+class Entry(NamedTuple):
+    """A row of a table, or a line between them.
+
+    `kind` is "launch", "summary", "metric", "wide" (a launch with metrics as columns), "other" (a row
+    of a table that holds no work of the GPU), "note" (its text under "") or "stray" (no row at all).
+    """
+
+    kind: str
+    row: Row
+    units: Row
+    process: str | None
+    where: str
+
+
+def entries(lines: Sequence[str], name: str) -> Iterator[Entry]:
+    """Every row and note of a print, in order; ProfileError, with the line, for a damaged row."""
+    table: _Table | None = None
+    process, section = None, ""
+    for at, line in enumerate(lines, start=1):
+        where = f"{name}:{at}"
+        if note := NOTE.match(line):
+            process = note[1] or process
+            if re.search(r"(result|calls):\s*$", note[2]):
+                section, table = note[2], None
+            yield Entry("note", {"": note[2]}, {}, process, where)
+        elif header := layout(line):
+            table = header(line)
+            if table.kind == "summary" and "Type" not in table.columns and section.startswith("API calls"):
+                table.kind = "other"  # before CUDA 9 the summary of the API had the columns of that of the GPU
+        elif table is None or not line.strip():
+            if line.strip() == "No kernels were profiled.":
+                yield Entry("note", {"": line.strip()}, {}, process, where)
+        else:
+            try:
+                row = table.row(line)
+            except ValueError as error:
+                raise ProfileError(f"{where}: {error}") from None
+            if row is not None:
+                yield Entry(table.kind if row else "stray", row, table.units, process, where)
+
+
+def layout(line: str) -> type[_Table] | None:
+    """The kind of table that this line heads; None for any other line."""
+    if line.startswith('"'):
+        return _Csv if _kind(cells(line) or ()) != "other" else None
+    words = line.split()
+    if words[-1:] == ["Name"] and (words[:2] == ["Start", "Duration"] or words[-6:-4] == ["Time", "Calls"]):
+        return _Text
+    return _Metrics if words[:3] in (["Invocations", "Metric", "Name"], ["Invocations", "Event", "Name"]) else None
+
+
+def _kind(columns: Sequence[str]) -> str:
+    has = set(columns)
+    if {"Kernel", "Invocations", "Avg"} <= has and has & {"Metric Name", "Event Name"}:
+        return "metric"
+    if {"Start", "Duration", "Name"} <= has:
+        return "launch" if has & {"Grid X", "Grid Size", "Device"} else "other"  # else a trace of API calls
+    if {"Time(%)", "Time", "Calls", "Name"} <= has:
+        return "summary"
+    return "wide" if {"Device", "Stream", "Kernel"} <= has else "other"
+
+
+class _Table:
+    """A table that a header has opened; `row` takes a line below it.
+
+    A row without cells is a line that is none of the table's, None one to pass over in silence.
+    """
+
+    def __init__(self, line: str) -> None:
+        self.columns = self.split_header(line)
+        self.kind = _kind(self.columns)
+        self.units: Row = {}
+
+    def split_header(self, line: str) -> list[str]:
+        raise NotImplementedError
+
+    def row(self, line: str) -> Row | None:
+        raise NotImplementedError
+
+
+class _Csv(_Table):
+    """Cells by the header's names."""
+
+    def split_header(self, line: str) -> list[str]:
+        return cells(line) or []
+
+    def row(self, line: str) -> Row | None:
+        found = cells(line)
+        if found is None or len(found) != len(self.columns):
+            if line[0] not in '"0123456789+-,':
+                return {}  # what a program wrote in between
+            had = "quotes that do not close" if found is None else f"{len(found)} cells"
+            raise ValueError(
+                f"the row has {had}, its header {len(self.columns)} columns: {shorten(line)}; the file is damaged, "
+                "or was written with decimal commas (LC_ALL=C writes points)"
+            )
+        row = dict(zip(self.columns, found, strict=True))
+        if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in found):
+            self.units = row
+            return None
+        if not self.units and self.kind in ("launch", "summary"):
+            raise ValueError("the row of units below the header is missing, so nobody knows s from ms")
+        return row
+
+
+class _Text(_Table):
+    """Aligned text whose last column is the name."""
+
+    def split_header(self, line: str) -> list[str]:
+        self.type = ""
+        return re.split(r"\s{2,}", line.strip())
+
+    def row(self, line: str) -> Row | None:
+        if "Type" in self.columns and (typed := re.match(r"\s*([A-Za-z][A-Za-z ]*):\s+(?=[\d.])", line)):
+            self.type = typed[1]
+            line = line[typed.end() :]
+        if not re.match(r"\s*[\d-]", line):
+            # The legend of the columns, below the table: `Regs: Number of registers used …`
+            return None if re.match(r"(Regs|SSMem|DSMem|SrcMemType|DstMemType): ", line) else {}
+        columns = [column for column in self.columns if column != "Type"]
+        found = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
+        if len(found) != len(columns):
+            raise ValueError(f"the row has {len(found)} cells, its header {len(columns)}: {shorten(line)}")
+        return {"Type": self.type or "GPU activities", **dict(zip(columns, found, strict=True))}
+
+
+class _Metrics(_Table):
+    """The text of `nvprof -m`: a line for the device, one for the kernel, then one for each metric."""
+
+    def split_header(self, line: str) -> list[str]:
+        self.context: Row = {}
+        return re.split(r"\s{2,}", line.strip())
+
+    def row(self, line: str) -> Row | None:
+        self.kind = "metric"
+        if device := re.match(r'Device "(.*)"\s*$', line):
+            self.context = {"Device": device[1]}
+        elif kernel := re.match(r"\s+Kernel: (.*\S)", line):
+            self.context = {**self.context, "Kernel": kernel[1]}
+        elif re.match(r"\s+\d+\s", line):
+            found = re.split(r"\s{2,}", line.strip())
+            if len(found) != len(self.columns) or len(self.context) != 2:
+                raise ValueError(f"this is no row of the metrics headed above: {shorten(line.strip())}")
+            return {**dict(zip(self.columns, found, strict=True)), **self.context}
+        else:
+            return {}
+        return None

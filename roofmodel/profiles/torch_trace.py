@@ -1,0 +1,238 @@
+"""PyTorch profiler traces (Chrome JSON written by Kineto) -> a Profile.
+
+`ts` and `dur` are microseconds whatever `displayTimeUnit` says, and near 1.7e15: a float keeps a quarter of
+a microsecond there, so numbers are read as decimals and kept as integer nanoseconds until the end.
+
+    GPU work     complete events (ph X) of category kernel, gpu_memcpy, gpu_memset; never gpu_user_annotation,
+                 whose spans cover the same kernels again
+    its launch   the cuda_runtime, cuda_driver or hip event with the same args.correlation
+    its ranges   user_annotation events (record_function, ProfilerStep#n) around that launch, see `ranges`
+
+A trace may be an object with `traceEvents` or a bare list of events. The autograd profiler of old wrote no
+categories: there GPU work lies in the process "CUDA functions".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any, BinaryIO
+
+from roofmodel.errors import ProfileError, shorten
+from roofmodel.profiles.delimited import decode
+from roofmodel.profiles.kernel import Evidence, Kernel, Profile
+from roofmodel.profiles.ranges import Launch, Range, place, remarks
+
+_MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
+_GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
+_HOW = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
+_LARGEST = Decimal(10) ** 18  # microseconds: beyond any clock
+
+_Event = dict[str, Any]
+
+
+def recognise(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a Chrome trace."""
+    text = decode(head)
+    return bool(re.match(r'\s*(\{\s*"|\[\s*\{\s*")', text)) and any(mark in text for mark in _MARKS)
+
+
+def read(file: BinaryIO, name: str) -> Profile:
+    """The kernels, copies and sets of a trace, by start; times in seconds from the first event.
+
+    A trace without GPU work gives a Profile without kernels and a warning that says how to collect them.
+    Raises ProfileError, with the position, for JSON that is cut short or damaged or is no trace.
+    """
+    document = _parse(decode(file.read()), name)
+    events = list(_events(document, name))
+    try:
+        return _profile(document if isinstance(document, dict) else {}, events, name)
+    except _Damaged as error:
+        raise ProfileError(f"{name}: {error}") from None
+
+
+class _Damaged(ValueError):
+    """An event that is no event; the message says which."""
+
+
+def _parse(text: str, name: str) -> object:
+    try:
+        return json.loads(text, parse_float=Decimal, strict=False)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
+        what = "the trace is cut short" if cut else "the trace is no valid JSON"
+        where = f"line {error.lineno}, column {error.colno}, character {error.pos}"
+        raise ProfileError(f"{name}: {what} ({where}: {error.msg}); export it again") from None
+    except (ValueError, ArithmeticError, RecursionError):
+        raise ProfileError(f"{name}: the trace holds numbers or nesting that no profiler writes") from None
+
+
+def _events(document: object, name: str) -> Iterator[_Event]:
+    """The events of an object with `traceEvents`, or of a bare list of them."""
+    listed = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
+        raise ProfileError(f"{name}: is JSON, but no PyTorch trace: it has no list of events (`traceEvents`)")
+    if isinstance(document, list) and not any("ph" in event for event in listed):
+        raise ProfileError(f"{name}: is JSON, but no PyTorch trace: nothing in its list is an event (no `ph`)")
+    yield from (event for event in listed if event.get("ph") == "X")
+
+
+def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
+    work = [event for event in events if _category(event) in _GPU_WORK]
+    starts = [start for event in events if (start := _nanoseconds(event.get("ts"))) is not None]
+    origin = min(starts, default=0)
+    kernels: list[tuple[int, int, _Event]] = []
+    for i, event in enumerate(work):
+        start = _nanoseconds(event.get("ts"))
+        if start is None or not isinstance(event.get("name"), str):
+            raise _Damaged(
+                f"an event of category {_category(event)} lacks its name ({shorten(event.get('name'))}) "
+                f"or its time ({shorten(event.get('ts'))}); export the trace again"
+            )
+        kernels.append((start, i, event))
+    kernels.sort(key=lambda item: item[:2])
+    in_order = [event for _, _, event in kernels]
+    launches = _launches(events, in_order)
+    placed = place(launches, _ranges(events))
+    warnings = remarks(placed)
+    table = tuple(
+        _kernel(event, i, name, (start - origin) / 1e9, launches[i], placed.labels[i])
+        for i, (start, _, event) in enumerate(kernels)
+    )
+    if not table:
+        counters = any(_category(event) == "cuda_profiler_range" for event in events)
+        what = "hardware counters of kernels, but no times of theirs" if counters else "no work of a GPU"
+        warnings.append(f"the trace holds {what}; {_HOW}")
+    if timeless := sum(kernel.seconds is None for kernel in table):
+        warnings.append(f"{timeless} kernels have no duration, or a negative one: their time is unknown")
+    return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
+
+
+def _kernel(event: _Event, index: int, file: str, start: float, launch: Launch | None, nvtx: tuple[str, ...]) -> Kernel:
+    args = _args(event)
+    duration = _nanoseconds(event.get("dur"))
+    occupancy = _decimal(args.get("est. achieved occupancy %"))
+    return Kernel(
+        id=str(index),
+        file=file,
+        name=_whole_characters(event["name"]),
+        process=None if launch is None else str(launch.process),
+        device=_device(event),
+        stream=_label(args.get("stream", event.get("tid") if event.get("cat") else None)),
+        grid=_sizes(args.get("grid")),
+        block=_sizes(args.get("block")),
+        nvtx=nvtx,
+        seconds=None if duration is None or duration < 0 else duration / 1e9,
+        start=start,
+        occupancy=None if occupancy is None else float(occupancy / 100),
+        registers=_integer(args.get("registers per thread")),
+    )
+
+
+def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch | None]:
+    """The call that launched each piece of work; None where the trace has none, or several processes do."""
+    calls: dict[int, Launch | None] = {}
+    for event in events:
+        if _CALL.fullmatch(_category(event)) and _args(event):
+            correlation, time = _integer(_args(event).get("correlation")), _nanoseconds(event.get("ts"))
+            if correlation is None or time is None:
+                continue
+            call = Launch(str(event.get("pid")), str(event.get("tid")), time)
+            known = calls.get(correlation, call)
+            same = known is not None and known.process == call.process
+            calls[correlation] = min(known, call, key=lambda c: c.time) if known is not None and same else None
+    correlations = (_integer(_args(event).get("correlation")) for event in work)
+    return [None if correlation is None else calls.get(correlation) for correlation in correlations]
+
+
+def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
+    for event in events:
+        if _category(event) == "user_annotation" and isinstance(event.get("name"), str):
+            start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+            label = _whole_characters(event["name"])
+            if start is not None and duration is not None:
+                yield Range(str(event.get("pid")), str(event.get("tid")), start, start + duration, label)
+
+
+def _evidence(document: _Event, events: list[_Event], work: list[_Event]) -> tuple[Evidence, ...]:
+    """The attributes of the devices that the work ran on, or of all where their numbers fit none."""
+    listed = document.get("deviceProperties")
+    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+    used = {_device(event) for event in work}
+    ran = [device for device in devices if _label(device.get("id")) in used]
+    amd = any(key.startswith(("hip_", "roctracer", "rocm")) for key in document) or any(
+        _CALL.fullmatch(_category(event)) and str(event.get("name")).startswith("hip") for event in events
+    )
+    return tuple(dict.fromkeys(_attributes(device, amd) for device in ran or devices))
+
+
+def _attributes(device: _Event, amd: bool) -> Evidence:
+    """A device's attributes. AMD's major and minor (gfx90a is 9.0) are no compute capability of NVIDIA's."""
+    major, minor = _integer(device.get("computeMajor")), _integer(device.get("computeMinor"))
+    amd = amd or _integer(device.get("warpSize")) == 64
+    return Evidence(
+        name=_label(device.get("name")),
+        compute_capability=None if amd or not major else f"{major}.{minor or 0}",
+        multiprocessors=_integer(device.get("numSms")) or None,
+        dram_bytes=_integer(device.get("totalGlobalMem")) or None,
+    )
+
+
+# Fields of an event.
+
+
+def _category(event: _Event) -> str:
+    category = event.get("cat")
+    if category is None and event.get("pid") == "CUDA functions":
+        return "kernel"
+    return category.lower() if isinstance(category, str) else ""
+
+
+def _args(event: _Event) -> _Event:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _device(event: _Event) -> str | None:
+    """The ordinal of the GPU: an argument, else the event's process (or, without categories, its thread)."""
+    return _label(_args(event).get("device", event.get("pid" if event.get("cat") else "tid")))
+
+
+def _label(value: object) -> str | None:
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+def _whole_characters(text: str) -> str:
+    r"""Text that can be printed: JSON may hold half a character, as `\ud800`."""
+    return text.encode("utf-8", errors="replace").decode()
+
+
+def _decimal(value: object) -> Decimal | None:
+    """A number, or a number in quotes, as ROCm writes some; None for anything else."""
+    if isinstance(value, str) and not re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        return None
+    number = Decimal(value)
+    return number if -_LARGEST < number < _LARGEST else None  # abs() would overflow on 1e999999
+
+
+def _integer(value: object) -> int | None:
+    number = _decimal(value)
+    return None if number is None or number != int(number) else int(number)
+
+
+def _nanoseconds(microseconds: object) -> int | None:
+    """Exact: three decimals of a microsecond are a nanosecond."""
+    value = _decimal(microseconds)
+    return None if value is None else round(value * 1000)
+
+
+def _sizes(value: object) -> tuple[int, int, int] | None:
+    sizes = [_integer(size) for size in value] if isinstance(value, list) else []
+    if len(sizes) != 3 or sizes[0] is None or sizes[1] is None or sizes[2] is None:
+        return None
+    return (sizes[0], sizes[1], sizes[2])

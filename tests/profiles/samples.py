@@ -1,0 +1,76 @@
+"""What the tests of the timing readers share: where measured files lie, and how to mutilate a sample."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from hypothesis import strategies as st
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Profile
+
+MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[2].parent / "shared" / "measured"))
+
+Reader = Callable[[BinaryIO, str], Profile]
+
+
+def measured(path: str) -> Path:
+    """A file or folder of the measured data; the test is skipped where it is absent."""
+    found = MEASURED / path
+    if not found.exists():
+        pytest.skip(f"the measured data are not here: set ROOF_MEASURED to the folder that holds {path}")
+    return found
+
+
+def content(path: Path) -> bytes:
+    """The decompressed bytes of a file."""
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+def read_text(read: Reader, text: str) -> Profile:
+    return read(io.BytesIO(text.encode()), "sample")
+
+
+def mutilations(sample: bytes) -> st.SearchStrategy[bytes]:
+    """The sample cut short, with bytes changed, removed or doubled, or random bytes altogether."""
+
+    def damage(seed: int) -> bytes:
+        dice, data = random.Random(seed), bytearray(sample)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(data) + 1)
+            length = dice.choice((1, 1, 2, 7, 40))
+            how = dice.randrange(4)
+            if how == 0:
+                data[at : at + length] = bytes(dice.randrange(256) for _ in range(length))
+            elif how == 1:
+                del data[at : at + length]
+            elif how == 2:
+                data[at:at] = data[at : at + length]
+            else:
+                data[at : at + 1] = dice.choice((b'"', b",", b"\0", b"-1", b"1e9", b"\n", b"{", b"null", b"\xff"))
+        return bytes(data)
+
+    cut = st.integers(0, len(sample)).map(lambda at: sample[:at])
+    return st.one_of(cut, st.integers(0, 2**32).map(damage), st.binary(max_size=200))
+
+
+def assert_error_or_table(read: Reader, data: bytes) -> None:
+    """A mutilated file is refused with a message, or gives a table whose every row makes sense."""
+    try:
+        profile = read(io.BytesIO(data), "sample")
+    except ProfileError as error:
+        if not str(error).startswith("sample"):
+            raise
+        return
+    assert profile.kernels or profile.warnings
+    for kernel in profile.kernels:
+        assert kernel.name
+        assert kernel.invocations >= 1
+        assert kernel.seconds is None or kernel.seconds >= 0

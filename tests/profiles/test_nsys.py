@@ -1,0 +1,500 @@
+import csv
+import io
+import re
+import sqlite3
+
+import pytest
+from hypothesis import given, settings
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import nsys
+from roofmodel.profiles.kernel import Evidence
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+
+# globalTid = hardware, virtual machine, process, thread: 8 + 8 + 24 + 24 bits
+HOST = 1 << 56 | 2 << 48
+PID = 4321
+PROCESS = HOST | PID << 24
+MAIN, AUTOGRAD, WORKER = PROCESS | 1, PROCESS | 2, PROCESS | 3
+
+STRINGS = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)"
+KERNEL = (
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, "
+    "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER, "
+    "registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, "
+    "blockZ INTEGER)"
+)
+RUNTIME = (
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, "
+    "correlationId INTEGER, nameId INTEGER, returnValue INTEGER)"
+)
+NVTX = (
+    "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
+    "endGlobalTid INTEGER, textId INTEGER, domainId INTEGER)"
+)
+GPU = (
+    "CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, id INTEGER, name TEXT, busLocation TEXT, l2CacheSize INTEGER, "
+    "totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, cuDevice INTEGER, "
+    "computeMajor INTEGER, computeMinor INTEGER)"
+)
+A100 = dict(
+    name="NVIDIA A100-SXM4-40GB",
+    l2CacheSize=40 << 20,
+    totalMemory=42 * 10**9,
+    memoryBandwidth=1555200000000,
+    clockRate=1410000000,
+    smCount=108,
+    computeMajor=8,
+    computeMinor=0,
+)
+A100_EVIDENCE = Evidence("NVIDIA A100-SXM4-40GB", "8.0", 108, 40 << 20, 1555200000000, 42 * 10**9, 1410000000)
+
+
+class Export:
+    """An SQLite export in the making; columns that a table requires and nobody gives are filled with 0."""
+
+    def __init__(self, *tables):
+        self.database = sqlite3.connect(":memory:")
+        for table in tables:
+            self.database.execute(table)
+
+    def __del__(self):
+        self.database.close()
+
+    def add(self, table, **row):
+        for _, column, kind, required, *_ in self.database.execute(f"PRAGMA table_info({table})").fetchall():
+            if required and column not in row:
+                row[column] = "" if kind == "TEXT" else 0
+        marks = ",".join("?" * len(row))
+        self.database.execute(f"INSERT INTO {table} ({','.join(row)}) VALUES ({marks})", tuple(row.values()))
+        return self
+
+    def string(self, value):
+        known = self.database.execute("SELECT id FROM StringIds WHERE value = ?", (value,)).fetchone()
+        if known:
+            return known[0]
+        return self.database.execute(
+            "INSERT INTO StringIds (id, value) SELECT coalesce(max(id), 10) + 1, ? FROM StringIds RETURNING id",
+            (value,),
+        ).fetchone()[0]
+
+    def kernel(self, name="k", start=5000, end=6000, launched=None, thread=MAIN, **row):
+        correlation = row.setdefault("correlationId", 100 + start)
+        process = thread >> 24 << 24
+        row = dict(deviceId=0, streamId=7, globalPid=process, registersPerThread=32) | row
+        sizes = dict(gridX=64, gridY=2, gridZ=1, blockX=256, blockY=1, blockZ=1)
+        text = self.string(name)
+        self.add("CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=end, demangledName=text, shortName=text, **sizes | row)
+        if launched is not None:
+            call = dict(globalTid=thread, correlationId=correlation, nameId=self.string("cudaLaunchKernel"))
+            self.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=launched, end=launched + 5, returnValue=0, **call)
+        return self
+
+    def range(self, label, start, end, thread=MAIN, kind=59, registered=False):
+        text = dict(textId=self.string(label)) if registered else dict(text=label)
+        return self.add("NVTX_EVENTS", start=start, end=end, eventType=kind, globalTid=thread, **text)
+
+    def bytes(self):
+        self.database.commit()
+        return self.database.serialize()
+
+    def read(self):
+        return nsys.read(io.BytesIO(self.bytes()), "sample")
+
+
+def export(*more):
+    return Export(STRINGS, KERNEL, *more)
+
+
+def traced():
+    return export(RUNTIME, NVTX)
+
+
+def nvtx(export):
+    return [kernel.nvtx for kernel in export.read().kernels]
+
+
+# The SQLite export
+
+
+def test_a_kernel_has_its_name_sizes_and_exact_time():
+    (kernel,) = export().kernel("void gemm<(int)4>(float *)", start=1_500_000_001, end=1_500_041_602).read().kernels
+    assert kernel.name == "void gemm<(int)4>(float *)"
+    assert kernel.seconds == 41_601e-9
+    assert kernel.start == 1.500000001
+    assert (kernel.grid, kernel.block, kernel.registers) == ((64, 2, 1), (256, 1, 1), 32)
+    assert (kernel.device, kernel.stream, kernel.process) == ("0", "7", str(PID))
+
+
+def test_kernels_stand_in_the_order_of_their_starts():
+    kernels = export().kernel("b", start=200, end=300).kernel("a", start=100, end=150).read().kernels
+    assert [(k.id, k.name) for k in kernels] == [("0", "a"), ("1", "b")]
+
+
+def test_ranges_enclose_the_launch_and_never_the_kernel():
+    # The launch at 1500 is in `step`; by the time the kernel runs, at 5000, the thread is in `next`.
+    sample = traced().kernel(launched=1500).range("step", 1000, 2000).range("next", 4000, 9000)
+    assert nvtx(sample) == [("step",)]
+
+
+def test_ranges_nest_outermost_first_and_end_before_their_end():
+    sample = traced().range("inner", 1200, 1600).range("step", 1000, 2000).range("closed", 1100, 1500)
+    assert nvtx(sample.kernel(launched=1500)) == [("step", "inner")]  # `closed` ends where the launch starts
+
+
+def test_a_range_still_open_lasts_to_the_end_of_the_trace():
+    assert nvtx(traced().kernel(launched=10**9).range("all", 0, None)) == [("all",)]
+
+
+def test_labels_come_as_text_or_as_a_registered_string():
+    sample = traced().range("plain", 0, 9000).range("registered", 1, 9000, registered=True).kernel(launched=10)
+    assert nvtx(sample) == [("plain", "registered")]
+
+
+def test_marks_domains_and_categories_are_no_ranges():
+    sample = traced().kernel(launched=10)
+    for kind in (33, 34, 75):
+        sample.range(f"type {kind}", 0, 9000, kind=kind)
+    assert nvtx(sample) == [()]
+
+
+def test_start_end_ranges_hold_for_every_thread_of_their_process():
+    sample = traced().range("epoch", 0, 9000, thread=WORKER, kind=60).range("step", 5, 9000)
+    assert nvtx(sample.kernel(launched=10)) == [("epoch", "step")]
+
+
+def test_imported_ranges_count_as_well():
+    assert nvtx(traced().range("imported", 0, 9000, kind=70).kernel(launched=10)) == [("imported",)]
+
+
+def test_backward_kernels_borrow_the_range_of_the_one_other_thread_and_say_so():
+    profile = traced().range("step", 0, 9000).kernel(launched=10, thread=AUTOGRAD).read()
+    assert profile.kernels[0].nvtx == ("step",)
+    assert any(w.startswith("1 kernels were launched on a thread without an open range") for w in profile.warnings)
+
+
+def test_where_several_threads_have_ranges_open_a_kernel_borrows_none():
+    sample = traced().range("step", 0, 9000).range("load", 0, 9000, thread=WORKER)
+    profile = sample.kernel(launched=10, thread=AUTOGRAD).read()
+    assert profile.kernels[0].nvtx == ()
+    assert any("placed in none of them" in warning for warning in profile.warnings)
+
+
+def test_equal_correlations_of_two_processes_are_kept_apart():
+    other = HOST | 77 << 24 | 1
+    sample = traced().range("mine", 0, 9000).range("theirs", 0, 9000, thread=other)
+    sample.kernel("m", start=100, end=110, correlationId=5, launched=10)
+    sample.kernel("t", start=200, end=210, correlationId=5, launched=20, thread=other)
+    kernels = sample.read().kernels
+    assert [(k.name, k.process, k.nvtx) for k in kernels] == [("m", str(PID), ("mine",)), ("t", "77", ("theirs",))]
+
+
+def test_all_kernels_of_a_graph_share_its_launch():
+    sample = traced().range("replay", 0, 50).kernel("a", start=100, end=110, correlationId=9, launched=10)
+    assert nvtx(sample.kernel("b", start=110, end=120, correlationId=9)) == [("replay",), ("replay",)]
+
+
+def test_a_kernel_whose_launch_was_not_traced_stays_and_is_told():
+    profile = traced().range("step", 0, 9000).kernel().read()
+    assert [k.nvtx for k in profile.kernels] == [()]
+    assert any("launches of 1 kernels are not in the export" in warning for warning in profile.warnings)
+
+
+def test_kernels_that_name_no_process_join_the_only_one():
+    table = KERNEL.replace(" globalPid INTEGER,", "")
+    sample = Export(STRINGS, table, RUNTIME, NVTX).range("step", 0, 9000)
+    text = sample.string("k")
+    sample.add("CUPTI_ACTIVITY_KIND_KERNEL", start=50, end=60, demangledName=text, correlationId=3, deviceId=0)
+    sample.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=10, end=11, globalTid=MAIN, correlationId=3)
+    (kernel,) = sample.read().kernels
+    assert (kernel.nvtx, kernel.process, kernel.grid) == (("step",), None, None)
+
+
+def test_a_short_name_serves_where_the_demangled_one_is_missing():
+    sample = export().kernel("real name")
+    sample.database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = NULL")
+    assert sample.read().kernels[0].name == "real name"
+
+
+def test_a_device_is_joined_by_its_cuda_ordinal_and_not_by_its_id():
+    sample = export(GPU).kernel(deviceId=3)
+    sample.add("TARGET_INFO_GPU", id=0, cuDevice=3, **A100)
+    sample.add("TARGET_INFO_GPU", id=3, cuDevice=0, **A100 | dict(name="Quadro", smCount=20))
+    profile = sample.read()
+    assert profile.evidence == (A100_EVIDENCE,)
+    assert profile.kernels[0].device == "3"
+
+
+def test_a_device_is_joined_through_its_process_where_the_ordinal_is_not_given():
+    sample = export(GPU, "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)")
+    sample.kernel(deviceId=0).add("TARGET_INFO_CUDA_DEVICE", gpuId=2, cudaId=0, pid=PID)
+    sample.add("TARGET_INFO_GPU", id=2, **A100).add("TARGET_INFO_GPU", id=0, **A100 | dict(name="Quadro"))
+    assert sample.read().evidence == (A100_EVIDENCE,)
+
+
+def test_different_gpus_without_a_join_are_no_evidence_but_equal_ones_are():
+    sample = export(GPU).kernel().add("TARGET_INFO_GPU", id=0, **A100).add("TARGET_INFO_GPU", id=1, **A100)
+    assert sample.read().evidence == (A100_EVIDENCE,)
+    profile = sample.add("TARGET_INFO_GPU", id=2, **A100 | dict(name="Quadro")).read()
+    assert profile.evidence == ()
+    assert any("--hw" in warning for warning in profile.warnings)
+
+
+def test_attributes_that_are_zero_are_unknown():
+    sample = export(GPU).kernel().add("TARGET_INFO_GPU", id=0, name="GPU", memoryBandwidth=0, smCount=0)
+    assert sample.read().evidence == (Evidence(name="GPU"),)
+
+
+def test_environment_paths_and_users_never_leave_the_export():
+    sample = export("CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)", GPU).kernel()
+    sample.add("META_DATA_CAPTURE", name="ENV", value="TOKEN=hush")
+    sample.database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+    sample.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="hush").string("/home/hush")
+    sample.add("TARGET_INFO_GPU", id=0, cuDevice=0, **A100)
+    assert "hush" not in repr(sample.read())
+
+
+def test_without_kernels_the_message_says_how_to_collect_them():
+    for sample in (Export(STRINGS), export()):
+        with pytest.raises(ProfileError, match="nsys profile --trace=cuda,nvtx --cuda-graph-trace=node"):
+            sample.read()
+
+
+def test_graphs_traced_as_a_whole_are_told():
+    graphs = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER)"
+    sample = Export(STRINGS, graphs).add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=1, end=2)
+    with pytest.raises(ProfileError, match="only 1 CUDA graphs traced as a whole"):
+        sample.read()
+    sample.database.execute(KERNEL)
+    assert any("traced as a whole" in warning for warning in sample.kernel().read().warnings)
+
+
+def test_copies_beside_the_kernels_are_counted_in_a_warning():
+    sample = export("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER)").kernel()
+    sample.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=1)
+    assert any(warning.startswith("1 memory copies and sets") for warning in sample.read().warnings)
+
+
+def test_a_kernel_that_ends_before_it_starts_has_no_time():
+    profile = export().kernel(start=10, end=5).read()
+    assert profile.kernels[0].seconds is None
+    assert any("end before they start" in warning for warning in profile.warnings)
+
+
+def test_another_database_is_refused_by_what_it_is():
+    with pytest.raises(ProfileError, match="no export of nsys"):
+        Export("CREATE TABLE t (a)").read()
+    with pytest.raises(ProfileError, match="nvprof --csv --print-gpu-trace -i FILE"):
+        Export("CREATE TABLE StringTable (_id_ INTEGER, value TEXT)").read()
+
+
+def test_a_file_on_disk_is_read_in_place_and_not_changed(tmp_path):
+    path = tmp_path / "name with ? and #.sqlite"
+    path.write_bytes(export().kernel().bytes())
+    path.chmod(0o400)
+    before = path.stat().st_mtime_ns
+    with path.open("rb") as file:
+        assert len(nsys.read(file, "sample").kernels) == 1
+    assert path.stat().st_mtime_ns == before
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+SQLITE = (
+    export(RUNTIME, NVTX, GPU).kernel(launched=10).range("step", 0, 900).add("TARGET_INFO_GPU", id=0, **A100).bytes()
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutilations(SQLITE))
+def test_a_mutilated_database_gives_an_error_or_a_table(data):
+    assert_error_or_table(nsys.read, data)
+
+
+def schema(name):
+    """The tables that a real export of one version of nsys had, empty."""
+    text = measured(f"traces/nsys_schemas/nsys_{name}.sql").read_text()
+    return Export(*re.findall(r"CREATE TABLE.*?^\);", text, re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("name", "has_nvtx"), [("ckl_report2", False), ("memfusion_report1", True), ("resnet50", True)]
+)
+def test_every_measured_schema_is_read(name, has_nvtx):
+    # Tables of their versions, rows of our own: two kernels of 30 and 70 ns.
+    sample = schema(name)
+    sample.kernel("a", start=100, end=130, launched=10).kernel("b", start=200, end=270, launched=20)
+    if has_nvtx:  # else the run had no ranges, so the table was never created
+        sample.range("forward", 5, 15, registered=True)
+    sample.add("TARGET_INFO_GPU", id=0, cuDevice=0, **A100)
+    profile = sample.read()
+    assert [(k.name, k.seconds) for k in profile.kernels] == [("a", 30e-9), ("b", 70e-9)]
+    assert [k.nvtx for k in profile.kernels] == [("forward",) if has_nvtx else (), ()]
+    assert profile.evidence == (A100_EVIDENCE,)
+
+
+def test_a_measured_schema_without_kernels_is_refused_with_what_to_collect():
+    with pytest.raises(ProfileError, match=r"no kernels .*nsys profile --trace=cuda"):
+        schema("miniGEMM_report1").read()
+
+
+def test_the_measured_export_equals_its_row():
+    path = measured("traces/nsys/one_kernel_rtx_a4500.sqlite")
+    raw = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+    ((start, end),) = raw.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    with path.open("rb") as file:
+        profile = nsys.read(file, path.name)
+    (kernel,) = profile.kernels
+    assert kernel.seconds == (end - start) / 1e9 == pytest.approx(1.448e-3, abs=5e-7)
+    assert kernel.process == str(raw.execute("SELECT pid FROM TARGET_INFO_CUDA_DEVICE").fetchone()[0])
+    raw.close()
+    assert profile.evidence[0].name == "NVIDIA RTX A4500"
+    assert profile.evidence[0].dram_bandwidth == 640.08e9
+    assert nsys.read(io.BytesIO(content(path)), path.name) == profile  # spooled: the same
+
+
+# The CSV of `nsys stats`
+
+SUM = """Generating SQLite file report.sqlite from report.nsys-rep
+Processing [report.sqlite] with [/opt/reports/cuda_gpu_kern_sum.py]...
+
+Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+75.0,3000,3,1000.0,1000.0,900,1100,81.6,"void f<(int)4, float>(float *, int)"
+25.0,1000,1,1000.0,1000.0,1000,1000,0.0,saxpy
+"""
+API = """Processing [report.sqlite] with [/opt/reports/cuda_api_sum.py]...
+
+Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+99.0,900000,4,225000.0,1.0,1,800000,1.0,cudaMalloc
+
+"""
+GPU_TRACE = """Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),\
+Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name
+1000,500,101,160,1,2,256,1,1,32,0.000,0.000,,,,,NVIDIA A10G (1),1,,7,"burn(float *, int, int)"
+9000,4000,102,,,,,,,,,,0.262,62.500,Pageable,Device,NVIDIA A10G (1),1,,13,[CUDA memcpy Host-to-Device]
+"""
+EXEC = """API Start (ns),API Dur (ns),Queue Start (ns),Queue Dur (ns),Kernel Start (ns),Kernel Dur (ns),Total Dur (ns),\
+PID,TID,DevId,API Function,GridXYZ,BlockXYZ,Kernel Name
+43703966,78512,,,43769847,75200,141081,11,12,2,cuLaunchKernelEx, 148    1    1, 256    1    1,k(int)
+"""
+
+
+def read(text):
+    return read_text(nsys.read, text)
+
+
+def test_a_summary_has_instances_and_total_time():
+    f, saxpy = read(SUM).kernels
+    assert (f.name, f.invocations, f.seconds) == ("void f<(int)4, float>(float *, int)", 3, 3000e-9)  # 3 x 1000 ns
+    assert (saxpy.name, saxpy.invocations, saxpy.seconds) == ("saxpy", 1, 1000e-9)
+
+
+def test_calls_of_the_api_in_the_same_file_are_no_kernels():
+    assert [kernel.name for kernel in read(API + SUM + "\n" + API).kernels] == [
+        "void f<(int)4, float>(float *, int)",
+        "saxpy",
+    ]
+
+
+def test_ranges_in_the_same_file_are_no_kernels():
+    ranges = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range\n"
+    assert len(read(SUM + "\n" + ranges + "50.0,77,1,77.0,77.0,77,77,0.0,PushPop,:step\n").kernels) == 2
+
+
+def test_older_headings_and_other_units_are_read():
+    old = 'Time(%),Total Time (us),Instances,Average,Minimum,Maximum,Name\n100.0,12.5,2,6.25,6,7,"k"\n'
+    assert [(k.invocations, k.seconds) for k in read(old).kernels] == [(2, 12.5e-6)]
+
+
+def test_a_heading_without_a_unit_is_taken_for_nanoseconds_and_says_so():
+    profile = read(
+        "API Start,Kernel Start,Kernel Dur,PID,DevId,GridXYZ,BlockXYZ,Kernel Name\n1,5,80,9,0,1 1 1,32 1 1,k\n"
+    )
+    assert profile.kernels[0].seconds == 80e-9
+    assert any("nanoseconds" in warning for warning in profile.warnings)
+
+
+def test_old_summaries_by_grid_and_block_keep_these():
+    text = SUM.replace("StdDev (ns),Name", "StdDev (ns),GridXYZ,BlockXYZ,Name")
+    text = text.replace("81.6,", "81.6, 896    1    1, 128    2    1,").replace(",0.0,saxpy", ",0.0,1 1 1,32 1 1,saxpy")
+    f, saxpy = read(text).kernels
+    assert (f.grid, f.block, f.seconds) == ((896, 1, 1), (128, 2, 1), 3000e-9)
+    assert saxpy.block == (32, 1, 1)
+
+
+def test_a_gpu_trace_has_launches_and_copies():
+    profile = read(GPU_TRACE)
+    burn, copy = profile.kernels
+    assert (burn.seconds, burn.start, burn.grid, burn.block) == (500e-9, 1000e-9, (160, 1, 2), (256, 1, 1))
+    assert (burn.registers, burn.device, burn.stream) == (32, "1", "7")
+    assert (copy.name, copy.seconds, copy.grid) == ("[CUDA memcpy Host-to-Device]", 4000e-9, None)
+    assert profile.evidence == (Evidence(name="NVIDIA A10G"),)
+
+
+def test_an_execution_trace_has_process_device_and_sizes():
+    (kernel,) = read(EXEC).kernels
+    assert (kernel.seconds, kernel.start) == (75200e-9, 43769847e-9)
+    assert (kernel.process, kernel.device, kernel.grid, kernel.block) == ("11", "2", (148, 1, 1), (256, 1, 1))
+
+
+def test_reports_on_the_same_kernels_are_not_added_up():
+    profile = read(SUM + "\n" + GPU_TRACE + "\n" + EXEC)
+    assert [kernel.name for kernel in profile.kernels] == ["burn(float *, int, int)", "[CUDA memcpy Host-to-Device]"]
+    assert sum("left out" in warning for warning in profile.warnings) == 2
+
+
+def test_a_file_with_other_reports_only_is_refused_with_what_to_collect():
+    with pytest.raises(ProfileError, match=r"no report on kernels.*--report cuda_gpu_trace"):
+        read(API)
+
+
+def test_the_text_for_people_is_refused_with_the_option_that_writes_csv():
+    text = " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)  Instances   Name\n"
+    assert nsys.recognise(text.encode())
+    with pytest.raises(ProfileError, match=r"prints for people.*--format csv"):
+        read(text)
+
+
+def test_a_damaged_row_is_refused_with_its_line():
+    with pytest.raises(ProfileError, match=r"sample:2: the row has open quotes"):
+        read(GPU_TRACE[: GPU_TRACE.index("int)")])
+    with pytest.raises(ProfileError, match=r"sample:5: 'many' is not a number"):
+        read(SUM.replace("3000", "many"))
+    with pytest.raises(ProfileError, match=r"sample:5: .* has no number of instances"):
+        read(SUM.replace("3000,3,", "3000,,"))
+
+
+@pytest.mark.parametrize("text", [SUM, GPU_TRACE, EXEC, API])
+def test_prints_of_nsys_stats_are_recognised_by_their_content(text):
+    assert nsys.recognise(text.encode())
+    assert nsys.recognise(text.encode("utf-16"))
+
+
+def test_files_of_other_tools_are_not_recognised():
+    nvprof = '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,us,us,us,\n'
+    ncu = '"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+    durations = "Name,Profile,Memory_footprint,SM_usage,Duration\nk,-1,0,1,6144\n"
+    for other in (nvprof, ncu, durations, '{"traceEvents": []}', ""):
+        assert not nsys.recognise(other.encode())
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutilations((SUM + "\n" + GPU_TRACE + "\n" + EXEC).encode()))
+def test_a_mutilated_print_gives_an_error_or_a_table(data):
+    nsys.recognise(data)
+    assert_error_or_table(nsys.read, data)
+
+
+def test_the_measured_summary_equals_its_rows():
+    path = measured("traces/nsys/nsys_rtx5090_cuda_gpu_kern_sum.csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    profile = nsys.read(io.BytesIO(content(path)), path.name)
+    assert len(profile.kernels) == len(rows) == 113
+    assert sum(k.invocations for k in profile.kernels) == sum(int(row["Instances"]) for row in rows)
+    total_ns = sum(int(row["Total Time (ns)"]) for row in rows)
+    assert sum(k.seconds for k in profile.kernels) == pytest.approx(total_ns / 1e9, rel=1e-12)
+
+
+def test_durations_that_no_tool_printed_are_left_to_others():
+    head = content(measured("traces/kernel_durations_v100/bert_2_fwd.csv"))[:65536]
+    assert not nsys.recognise(head)

@@ -1,0 +1,367 @@
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import nvprof
+from roofmodel.profiles.kernel import Evidence
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+
+HEADER = (
+    '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
+    '"Static SMem","Dynamic SMem","Size","Throughput","SrcMemType","DstMemType","Device","Context","Stream","Name"'
+)
+TRACE = f"""==7== NVPROF is profiling process 7, command: ./secret-host/app --user someone
+==7== Profiling application: ./secret-host/app --user someone
+==7== Profiling result:
+{HEADER}
+s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,
+9.245914,41.306943,,,,,,,,,,366.210938,8.657959,"Pageable","Device","Tesla V100-SXM2 (3)","1","7","[CUDA memcpy HtoD]"
+9.287300,0.500000,128,2,1,256,1,1,32,0.000000,0,,,,,"Tesla V100-SXM2 (3)","1","14","void f<int=4, float>(float*, int)"
+"""
+SUMMARY = """==7== Profiling result:
+"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"
+,%,ms,,us,us,us,
+"GPU activities",80.000000,4.000000,8,500.000000,400.000000,600.000000,"sgemm, the 1st"
+"GPU activities",20.000000,1.000000,2,500.000000,400.000000,600.000000,"[CUDA memcpy DtoH]"
+"API calls",99.000000,900.000000,3,300000.000000,1.000000,800000.000000,"cudaMalloc"
+"""
+METRICS = """==9== NVPROF is profiling process 9, command: ./app
+==9== Warning: Some kernel(s) will be replayed on device 0 in order to collect all events/metrics.
+==9== Profiling result:
+==9== Metric result:
+"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
+"Tesla K20c (0)","stencil(float*, int)",3,"flop_count_sp","Floating Point Operations(Single Precision)",100,120,110
+"Tesla K20c (0)","stencil(float*, int)",3,"flop_count_dp","Floating Point Operations(Double Precision)",0,0,0
+"Tesla K20c (0)","stencil(float*, int)",3,"dram_read_transactions","Device Memory Read Transactions",9,11,10
+"Tesla K20c (0)","stencil(float*, int)",3,"dram_write_transactions","Device Memory Write Transactions",4,6,5
+"Tesla K20c (0)","stencil(float*, int)",3,"l2_read_transactions","L2 Read Transactions",20,20,20
+"Tesla K20c (0)","stencil(float*, int)",3,"l2_write_transactions","L2 Write Transactions",30,30,30
+"Tesla K20c (0)","stencil(float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.5,0.5,0.5
+"Tesla K20c (0)","stencil(float*, int)",3,"gld_throughput","Global Load Throughput",12.3GB/s,12.3GB/s,12.3GB/s
+"Tesla K20c (0)","stencil(float*, int)",3,"sm_efficiency","Multiprocessor Activity",45.1%,45.1%,45.1%
+"Tesla K20c (0)","stencil(float*, int)",3,"tensor_precision_fu_utilization","Tensor",Low (2),Low (2),Low (2)
+"""
+TEXT_TRACE = """==7== Profiling result:
+   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput  SrcMemType  DstMemType           Device   Context    Stream  Name
+326.63ms  1.6782ms          (32768 1 1)      (1024 1 1)        14        0B        0B         -           -           -           -     TITAN Xp (0)         1         7  void init<double>(double*, double) [128]
+1.07555s     928ns                    -               -         -         -         -  2.0000KB  2.0553GB/s      Device    Pageable     TITAN Xp (0)         1         7  [CUDA memcpy DtoH]
+
+Regs: Number of registers used per CUDA thread. This number includes registers used internally.
+"""  # noqa: E501
+TEXT_SUMMARY = """==7== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+ GPU activities:   75.00%  3.0000ms         2  1.5000ms  1.4000ms  1.6000ms  void gemm<int=2>(float*,  int)
+                   25.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms  [CUDA memcpy HtoD]
+      API calls:   99.00%  1.2000e+03s      4  300.00s  1.0000us  1.1e+03s  cudaFree
+                    1.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms  cudaMalloc
+"""
+TEXT_METRICS = """==7== Metric result:
+Invocations                               Metric Name                        Metric Description         Min         Max         Avg
+Device "Tesla K40c (1)"
+    Kernel: foo(int, float*)
+          4                             flop_count_sp  Floating Point Operations(Single Precision)   1.0e+06     1.0e+06     1.0e+06
+    Kernel: bar(void)
+          1                             flop_count_sp  Floating Point Operations(Single Precision)        10          10          10
+"""  # noqa: E501
+
+
+def read(text):
+    return read_text(nvprof.read, text)
+
+
+def test_a_trace_row_takes_its_units_from_the_units_row():
+    copy, kernel = read(TRACE).kernels
+    assert copy.seconds == 0.041306943  # 41.306943 ms
+    assert copy.start == 9.245914  # s
+    assert kernel.seconds == 0.0005  # 0.5 ms
+    assert (kernel.grid, kernel.block, kernel.registers) == ((128, 2, 1), (256, 1, 1), 32)
+    assert (kernel.stream, kernel.process, kernel.name) == ("14", "7", "void f<int=4, float>(float*, int)")
+
+
+@pytest.mark.parametrize(("unit", "seconds"), [("s", 0.5), ("ms", 0.5e-3), ("us", 0.5e-6), ("ns", 0.5e-9)])
+def test_units_are_chosen_anew_for_each_file(unit, seconds):
+    assert read(TRACE.replace("s,ms,", f"s,{unit},")).kernels[1].seconds == pytest.approx(seconds, rel=1e-15)
+
+
+def test_units_change_where_files_are_concatenated():
+    both = read(TRACE + TRACE.replace("s,ms,", "s,us,")).kernels
+    assert [k.seconds for k in both] == [0.041306943, 0.0005, 0.000041306943, 0.5e-6]
+    assert len({k.id for k in both}) == 4
+
+
+def test_the_device_is_the_ordinal_that_ends_its_name():
+    profile = read(TRACE)
+    assert {kernel.device for kernel in profile.kernels} == {"3"}
+    assert profile.evidence == (Evidence(name="Tesla V100-SXM2"),)
+
+
+def test_copies_and_sets_stay_among_the_kernels_and_have_no_grid():
+    copy = read(TRACE).kernels[0]
+    assert (copy.name, copy.grid, copy.block, copy.registers) == ("[CUDA memcpy HtoD]", None, None, None)
+
+
+def test_columns_are_found_by_name_whatever_their_order_and_number():
+    text = '"Duration","Name","Correlation_ID","Device","Start"\nus,,,,ms\n12.5,"k",17,"GTX 1080 (1)",3\n'
+    (kernel,) = read(text).kernels
+    assert (kernel.seconds, kernel.start, kernel.name, kernel.device) == (12.5e-6, 0.003, "k", "1")
+    assert kernel.grid is None
+
+
+def test_an_imported_profile_has_a_preamble_without_a_process():
+    assert [k.process for k in read(TRACE.replace("==7==", "========")).kernels] == [None, None]
+
+
+def test_a_summary_keeps_the_work_of_the_gpu_and_leaves_calls_of_the_api():
+    gemm, copy = read(SUMMARY).kernels
+    assert (gemm.name, gemm.invocations, gemm.seconds) == ("sgemm, the 1st", 8, 0.004)  # 4 ms = 8 x 500 us
+    assert (copy.invocations, copy.seconds) == (2, 0.001)
+
+
+def test_before_cuda_9_calls_of_the_api_stand_in_a_section_of_their_own():
+    text = """==7== Profiling result:
+"Time(%)","Time","Calls","Avg","Min","Max","Name"
+%,us,,us,us,us,
+100.0,30.0,3,10.0,9.0,11.0,"k"
+
+==7== API calls:
+"Time(%)","Time","Calls","Avg","Min","Max","Name"
+%,ms,,ms,ms,ms,
+99.0,500.0,5,100.0,9.0,11.0,"cudaMalloc"
+"""
+    (kernel,) = read(text).kernels
+    assert (kernel.name, kernel.invocations, kernel.seconds) == ("k", 3, 30e-6)
+
+
+def test_a_trace_and_its_summary_are_not_added_up():
+    profile = read(TRACE + SUMMARY)
+    assert len(profile.kernels) == 2
+    assert any("summary is left out" in warning for warning in profile.warnings)
+
+
+def test_metric_totals_are_averages_times_invocations():
+    (kernel,) = read(METRICS).kernels
+    assert kernel.invocations == 3
+    assert kernel.flops.fp32 == 110 * 3
+    assert kernel.bytes.dram == (10 + 5) * 32 * 3  # read and write transactions of 32 bytes
+    assert kernel.bytes.l2 == (20 + 30) * 32 * 3
+    assert kernel.occupancy == 0.5  # an average stays one
+
+
+def test_collected_and_zero_is_not_the_same_as_not_collected():
+    (kernel,) = read(METRICS).kernels
+    assert kernel.flops.fp64 == 0
+    assert kernel.flops.fp16 is None
+    assert kernel.bytes.l1 is None
+    assert kernel.seconds is None
+
+
+def test_metrics_that_are_not_used_are_named_and_tensor_cores_are_said_to_be_missing():
+    warnings = " ".join(read(METRICS).warnings)
+    assert "gld_throughput, sm_efficiency, tensor_precision_fu_utilization" in warnings
+    assert "no count of tensor-core operations" in warnings
+
+
+def test_bytes_are_preferred_to_transactions_and_carry_binary_suffixes():
+    text = METRICS.replace("dram_read_transactions", "dram_read_bytes").replace(",9,11,10\n", ",1KB,3KB,2KB\n")
+    assert read(text).kernels[0].bytes.dram is None  # bytes read, but transactions written: no pair
+    text = text.replace("dram_write_transactions", "dram_write_bytes")
+    assert read(text).kernels[0].bytes.dram == (2 * 1024 + 5) * 3
+
+
+def test_reads_without_writes_leave_dram_unknown_and_say_so():
+    profile = read("\n".join(line for line in METRICS.splitlines() if "dram_write" not in line) + "\n")
+    assert profile.kernels[0].bytes.dram is None
+    assert any("only the reads or only the writes of dram" in warning for warning in profile.warnings)
+
+
+def test_single_precision_flops_follow_from_adds_multiplies_and_fused_ones():
+    rows = "".join(
+        f'"GPU (0)","k",2,"flop_count_sp_{part}","Floating Point",{n},{n},{n}\n'
+        for part, n in (("add", 5), ("mul", 7), ("fma", 11))
+    )
+    header = METRICS.splitlines()[4]
+    assert read(f"{header}\n{rows}").kernels[0].flops.fp32 == (5 + 7 + 2 * 11) * 2
+
+
+def test_equal_repetitions_of_a_metric_collapse_and_unequal_ones_are_refused():
+    row = METRICS.splitlines()[5]
+    assert read(METRICS + row + "\n").kernels[0].flops.fp32 == 330
+    with pytest.raises(ProfileError, match=r"sample:16: 'flop_count_sp' of 'stencil"):
+        read(METRICS + row.replace("110", "111") + "\n")
+
+
+def test_an_overflowed_metric_stays_unknown():
+    profile = read(METRICS.replace("100,120,110", "<OVERFLOW>,<OVERFLOW>,<OVERFLOW>"))
+    assert profile.kernels[0].flops.fp32 is None
+    assert any("no value" in warning for warning in profile.warnings)
+
+
+def test_events_are_listed_with_their_kernels_and_counted_into_nothing():
+    profile = read(
+        '==7== Event result:\n"Device","Kernel","Invocations","Event Name","Min","Max","Avg","Total"\n'
+        '"Tesla K40c (0)","k",4,"warps_launched",8,8,8,32\n'
+    )
+    assert [(k.name, k.invocations, k.flops.fp32) for k in profile.kernels] == [("k", 4, None)]
+    assert any("warps_launched" in warning for warning in profile.warnings)
+
+
+def test_a_wide_table_has_one_launch_a_row_and_descriptions_as_headings():
+    profile = read(
+        '==7== Profiling result:\n"Device","Context","Stream","Kernel","Correlation_ID",'
+        '"Floating Point Operations(Single Precision)","dram_read_bytes","Total bytes written from L2 cache to DRAM"\n'
+        '"Tesla P100 (2)","1","7","k(int) [41]",41,1000,64,32\n"Tesla P100 (2)","1","7","k(int) [42]",42,3000,64,32\n'
+    )
+    assert [(k.name, k.device, k.flops.fp32, k.bytes.dram) for k in profile.kernels] == [
+        ("k(int)", "2", 1000, 64 + 32),
+        ("k(int)", "2", 3000, 64 + 32),
+    ]
+
+
+def test_a_text_trace_is_read_with_the_units_of_its_suffixes():
+    kernel, copy = read(TEXT_TRACE).kernels
+    assert (kernel.name, kernel.seconds, kernel.start) == ("void init<double>(double*, double)", 1.6782e-3, 0.32663)
+    assert (kernel.grid, kernel.block, kernel.registers) == ((32768, 1, 1), (1024, 1, 1), 14)
+    assert (copy.name, copy.seconds, copy.grid, copy.device) == ("[CUDA memcpy DtoH]", 928e-9, None, "0")
+
+
+def test_a_text_summary_carries_its_type_down():
+    gemm, copy = read(TEXT_SUMMARY).kernels
+    assert (gemm.name, gemm.invocations, gemm.seconds) == ("void gemm<int=2>(float*,  int)", 2, 0.003)
+    assert (copy.name, copy.seconds) == ("[CUDA memcpy HtoD]", 0.001)
+
+
+def test_text_metrics_belong_to_the_device_and_kernel_above_them():
+    foo, bar = read(TEXT_METRICS).kernels
+    assert (foo.name, foo.device, foo.invocations, foo.flops.fp32) == ("foo(int, float*)", "1", 4, 4e6)
+    assert (bar.name, bar.flops.fp32) == ("bar(void)", 10)
+
+
+def test_page_faults_are_no_work_and_are_said_to_be_left_out():
+    fault = '9.3,,,,,,,,,,,4.0,,,,"Tesla V100-SXM2 (3)",,,"[Unified Memory GPU page faults]"\n'
+    profile = read(TRACE + fault)
+    assert len(profile.kernels) == 2
+    assert any(warning.startswith("1 rows that are no work") for warning in profile.warnings)
+
+
+def test_lost_records_are_told():
+    lost = "==7== Warning: 12 records have invalid timestamps due to insufficient device buffer space.\n"
+    assert any("lost 12 records" in w for w in read(TRACE.replace(HEADER, lost + HEADER)).warnings)
+
+
+def test_notes_and_output_between_rows_end_no_table():
+    lines = TRACE.splitlines()
+    text = "\n".join([*lines[:6], "==7== Warning: something", "epoch done", lines[6], ""])
+    profile = read(text)
+    assert len(profile.kernels) == 2
+    assert any(warning.startswith("1 lines between the rows") for warning in profile.warnings)
+
+
+def test_nothing_of_the_command_line_reaches_the_profile():
+    assert "secret" not in repr(read(TRACE))
+    assert "someone" not in repr(read(TRACE))
+
+
+def test_a_trace_without_its_units_row_is_refused():
+    with pytest.raises(ProfileError, match=r"sample:5: the row of units below the header is missing"):
+        read(TRACE.replace("s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,\n", ""))
+
+
+def test_decimal_commas_are_refused_with_what_would_work():
+    with pytest.raises(ProfileError, match=r"sample:6: .*LC_ALL=C"):
+        read(TRACE.replace("9.245914,41.306943", "9,245914,41,306943"))
+
+
+def test_a_quoted_number_is_read_only_where_it_means_one_thing():
+    assert read(TRACE.replace("41.306943", '"1,234,567.5"')).kernels[0].seconds == 1234.5675
+    assert read(TRACE.replace("41.306943", '"1,234.5"')).kernels[0].seconds == 1.2345
+    for ambiguous in ("1,234", "27.595.520", "65,77"):
+        with pytest.raises(ProfileError, match=rf"sample:6: '{re.escape(ambiguous)}' .*LC_ALL=C"):
+            read(TRACE.replace("41.306943", f'"{ambiguous}"'))
+
+
+def test_a_row_cut_short_is_refused_with_its_line():
+    with pytest.raises(ProfileError, match=r"sample:7: the row has"):
+        read(TRACE[:-60])
+
+
+def test_a_print_without_a_table_is_refused_with_what_to_collect():
+    with pytest.raises(ProfileError, match="--print-gpu-trace"):
+        read("==7== NVPROF is profiling process 7, command: ./app\n==7== Profiling result:\n")
+
+
+def test_a_run_without_kernels_is_a_profile_that_says_so():
+    profile = read("==7== Profiling result:\nNo kernels were profiled.\n")
+    assert profile.kernels == ()
+    assert "saw no kernels" in profile.warnings[0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_powershell_redirect_is_decoded(encoding):
+    data = TRACE.replace("\n", "\r\n").encode(encoding)
+    assert nvprof.recognise(data[:200])
+    assert [k.seconds for k in nvprof.read(io.BytesIO(data), "sample").kernels] == [0.041306943, 0.0005]
+
+
+@pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS, TEXT_TRACE, TEXT_SUMMARY, TEXT_METRICS])
+def test_prints_of_nvprof_are_recognised_by_their_content(text):
+    assert nvprof.recognise(text.encode())
+    assert nvprof.recognise("\n".join(line for line in text.splitlines() if line[:2] != "==").encode())
+
+
+def test_files_of_other_tools_are_not_recognised():
+    ncu = '==PROF== Connected to process 11\n"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name"\n'
+    nsys = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    for other in (ncu, nsys, '{"traceEvents": []}', "", "Name,Profile,Memory_footprint,SM_usage,Duration\n"):
+        assert not nvprof.recognise(other.encode())
+
+
+@settings(max_examples=400, deadline=None)
+@given(mutilations((TRACE + SUMMARY).encode()))
+def test_a_mutilated_trace_gives_an_error_or_a_table(data):
+    nvprof.recognise(data)
+    assert_error_or_table(nvprof.read, data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(mutilations((METRICS + TEXT_METRICS).encode()))
+def test_mutilated_metrics_give_an_error_or_a_table(data):
+    assert_error_or_table(nvprof.read, data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(mutilations((TEXT_TRACE + TEXT_SUMMARY).encode()))
+def test_mutilated_text_gives_an_error_or_a_table(data):
+    assert_error_or_table(nvprof.read, data)
+
+
+def test_the_measured_trace_equals_its_rows():
+    path = measured("traces/nvprof/nvprof_gputrace_tegraX1.csv")
+    rows = list(csv.DictReader(line for line in path.read_text().splitlines() if not line.startswith("==")))[1:]
+    with path.open("rb") as file:
+        assert nvprof.recognise(path.read_bytes()[:65536])
+        profile = nvprof.read(file, path.name)
+    assert len(profile.kernels) == len(rows) == 13
+    total_ms = sum(float(row["Duration"]) for row in rows)  # the units row says ms
+    assert sum(k.seconds for k in profile.kernels) == pytest.approx(total_ms / 1e3, rel=1e-12)
+    assert sum(k.grid is not None for k in profile.kernels) == sum(bool(row["Grid X"]) for row in rows) == 4
+
+
+def test_the_measured_text_trace_equals_its_lines():
+    path = measured("traces/nvprof/nvprof_gputrace_text_titanxp_babelstream.txt")
+    units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    lines = re.findall(r"^\s*[\d.]+[mun]?s\s+([\d.]+)([mun]?s)\s", path.read_text(), re.MULTILINE)
+    profile = nvprof.read(io.BytesIO(content(path)), path.name)
+    assert len(profile.kernels) == len(lines) == 604
+    assert sum(k.seconds for k in profile.kernels) == pytest.approx(sum(float(n) * units[u] for n, u in lines))
+    assert profile.warnings == ()
+
+
+def test_the_measured_run_without_kernels_is_empty_and_says_so():
+    path = measured("traces/nvprof/nvprof_summary_text_titanxp.txt")
+    profile = nvprof.read(io.BytesIO(content(path)), path.name)
+    assert profile.kernels == ()
+    assert any("saw no kernels" in warning for warning in profile.warnings)

@@ -1,0 +1,278 @@
+import io
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import torch_trace
+from roofmodel.profiles.kernel import Evidence
+from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
+
+H100 = dict(id=0, name="NVIDIA H100 80GB HBM3", totalGlobalMem=85018279936, computeMajor=9, computeMinor=0)
+H100 |= dict(warpSize=32, numSms=132)
+
+
+def event(cat, name, ts, dur, pid=0, tid=7, **args):
+    return dict(ph="X", cat=cat, name=name, ts=ts, dur=dur, pid=pid, tid=tid, args=args)
+
+
+def kernel(name="k", ts=100.0, dur=10.0, correlation=1, **args):
+    return event("kernel", name, ts, dur, device=0, stream=7, correlation=correlation, **args)
+
+
+def call(ts, correlation=1, tid=50, pid=42, name="cudaLaunchKernel", cat="cuda_runtime"):
+    return event(cat, name, ts, 5, pid=pid, tid=tid, correlation=correlation)
+
+
+def annotation(name, ts, dur, tid=50, pid=42):
+    return event("user_annotation", name, ts, dur, pid=pid, tid=tid)
+
+
+def trace(*events, **more):
+    return json.dumps(dict(schemaVersion=1, deviceProperties=[H100], traceEvents=list(events)) | more)
+
+
+def read(text):
+    return read_text(torch_trace.read, text)
+
+
+def test_only_work_of_the_gpu_counts_and_the_spans_over_it_do_not():
+    text = trace(
+        kernel("gemm", 100, 10),
+        event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 120, 5, device=0, stream=7),
+        event("gpu_memset", "Memset (Device)", 130, 2, device=0, stream=7),
+        event("gpu_user_annotation", "ProfilerStep#1", 100, 32),
+        event("cpu_op", "aten::mm", 90, 30, pid=42, tid=50),
+        dict(ph="M", name="process_name", pid=0, args={}),
+        dict(ph="f", cat="ac2g", name="ac2g", ts=100, pid=0, tid=7, id=1),
+    )
+    kernels = read(text).kernels
+    assert [k.name for k in kernels] == ["gemm", "Memcpy HtoD (Pageable -> Device)", "Memset (Device)"]
+    assert sum(k.seconds for k in kernels) == pytest.approx(17e-6)  # 10 + 5 + 2 us
+
+
+def test_times_are_microseconds_whatever_is_displayed():
+    assert read(trace(kernel(dur=2.5), displayTimeUnit="ms")).kernels[0].seconds == 2.5e-6
+
+
+def test_late_times_keep_their_nanoseconds():
+    # 1 751 410 836 123 456.789 us: as a double it would be a multiple of 0.25 us.
+    text = trace(kernel("a", "@1", "@d"), kernel("b", "@2", "@d"))
+    text = text.replace('"@1"', "1751410836123456.789").replace('"@2"', "1751410836123457.790")
+    a, b = read(text.replace('"@d"', "1.001")).kernels
+    assert a.start == 0
+    assert b.start == 1001e-9
+    assert a.seconds == 1001e-9
+
+
+def test_a_kernel_carries_what_the_trace_says_of_it():
+    args = {"registers per thread": 32, "est. achieved occupancy %": 27, "grid": [564, 1, 2], "block": [128, 1, 1]}
+    (found,) = read(trace(kernel(**args), call(50))).kernels
+    assert (found.grid, found.block, found.registers, found.occupancy) == ((564, 1, 2), (128, 1, 1), 32, 0.27)
+    assert (found.device, found.stream, found.process) == ("0", "7", "42")
+
+
+def test_what_the_trace_does_not_say_is_unknown():
+    (found,) = read(trace(kernel())).kernels
+    assert (found.grid, found.registers, found.occupancy, found.process, found.nvtx) == (None, None, None, None, ())
+
+
+def test_kernels_stand_in_the_order_of_their_starts():
+    assert [k.name for k in read(trace(kernel("late", 200), kernel("early", 100))).kernels] == ["early", "late"]
+
+
+def test_annotations_enclose_the_launch_outermost_first():
+    text = trace(
+        kernel(ts=5000),
+        call(150),
+        annotation("forward", 120, 100),
+        annotation("ProfilerStep#3", 100, 1000),
+        annotation("over", 100, 50),
+        annotation("elsewhere", 4000, 9000),
+    )
+    assert read(text).kernels[0].nvtx == ("ProfilerStep#3", "forward")
+
+
+def test_driver_and_hip_calls_launch_as_well():
+    for cat, name in (("cuda_driver", "cuLaunchKernel"), ("hip_runtime", "hipLaunchKernel")):
+        text = trace(kernel(), call(50, cat=cat, name=name), annotation("step", 0, 90))
+        assert read(text).kernels[0].nvtx == ("step",)
+
+
+def test_backward_kernels_borrow_the_step_of_the_main_thread_and_say_so():
+    profile = read(trace(kernel(), call(50, tid=99), annotation("ProfilerStep#3", 0, 90)))
+    assert profile.kernels[0].nvtx == ("ProfilerStep#3",)
+    assert any("other thread" in warning for warning in profile.warnings)
+
+
+def test_a_correlation_that_two_processes_use_launches_nothing():
+    text = trace(kernel(), call(50), call(60, pid=43), annotation("step", 0, 90))
+    assert (read(text).kernels[0].nvtx, read(text).kernels[0].process) == ((), None)
+
+
+def test_properties_of_the_devices_that_ran_are_evidence():
+    other = H100 | dict(id=1, name="other")
+    profile = read(trace(kernel(), deviceProperties=[H100, other]))
+    assert profile.evidence == (
+        Evidence("NVIDIA H100 80GB HBM3", compute_capability="9.0", multiprocessors=132, dram_bytes=85018279936),
+    )
+
+
+def test_equal_devices_are_one_piece_of_evidence():
+    cards = [H100 | dict(id=n) for n in range(8)]
+    assert len(read(trace(kernel() | {"args": {"device": 99}}, deviceProperties=cards)).evidence) == 1
+
+
+@pytest.mark.parametrize("hint", [dict(hip_runtime_version=70253211), dict(roctracer_version=4.1)])
+def test_amd_versions_are_no_compute_capability(hint):
+    # MI250 says major 9, minor 0, as Hopper does.
+    assert read(trace(kernel(), **hint)).evidence[0].compute_capability is None
+
+
+def test_amd_is_known_by_its_warps_or_its_calls_too():
+    card = H100 | dict(name="AMD Radeon Graphics", warpSize=64)
+    assert read(trace(kernel(), deviceProperties=[card])).evidence[0].compute_capability is None
+    assert read(trace(kernel(), call(50, name="hipLaunchKernel"))).evidence[0].compute_capability is None
+
+
+def test_numbers_in_quotes_as_rocm_writes_them_are_numbers():
+    text = trace(kernel(correlation="1"), call(50), annotation("step", 0, 90))
+    assert read(text).kernels[0].nvtx == ("step",)
+
+
+def test_a_bare_list_of_events_is_a_trace():
+    profile = read(json.dumps([kernel(dur=3.5)]))
+    assert profile.kernels[0].seconds == 3.5e-6
+    assert profile.evidence == ()
+
+
+def test_traces_of_the_old_autograd_profiler_name_the_process_instead_of_a_category():
+    old = [
+        dict(name="addmm", ph="X", ts=1.5, dur=20.0, tid=1, pid="CPU functions", args={}),
+        dict(name="sgemm", ph="X", ts=5.5, dur=12.25, tid=0, pid="CUDA functions", args={}),
+    ]
+    (found,) = read(json.dumps(old)).kernels
+    assert (found.name, found.seconds, found.start, found.device) == ("sgemm", 12.25e-6, 4e-6, "0")
+
+
+def test_a_trace_without_gpu_work_is_empty_and_says_how_to_collect_it():
+    profile = read(trace(event("cpu_op", "aten::mm", 1, 2), deviceProperties=[]))
+    assert profile.kernels == ()
+    assert "ProfilerActivity.CUDA" in profile.warnings[0]
+
+
+def test_counters_without_times_are_told_apart():
+    profile = read(trace(event("cuda_profiler_range", "k", 1, 2, smsp__inst=5)))
+    assert profile.kernels == ()
+    assert "hardware counters" in profile.warnings[0]
+
+
+def test_a_negative_or_missing_duration_is_unknown():
+    profile = read(trace(kernel(dur=-1), kernel(dur=None)))
+    assert [k.seconds for k in profile.kernels] == [None, None]
+    assert any("2 kernels have no duration" in warning for warning in profile.warnings)
+
+
+def test_a_trace_cut_short_is_refused_with_the_position():
+    text = trace(kernel(), kernel())
+    with pytest.raises(ProfileError, match=r"sample: the trace is cut short \(line 1, column \d+, character \d+"):
+        read(text[:-20])
+
+
+def test_invalid_json_is_refused_with_the_position():
+    text = trace(kernel()).replace('"ph"', "ph")
+    with pytest.raises(ProfileError, match=rf"no valid JSON \(line 1, column \d+, character {text.index('ph')}"):
+        read(text)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"traceEvents": 5}', '{"traceEvents": [5]}', "[]", '[{"a": 1}]', "17", '"x"'])
+def test_other_json_is_no_trace(text):
+    with pytest.raises(ProfileError, match="is JSON, but no PyTorch trace"):
+        read(text)
+
+
+def test_absurd_numbers_are_refused_or_unknown_and_never_computed():
+    with pytest.raises(ProfileError, match="no profiler writes"):
+        read(trace(kernel(dur="@")).replace('"@"', "9" * 5000))
+    with pytest.raises(ProfileError, match="no profiler writes"):
+        read("[" * 200_000)
+    for absurd in ("1e999999", "1e99999999999", "9" * 40):
+        assert read(trace(kernel(dur="@")).replace('"@"', absurd)).kernels[0].seconds is None
+    assert read(trace(kernel(dur=float("nan")))).kernels[0].seconds is None
+
+
+def test_names_can_always_be_printed():
+    read(trace(kernel("half \ud800 a character"))).kernels[0].name.encode()
+
+
+def test_users_and_paths_of_the_trace_are_not_copied():
+    text = trace(kernel(), username="hush", traceName="/home/hush/trace.json", metadata={"started_by": "hush"})
+    assert "hush" not in repr(read(text))
+
+
+def test_traces_are_recognised_by_their_content():
+    assert torch_trace.recognise(trace(kernel()).encode())
+    assert torch_trace.recognise(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
+    assert torch_trace.recognise(trace(kernel()).encode("utf-16"))
+    for other in (b"", b"\x1f\x8b", b"{'loss': 2.3}", b'{"loss": 2.3}', b"[1/1] Executing", b"SQLite format 3\0"):
+        assert not torch_trace.recognise(other)
+
+
+SAMPLE = trace(
+    kernel("a", 100.25, 1.5, grid=[1, 2, 3]), kernel("b", 200, 3), call(50), annotation("step", 0, 90)
+).encode()
+
+
+@settings(max_examples=500, deadline=None)
+@given(mutilations(SAMPLE))
+def test_a_mutilated_trace_gives_an_error_or_a_table(data):
+    torch_trace.recognise(data)
+    assert_error_or_table(torch_trace.read, data)
+
+
+MEASURED = {
+    "gaunernst_bert-small-uncased__1016001": (60, "307.197"),
+    "Falconsai_nsfw_image_detection__1016002": (154, "1220.926"),
+    "critical_path_alexnet_benchmark_result_2869224_1695835535_trace": (79, "10692"),
+    "nccl_parser_config_nccl_data": (2700, "162532.34"),
+    "amd_trace_mi250_minitoy_train_ROCm6_2_kineto": (14, "110.881"),
+    "sglang_Qwen3-8B_decode": (555, "9765.437"),
+    "triton_example_triton_example": (1, "1.76"),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_traces_equal_their_events(name):
+    raw = content(measured(f"traces/torch/{name}.json.gz"))
+    assert torch_trace.recognise(raw[:65536])
+    profile = torch_trace.read(io.BytesIO(raw), name)
+    events = [e for e in json.loads(raw, parse_float=Decimal)["traceEvents"] if e.get("ph") == "X"]
+    microseconds = {
+        cat: [Decimal(e["dur"]) for e in events if e["cat"] == cat] for cat in ("kernel", "gpu_memcpy", "gpu_memset")
+    }
+    kernels = [k for k in profile.kernels if not k.name.startswith(("Memcpy ", "Memset "))]
+    assert (len(kernels), sum(microseconds["kernel"])) == (MEASURED[name][0], Decimal(MEASURED[name][1]))
+    assert sum(round(k.seconds * 1e9) for k in kernels) == sum(microseconds["kernel"]) * 1000
+    assert sum(round(k.seconds * 1e9) for k in profile.kernels) == sum(map(sum, microseconds.values())) * 1000
+    assert all(k.process for k in profile.kernels)  # every launch is in these files
+    assert len(profile.evidence) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu_only_rank-34.Jul_15_10_52_41.1074.pt.trace", "cupti_profiler_benchmark_result_924719_1679055439_trace"],
+)
+def test_measured_traces_without_kernels_are_empty_and_say_so(name):
+    profile = torch_trace.read(io.BytesIO(content(measured(f"traces/torch/{name}.json.gz"))), name)
+    assert profile.kernels == ()
+    assert "collect with" in profile.warnings[0]
+
+
+def test_measured_backward_kernels_lie_in_the_backward_range():
+    raw = content(measured("traces/torch/nccl_parser_config_nccl_data.json.gz"))
+    profile = torch_trace.read(io.BytesIO(raw), "nccl")
+    backward = [k for k in profile.kernels if "## backward ##" in k.nvtx]
+    assert len(backward) == 3 * 792  # three steps
+    assert {k.nvtx[0] for k in backward} == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
