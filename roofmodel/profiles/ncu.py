@@ -1,0 +1,191 @@
+"""Nsight Compute's CSV, in all its layouts, -> a profile.
+
+One table is a header and the rows under it. Three kinds, told apart by their columns, which are found by name:
+
+* long: a row for each launch and metric (`--csv`, also `--page details`, with labels instead of names);
+* wide: a row for each launch, and a row of units under the header (`--page raw`);
+* summary: a row for each name and metric, with means over the invocations (`--print-summary per-kernel`).
+
+Around and between the rows stands what the program and ncu itself print. A file is read row by row; what is kept
+is a few numbers for each launch. Names of machines are never read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import metrics
+from roofmodel.profiles.cells import Numbers
+from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
+from roofmodel.profiles.lines import Lines, encoding
+from roofmodel.profiles.ncu_tables import AGAIN, HEADER, Reader, reader
+from roofmodel.profiles.tables import Launch, Table, join
+
+_REPORT = b"NVR\0"  # how a .ncu-rep begins
+_COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin its line
+
+
+def recognise(head: bytes) -> bool:
+    """Whether a file that begins so comes from Nsight Compute, be it a table or what it prints instead of one."""
+    if head.startswith(_REPORT):
+        return True
+    text = head.decode(encoding(head), errors="replace")
+    if "NVPROF is profiling" in text:
+        return False
+    return bool(
+        HEADER.search(text)
+        or re.search(r"^\ufeff?==(PROF|ERROR)==", text, re.MULTILINE)
+        or "ERR_NVGPUCTRPERM" in text
+        or _is_details_text(text)
+        or _is_other_summary(text)
+    )
+
+
+def read(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
+    """Read one file. `generation` is the compute capability, as `7.0`, where the file does not say it."""
+    return read_all([(stream, name)], generation)
+
+
+def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Profile:
+    """Read several files of Nsight Compute and join those of one run. Raises ProfileError with file and line."""
+    names: list[str] = []
+    tables: list[Table] = []
+    for stream, name in sources:
+        names.append(name)
+        tables.extend(parse(stream, name))
+    return profile(tables, names, generation)
+
+
+def profile(tables: Iterable[Table], files: Iterable[str], generation: str | None = None) -> Profile:
+    """Read the metrics of all launches, once tables of one run were joined."""
+    joined, warnings = join(tables)
+    given = metrics.capability(generation)
+    kernels: list[Kernel] = []
+    evidence: list[Evidence] = []
+    notes: Counter[str] = Counter()
+    for table in joined:
+        warnings.extend(table.warnings)
+        evidence.extend(e for e in table.evidence if e not in evidence)
+        told = {e.compute_capability for e in table.evidence if e.compute_capability}
+        for launch in table.launches:
+            own = launch.capability or (next(iter(told)) if len(told) == 1 else None)
+            if own and given and own != given:
+                notes[f"compute capability {given} was given, and the file says {own}: the file's is used"] += 1
+            meaning = metrics.interpret(launch.values, own or given, averaged=launch.invocations > 1)
+            notes.update(meaning.notes)
+            if own and not told and (seen := Evidence(compute_capability=own)) not in evidence:
+                evidence.append(seen)
+            kernels.append(_kernel(launch, table.file, meaning))
+    counted = (f"{text} ({n} of {len(kernels)} kernels)" if n < len(kernels) else text for text, n in notes.items())
+    return Profile(
+        tool="ncu",
+        files=tuple(files),
+        kernels=tuple(kernels),
+        evidence=tuple(evidence),
+        warnings=tuple(dict.fromkeys([*warnings, *counted])),
+    )
+
+
+def _kernel(launch: Launch, file: str, meaning: metrics.Meaning) -> Kernel:
+    times = launch.invocations
+
+    def total(value: float | None) -> float | None:
+        return None if value is None else value * times
+
+    return Kernel(
+        id=launch.id,
+        file=file,
+        name=launch.name,
+        process=launch.process,
+        device=launch.device,
+        stream=launch.stream,
+        grid=launch.grid,
+        block=launch.block,
+        nvtx=launch.nvtx,
+        invocations=times,
+        seconds=total(meaning.seconds),
+        occupancy=meaning.occupancy,
+        registers=meaning.registers,
+        clock=meaning.clock,
+        flops=Flops(*map(total, meaning.flops)),
+        bytes=Traffic(*map(total, meaning.bytes)),
+    )
+
+
+def parse(stream: BinaryIO, file: str) -> list[Table]:
+    """All tables of a file. Raises ProfileError, with what to run instead, where there is none."""
+    if stream.read(4) == _REPORT:
+        raise ProfileError(f"{file}: a report of Nsight Compute, which only it can open; {AGAIN}")
+    stream.seek(0)
+    lines, numbers, outside = Lines(stream, file), Numbers(file), _Outside()
+    readers: list[Reader] = []
+    try:
+        for line in lines:
+            if HEADER.match(line):
+                readers.append(reader(line, lines, numbers))
+            elif readers and readers[-1].starts_row(line):
+                readers[-1].read_row(line)
+            elif readers and _COLLISION.search(line):
+                raise ProfileError(
+                    f"{file}:{lines.number}: other output runs into a row of the table; "
+                    "run ncu again with --log-file FILE, which keeps them apart"
+                )
+            else:
+                outside.see(line)
+    finally:
+        lines.close()
+    found = [table for number, each in enumerate(readers) if (table := each.finish(number)).launches]
+    if not found:
+        raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
+    if outside.errors:
+        found[0].warnings.append(f"{file}: ncu reported errors (==ERROR==) while profiling; kernels may be missing")
+    return found
+
+
+@dataclass
+class _Outside:
+    """What was seen outside of tables; it explains why there is none. None of it is ever repeated."""
+
+    denied: bool = False
+    errors: bool = False
+    profiler: bool = False
+    nothing: bool = False
+    text: str = ""
+
+    def see(self, line: str) -> None:
+        self.denied |= "ERR_NVGPUCTRPERM" in line
+        self.errors |= line.startswith("==ERROR==")
+        self.profiler |= line.startswith("==PROF==")
+        self.nothing |= "No kernels were profiled" in line
+        if len(self.text) < 1 << 20 and (" Section: " in line or "Metric Name" in line or "Invocations" in line):
+            self.text += line[:10_000]
+
+    def explain(self, header: bool) -> str:
+        if self.denied:
+            return (
+                "Nsight Compute was not allowed to read the GPU's counters (ERR_NVGPUCTRPERM), so there is no table; "
+                "let an administrator set NVreg_RestrictProfilingToAdminUsers=0 or give the container CAP_SYS_ADMIN, "
+                f"then {AGAIN}"
+            )
+        if _is_details_text(self.text):
+            return f"Nsight Compute's text for people (the details page), not a table; {AGAIN}"
+        if _is_other_summary(self.text):
+            return f"a summary that names no kernels; {AGAIN}, or use --print-summary per-kernel"
+        if header or self.nothing:
+            return f"no kernels were profiled: there is no row under the header; check ncu's filters, then {AGAIN}"
+        if self.profiler or self.errors:
+            return f"a log of Nsight Compute without a table; {AGAIN}"
+        return f"no table of Nsight Compute; {AGAIN}"
+
+
+def _is_details_text(text: str) -> bool:
+    return bool(re.search(r"^ +Section: ", text, re.MULTILINE) and re.search(r"^ +Metric Name ", text, re.MULTILINE))
+
+
+def _is_other_summary(text: str) -> bool:
+    return bool(re.search(r'^\ufeff?"(?:Process ID|Device|NVTX[^"]*)",.*"Invocations",', text, re.MULTILINE))
