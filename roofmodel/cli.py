@@ -151,6 +151,63 @@ def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")])
     _print(f"{file}: {device.name}: valid{count}")
 
 
+Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, or - for stdin; gzip or not.")]
+
+
+@app.command("kernels")
+def kernels_command(
+    files: Files,
+    hw: Annotated[str | None, typer.Option("--hw", help="The device, where the files do not tell it.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+) -> None:
+    """Profiler files (ncu, nvprof, nsys, PyTorch) as one table of kernels."""
+    _known_format(form, ("table", "json", "csv"))
+    from roofmodel.study import measured
+    from roofmodel.views import measured as views
+
+    profile, identified, warnings = measured.kernels(files, hw)
+    document = views.kernels_document(profile, identified, warnings)
+    if form == "table":
+        _print_rich(views.kernels_table(profile, identified))
+    else:
+        _print(views.as_json(document) if form == "json" else views.kernels_csv(document))
+    for warning in warnings:
+        _note(f"warning: {warning}")
+
+
+@app.command("plot")
+def plot_command(
+    files: Annotated[list[str] | None, typer.Argument(help="Profiler files, patterns, or - for stdin.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="The device, where the files do not tell it.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Also show a model's operators at their bounds.")] = None,
+    by: Annotated[str, typer.Option("--by", help="One point a: name, base, nvtx, category or lecture group.")] = "name",
+    phase: Annotated[str | None, typer.Option(help="With --model, as for estimate.")] = None,
+    batch: Annotated[int, typer.Option(help="With --model.")] = 1,
+    seq: Annotated[int | None, typer.Option(help="With --model.")] = None,
+    context: Annotated[int | None, typer.Option(help="With --model.")] = None,
+    dtype: Annotated[str, typer.Option(help="With --model.")] = "fp16",
+    attention: Annotated[str, typer.Option(help="With --model.")] = "flash",
+    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    output: Annotated[str | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .json .csv")] = None,
+) -> None:
+    """Measured kernels on the roofline, a model's predicted operators beside them."""
+    _known_format(form, ("table", "json", "csv"))
+    workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
+    from roofmodel.study import measured
+    from roofmodel.views import measured as views
+
+    placed = measured.place(files or [], hw, by, model, workload)
+    if output is None:
+        output = f"{placed.stem}.roofline.png"
+    _note(f"wrote {views.save_points(placed, output)}")
+    if form == "table":
+        _print_rich(views.points_table(placed.points, placed.identified))
+    else:
+        _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.points))
+    for warning in placed.warnings:
+        _note(f"warning: {warning.removeprefix('warning: ')}")
+
+
 # --- Doors ------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.lines import Lines
 from roofmodel.profiles.tables import Extent, Launch, Table
 
-AGAIN = "run `ncu --csv --page raw …` (`roof ncu-command` prints the line), or `ncu --import REPORT --csv --page raw`"
+AGAIN = "run `ncu --csv --page raw …`, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
 _ATTRIBUTE = "device__attribute_"

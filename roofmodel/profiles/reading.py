@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import ncu
+from roofmodel.profiles import ncu, nsys, nvprof, torch_trace
 from roofmodel.profiles.kernel import Profile
 
 _HEAD = 1 << 20  # bytes of a file that must suffice to recognise it: programs print much before a profiler does
@@ -67,7 +67,9 @@ def _read_ncu(sources: Sequence[Source], generation: str | None) -> Profile:
 
 READERS: tuple[tuple[str, Recognise, Read], ...] = (
     ("Nsight Compute", ncu.recognise, _read_ncu),
-    # ("nvprof", nvprof.recognise, one_by_one(nvprof.read)), and so on
+    ("nvprof", nvprof.recognise, one_by_one(nvprof.read)),
+    ("Nsight Systems", nsys.recognise, one_by_one(nsys.read)),
+    ("the PyTorch profiler", torch_trace.recognise, one_by_one(torch_trace.read)),
 )
 
 
@@ -173,7 +175,7 @@ def _files(path: str) -> list[Path]:
     except (OSError, ValueError):  # a name too long, or with a zero byte, is no file's
         pass
     if glob.has_magic(path):
-        if found := [Path(name) for name in sorted(glob.glob(path, recursive=True)) if Path(name).is_file()]:  # noqa: PTH207
+        if found := [Path(name) for name in sorted(glob.glob(path, recursive=True)) if Path(name).is_file()]:
             return found
         raise ProfileError(f"{path}: no file matches this pattern")
     raise ProfileError(f"{shorten(path)}: there is no such file")

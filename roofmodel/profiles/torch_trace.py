@@ -3,13 +3,13 @@
 `ts` and `dur` are microseconds whatever `displayTimeUnit` says, and near 1.7e15: a float keeps a quarter of
 a microsecond there, so numbers are read as decimals and kept as integer nanoseconds until the end.
 
-    GPU work     complete events (ph X) of category kernel, gpu_memcpy, gpu_memset; never gpu_user_annotation,
-                 whose spans cover the same kernels again
+    kernels      complete events (ph X) of category kernel; copies and sets of memory are counted in a warning, and
+                 gpu_user_annotation is left out: its spans cover the same kernels again
     its launch   the cuda_runtime, cuda_driver or hip event with the same args.correlation
     its ranges   user_annotation events (record_function, ProfilerStep#n) around that launch, see `ranges`
 
 A trace may be an object with `traceEvents` or a bare list of events. The autograd profiler of old wrote no
-categories: there GPU work lies in the process "CUDA functions".
+categories: there kernels lie in the process "CUDA functions".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from roofmodel.profiles.kernel import Evidence, Kernel, Profile
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
 _MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
-_GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 _CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 _HOW = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
 _LARGEST = Decimal(10) ** 18  # microseconds: beyond any clock
@@ -81,13 +81,13 @@ def _events(document: object, name: str) -> Iterator[_Event]:
 
 
 def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
-    work = [event for event in events if _category(event) in _GPU_WORK]
+    work = [event for event in events if _category(event) == "kernel"]
     starts = [start for event in events if (start := _nanoseconds(event.get("ts"))) is not None]
     origin = min(starts, default=0)
     kernels: list[tuple[int, int, _Event]] = []
     for i, event in enumerate(work):
         start = _nanoseconds(event.get("ts"))
-        if start is None or not isinstance(event.get("name"), str):
+        if start is None or not isinstance(event.get("name"), str) or not event["name"]:
             raise _Damaged(
                 f"an event of category {_category(event)} lacks its name ({shorten(event.get('name'))}) "
                 f"or its time ({shorten(event.get('ts'))}); export the trace again"
@@ -106,6 +106,8 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
         counters = any(_category(event) == "cuda_profiler_range" for event in events)
         what = "hardware counters of kernels, but no times of theirs" if counters else "no work of a GPU"
         warnings.append(f"the trace holds {what}; {_HOW}")
+    if copies := sum(_category(event) in _COPIES for event in events):
+        warnings.append(f"{copies} memory copies and sets of the trace are not listed among the kernels")
     if timeless := sum(kernel.seconds is None for kernel in table):
         warnings.append(f"{timeless} kernels have no duration, or a negative one: their time is unknown")
     return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
@@ -187,7 +189,7 @@ def _attributes(device: _Event, amd: bool) -> Evidence:
 def _category(event: _Event) -> str:
     category = event.get("cat")
     if category is None and event.get("pid") == "CUDA functions":
-        return "kernel"
+        return "memcpy" if str(event.get("name")).startswith(("Memcpy", "Memset")) else "kernel"
     return category.lower() if isinstance(category, str) else ""
 
 

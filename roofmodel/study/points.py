@@ -68,10 +68,11 @@ def base_name(name: str) -> str:
 _CATEGORIES = (
     ("communication", r"nccl|rccl|allreduce|all_reduce|nvshmem"),
     ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
+    ("layout", r"nchwtonhwc|nhwctonchw|transpose|permute|im2col|swapdimension|shuffle"),
     ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
     ("convolution", r"conv|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
     ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
-    ("norm", r"norm"),
+    ("norm", r"norm|bn_fw|bn_bw|batch_?norm"),
     ("softmax", r"softmax"),
     ("reduction", r"reduce|argmax|argmin|cub::|scan"),
     ("optimizer", r"adam|sgd|optimizer|multi_tensor"),

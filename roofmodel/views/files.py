@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from roofmodel.errors import OutputError
@@ -38,18 +38,31 @@ def check(path: str) -> Path:
 
 def save(estimate: Estimate, path: str) -> Path:
     """Write the estimate; an existing file is replaced only when the new one is complete."""
+    from roofmodel.views import picture, text
+
+    return write(
+        path,
+        draw=lambda file, form: picture.draw(estimate, file, form),
+        texts={
+            "json": lambda: text.as_json(estimate),
+            "csv": lambda: text.as_csv(estimate),
+            "md": lambda: text.as_markdown(estimate),
+        },
+    )
+
+
+def write(path: str, draw: Callable[[Path, str], None], texts: Mapping[str, Callable[[], str]]) -> Path:
+    """Write a picture by `draw(file, form)`, or one of the texts, as the suffix says."""
     target = check(path)
     suffix = target.suffix.lower().lstrip(".")
     if suffix in PICTURES:
-        from roofmodel.views import picture
-
-        _replace(target, lambda file: picture.draw(estimate, file, suffix))
-    else:
-        from roofmodel.views import text
-
-        render = {"json": text.as_json, "csv": text.as_csv, "md": text.as_markdown}[suffix]
-        content = render(estimate) + "\n"
+        _replace(target, lambda file: draw(file, suffix))
+    elif suffix in texts:
+        content = texts[suffix]() + "\n"
         _replace(target, lambda file: file.write_text(content, encoding="utf-8"))
+    else:
+        known = ", ".join(f".{s}" for s in (*PICTURES, *texts))
+        raise OutputError(f"-o {path}: this command writes {known}")
     return target
 
 

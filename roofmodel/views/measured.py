@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group as RichGroup
@@ -16,6 +17,7 @@ from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.identify import Identified
+from roofmodel.study.measured import Placed
 from roofmodel.study.points import Point
 
 SHOWN = 30  # rows of a terminal table; the rest is counted in its last line
@@ -67,18 +69,30 @@ def kernels_csv(document: dict[str, Any]) -> str:
     return _csv(records)
 
 
-def points_document(
-    found: Sequence[Point], identified: Identified, ceilings: list[dict[str, Any]], warnings: Sequence[str]
-) -> dict[str, Any]:
+def points_document(placed: Placed) -> dict[str, Any]:
     """The document `roofmodel.points/1`."""
     return {
         "schema": "roofmodel.points/1",
-        "hardware": identified.device.id,
-        "hardware_from": identified.how,
-        "ceilings": ceilings,
-        "points": [point._asdict() for point in found],
-        "warnings": list(warnings),
+        "hardware": placed.identified.device.id,
+        "hardware_from": placed.identified.how,
+        "ceilings": ceilings(placed.identified.device),
+        "points": [point._asdict() for point in placed.points],
+        "warnings": list(placed.warnings),
     }
+
+
+def save_points(placed: Placed, path: str) -> Path:
+    """Write the points: a picture, or the data, by the suffix."""
+    from roofmodel.views import files, points_picture
+
+    subtitle = ", ".join(
+        [*(name.rpartition("/")[2] for name in placed.files[:3]), *([placed.model] if placed.model else [])]
+    )
+    return files.write(
+        path,
+        draw=lambda file, form: points_picture.draw(placed.points, placed.identified, subtitle, file, form),
+        texts={"json": lambda: as_json(points_document(placed)), "csv": lambda: points_csv(placed.points)},
+    )
 
 
 def ceilings(device: Device) -> list[dict[str, Any]]:
@@ -162,7 +176,8 @@ def points_table(found: Sequence[Point], identified: Identified) -> RichGroup:
 
 
 def _table(*columns: tuple[str, Any]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
     for index, (name, justify) in enumerate(columns):
-        table.add_column(name, justify=justify, no_wrap=True, ratio=1 if index == 0 else None)
+        # the first column, the names, gives way; numbers are never cut
+        table.add_column(name, justify=justify, no_wrap=True, ratio=1 if index == 0 else None, overflow="ellipsis")
     return table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofmodel import units
 from roofmodel.study.identify import Identified
-from roofmodel.study.points import Point
+from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ COLOURS = {
     "reduction": canvas.SKY,
     "embedding": canvas.PURPLE,
     "communication": canvas.YELLOW,
+    "layout": canvas.GREY,
     "mlp": canvas.ORANGE,
     "residual": canvas.SKY,
     "head": canvas.PURPLE,
@@ -64,7 +65,7 @@ def draw(found: Sequence[Point], identified: Identified, subtitle: str, path: Pa
                 lw=1.4 if p.predicted else 0.7, zorder=3,
             )  # fmt: skip
             if p.incomplete and p.level == "dram":
-                axes.annotate("", (x, y * 1.6), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})
+                axes.annotate("", (x, y * 2.5), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})
             if p.level == "dram" and p.name in numbers:
                 signs.append((numbers[p.name], x, y))
         canvas.labels(axes, signs, figure.dpi)
@@ -86,7 +87,8 @@ def _legend(figure: Figure, found: Sequence[Point], numbers: dict[str, str]) -> 
         if p.name in seen or p.name not in numbers:
             continue
         seen.add(p.name)
-        name = p.name if len(p.name) <= 34 else f"{p.name[:33]}…"
+        name = p.name if p.predicted else base_name(p.name)
+        name = name if len(name) <= 36 else f"{name[:35]}…"
         figure.text(left, y, numbers[p.name], weight="bold", fontsize=8.5, color=COLOURS.get(p.category, canvas.GREY))
         figure.text(left + 0.02, y, name, fontsize=7.5)
         share = "–" if p.share is None else f"{p.share:.0%}"

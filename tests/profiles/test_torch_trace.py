@@ -1,5 +1,6 @@
 import io
 import json
+from collections import Counter
 from decimal import Decimal
 
 import pytest
@@ -38,7 +39,7 @@ def read(text):
     return read_text(torch_trace.read, text)
 
 
-def test_only_work_of_the_gpu_counts_and_the_spans_over_it_do_not():
+def test_only_kernels_are_listed_and_copies_are_counted():
     text = trace(
         kernel("gemm", 100, 10),
         event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 120, 5, device=0, stream=7),
@@ -48,9 +49,9 @@ def test_only_work_of_the_gpu_counts_and_the_spans_over_it_do_not():
         dict(ph="M", name="process_name", pid=0, args={}),
         dict(ph="f", cat="ac2g", name="ac2g", ts=100, pid=0, tid=7, id=1),
     )
-    kernels = read(text).kernels
-    assert [k.name for k in kernels] == ["gemm", "Memcpy HtoD (Pageable -> Device)", "Memset (Device)"]
-    assert sum(k.seconds for k in kernels) == pytest.approx(17e-6)  # 10 + 5 + 2 us
+    profile = read(text)
+    assert [(k.name, k.seconds) for k in profile.kernels] == [("gemm", 10e-6)]
+    assert "2 memory copies and sets of the trace are not listed among the kernels" in profile.warnings
 
 
 def test_times_are_microseconds_whatever_is_displayed():
@@ -249,13 +250,9 @@ def test_measured_traces_equal_their_events(name):
     assert torch_trace.recognise(raw[:65536])
     profile = torch_trace.read(io.BytesIO(raw), name)
     events = [e for e in json.loads(raw, parse_float=Decimal)["traceEvents"] if e.get("ph") == "X"]
-    microseconds = {
-        cat: [Decimal(e["dur"]) for e in events if e["cat"] == cat] for cat in ("kernel", "gpu_memcpy", "gpu_memset")
-    }
-    kernels = [k for k in profile.kernels if not k.name.startswith(("Memcpy ", "Memset "))]
-    assert (len(kernels), sum(microseconds["kernel"])) == (MEASURED[name][0], Decimal(MEASURED[name][1]))
-    assert sum(round(k.seconds * 1e9) for k in kernels) == sum(microseconds["kernel"]) * 1000
-    assert sum(round(k.seconds * 1e9) for k in profile.kernels) == sum(map(sum, microseconds.values())) * 1000
+    microseconds = [Decimal(e["dur"]) for e in events if e["cat"] == "kernel"]
+    assert (len(profile.kernels), sum(microseconds)) == (MEASURED[name][0], Decimal(MEASURED[name][1]))
+    assert sum(round(k.seconds * 1e9) for k in profile.kernels) == sum(microseconds) * 1000
     assert all(k.process for k in profile.kernels)  # every launch is in these files
     assert len(profile.evidence) == 1
 
@@ -273,6 +270,7 @@ def test_measured_traces_without_kernels_are_empty_and_say_so(name):
 def test_measured_backward_kernels_lie_in_the_backward_range():
     raw = content(measured("traces/torch/nccl_parser_config_nccl_data.json.gz"))
     profile = torch_trace.read(io.BytesIO(raw), "nccl")
-    backward = [k for k in profile.kernels if "## backward ##" in k.nvtx]
-    assert len(backward) == 3 * 792  # three steps
-    assert {k.nvtx[0] for k in backward} == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
+    backward = Counter(k.nvtx[0] for k in profile.kernels if "## backward ##" in k.nvtx)
+    assert set(backward) == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
+    assert len(set(backward.values())) == 1  # the three steps do the same
+    assert 2 * sum(backward.values()) > len(profile.kernels)  # and most of it is backward
