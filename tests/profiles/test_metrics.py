@@ -138,7 +138,10 @@ def test_hopper_tensor_instructions_have_no_bounds_unless_there_were_none():
 
 
 def test_vector_work_of_the_tensor_pipe_is_no_tensor_work():
-    values = {"sm__inst_executed_pipe_tensor_op_hmma.sum": 10, "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum": 4}
+    values = {
+        "sm__inst_executed_pipe_tensor_op_hmma.sum": 10,
+        "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum": 4,
+    }
     flops = interpret(values, "8.0").flops
     assert (flops.tensor_low, flops.tensor_high) == (6 * 1024, 6 * 4096)
 
@@ -229,11 +232,13 @@ def test_every_metric_that_is_asked_for_is_read():
         names = tensor_metrics(generation)
         assert names
         assert all(wanted(name) and dimension(name) == "" for name in names)
-        flops = interpret({name: 1.0 for name in names}, generation).flops
+        flops = interpret(dict.fromkeys(names, 1.0), generation).flops
         assert sum(f or 0 for f in flops) == len(names)  # each in one pipe, none twice
 
 
-@pytest.mark.parametrize(("text", "said"), [("8.0", "8.0"), ("80", "8.0"), ("sm_90a", "9.0"), ("12.0", "12.0"), ("8,6", "8.6")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("8.0", "8.0"), ("80", "8.0"), ("sm_90a", "9.0"), ("12.0", "12.0"), ("8,6", "8.6")]
+)
 def test_compute_capabilities_are_read_as_people_write_them(text, said):
     assert capability(text) == said
 
