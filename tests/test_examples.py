@@ -10,6 +10,7 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import findings
+from roofmodel.study import measured
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -22,6 +23,17 @@ def test_the_block_counted_by_hand_is_right() -> None:
     assert "wrong" not in done.stdout
     assert done.stdout.count("right") == 7
     assert "3,506,703,564,800" in done.stdout
+
+
+def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
+    placed = measured.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
+    found = {(point.name, point.level): point for point in placed.points}
+    saxpy, gemm = found["saxpy", "dram"], found["gemm_fp16_4096", "dram"]
+    assert saxpy.intensity == pytest.approx(1 / 6, rel=1e-12)
+    assert saxpy.flops_per_second == pytest.approx(33_554_432 / 120e-6)
+    assert saxpy.fraction == pytest.approx(201_326_592 / 2039e9 / 120e-6)
+    assert (saxpy.bound, gemm.bound, gemm.pipe) == ("memory", "compute", "tensor_fp16")
+    assert gemm.fraction == pytest.approx(2 * 4096**3 / 312e12 / 550e-6)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)

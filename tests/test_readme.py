@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +13,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TOUR = re.search(r"## A short tour\n\n```console\n(.*?)```", README, re.DOTALL)
-assert TOUR
-COMMANDS = [line.partition("#")[0].strip() for line in TOUR.group(1).splitlines()]
+BLOCKS = re.findall(r"## (?:A short tour|What was measured)\n\n```console\n(.*?)```", README, re.DOTALL)
+COMMANDS = [line.partition("#")[0].strip() for block in BLOCKS for line in block.splitlines()]
 TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "my-gpu.yaml").write_text(TOY)
+    shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / "profile.csv")
     program, *arguments = shlex.split(command)
     assert program == "roof"
     done = subprocess.run(

@@ -141,9 +141,12 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
     `generation` is the compute capability, as `8.0`. `averaged`: the values are means over several launches, of
     which rates cannot be turned into counts exactly, and a note says so.
     """
-    launch = _Launch(values, generation, averaged, [])
+    rates = any(".sum.per_" in name or name.startswith("derived__") for name in values)
+    launch = _Launch(values, generation, averaged, [], rates)
     seconds = launch.seconds()
     pipes = {**launch.vector(), **launch.tensor()}
+    if not any("_thread_inst_executed_op_" in name or "_tensor" in name for name in values):
+        launch.notes.append("FLOPs unknown: no metric of them was collected; `roof ncu-command` prints what to collect")
     traffic = Traffic(
         dram=launch.dram(),
         l2=launch.cache("L2", "lts__t", "lts__lts2xbar_cycles_active"),
@@ -177,6 +180,7 @@ class _Launch:
     generation: str | None
     averaged: bool
     notes: list[str]
+    rates: bool  # whether any rate was collected: where none was, nobody need look for one
 
     def first(self, *names: str) -> float | None:
         return next((self.values[name] for name in names if name in self.values), None)
@@ -208,6 +212,8 @@ class _Launch:
 
     def from_rate(self, name: str) -> float | None:
         """A counter's sum from its rate: per second × seconds, per cycle × cycles per second × seconds."""
+        if not self.rates:
+            return None
         per_second, per_cycle = self.values.get(f"{name}.sum.per_second"), self.per_cycle(name)
         if per_second is None and per_cycle is None:
             return None
@@ -244,7 +250,7 @@ class _Launch:
         )
 
     def _quiet_seconds(self) -> float | None:
-        return _Launch(self.values, self.generation, self.averaged, []).seconds()
+        return _Launch(self.values, self.generation, self.averaged, [], False).seconds()
 
     def sum_of(self, what: str, parts: Mapping[str, float], count: Callable[[str], float | None]) -> float | None:
         """Σ weight × count; None, with a note that names the missing, unless every part was collected."""

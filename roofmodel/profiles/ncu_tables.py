@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells, metrics
@@ -61,7 +62,11 @@ class Reader:
         self.pattern = _QUOTED_ROW if quoted else _BARE_ROW
         self.at = {name: index for index, name in reversed(list(enumerate(columns)))}
         self.table = Table(lines.file, summary="Invocations" in self.at)
-        self.launches: dict[_Key, tuple[Launch, dict[str, _Cell]]] = {}
+        self.launches: dict[_Key, tuple[Launch, dict[str, _Cell], _Key]] = {}
+        self.factors: dict[tuple[str, str], float] = {}
+        self.last: _Key = ()
+        self.returned = False  # to a launch, after rows of others
+        self.identifying = [self.at.get(name) for name in ("Kernel Name", "Grid Size", "Block Size", "Device")]
         # Ranges that start and stop anywhere in the process stand outside of those that a thread pushes and pops.
         kinds = ("Start/Stop_Range", "Push/Pop_Range")
         self.ranges = [index for kind in kinds for index, name in enumerate(columns) if kind in name]
@@ -82,13 +87,14 @@ class Reader:
 
     def finish(self, number: int) -> Table:
         """The table, its numbers read. Launches of a file's second table, the next `number`, get ids of their own."""
-        for launch, cell in self.launches.values():
+        for launch, cell, _ in self.launches.values():
             if number:
                 launch.id = f"{number + 1}/{launch.id}"
             for name, (text, factor, line) in cell.items():
                 value = self.numbers.value(text, line, name)
                 # A division by 10^9 is exact to the last digit, a product with 1e-9 is not.
                 launch.values[name] = value * factor if factor >= 1 else value / round(1 / factor)
+            cell.clear()
             self.table.launches.append(launch)
         self.launches = {}
         return self.table
@@ -106,38 +112,35 @@ class Reader:
 
     def launch(self, fields: list[str]) -> tuple[Launch, dict[str, _Cell]]:
         """The launch that a row belongs to, new or known, and its cells. Equal ids must mean equal launches."""
-        name, process = self.of(fields, "Kernel Name"), self.of(fields, "Process ID") or ""
-        if name is None:
-            raise self.fail("a row without the name of a kernel")
-        grid, block, device = self.extent(fields, "Grid"), self.extent(fields, "Block"), self.device(fields)
-        identity = self.of(fields, "ID") or ""
-        if self.table.summary:
-            key: _Key = (process, name, str(grid), str(block), device or "")
-        elif identity.isdecimal():
-            key = (process, identity)
-        else:
-            raise self.fail(f"{shorten(identity)} is not the ID of a launch")
+        name, *_ = identity = tuple(fields[i] if i is not None else "" for i in self.identifying)
+        process, number = fields[self.at["Process ID"]] if "Process ID" in self.at else "", self.of(fields, "ID") or ""
+        key = (process, *identity) if self.table.summary else (process, number)
+        self.returned, self.last = key in self.launches and key != self.last, key
         if known := self.launches.get(key):
-            if (known[0].name, known[0].grid, known[0].block) != (name, grid, block):
+            if known[2] != identity:
                 raise self.fail(
-                    f"launch {identity} of this process was another kernel before; where files were put together, "
+                    f"launch {number} of this process was another kernel before; where files were put together, "
                     "keep the header of each, or give them one by one"
                 )
-            return known
+            return known[:2]
+        if not name.strip():
+            raise self.fail("a row without the name of a kernel")
+        if not self.table.summary and not number.isdecimal():
+            raise self.fail(f"{shorten(number)} is not the ID of a launch")
         launch = Launch(
-            id=identity or str(len(self.launches)),
-            name=sys.intern(name),
+            id=number or str(len(self.launches)),
+            name=sys.intern(name.strip()),
             process=_process(self.of(fields, "Process Name"), process),
-            device=device,
+            device=self.device(fields),
             stream=self.of(fields, "Stream"),
-            grid=grid,
-            block=block,
+            grid=self.extent(fields, "Grid"),
+            block=self.extent(fields, "Block"),
             capability=self.capability(fields),
             nvtx=tuple(sys.intern(name) for index in self.ranges for name in nvtx_names(fields[index])),
             invocations=self.invocations(fields),
         )
-        self.launches[key] = launch, {}
-        return self.launches[key]
+        self.launches[key] = launch, {}, identity
+        return launch, self.launches[key][1]
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
         text = self.of(fields, f"{which} Size") or ""
@@ -166,9 +169,19 @@ class Reader:
             raise self.fail(
                 f"{name} is {shorten(text)} here and {shorten(before[0])} in line {before[2]}, for the same launch"
             )
+        if before is not entry and self.returned and not self.table.warnings:
+            self.table.warnings.append(
+                f"{self.lines.file}:{self.lines.number}: repeats a launch of line {before[2]}, number for number: "
+                "such repetitions are counted once"
+            )
 
     def factor(self, name: str, unit: str) -> float:
-        """What turns a cell of this metric into base units."""
+        """What turns a cell of this metric into base units; looked up once for each unit."""
+        if (known := self.factors.get((name, unit))) is None:
+            known = self.factors[name, unit] = self.scale(name, unit)
+        return known
+
+    def scale(self, name: str, unit: str) -> float:
         known, wanted = cells.unit(unit), metrics.dimension(name)
         if wanted == "%" and not unit:
             return 0.01
@@ -179,8 +192,23 @@ class Reader:
         raise self.fail(f"{name} is in {shorten(unit)}, which is not read here; add --print-units base to ncu's line")
 
 
+class _Metric(NamedTuple):
+    """What a table calls a metric, understood once: its name, its unit, whether it counts and whether it is read."""
+
+    name: str
+    unit: str
+    whole: bool
+    wanted: bool
+
+
 class Long(Reader):
     """A row is one metric of one launch or, in a summary, its mean over the launches of one kernel."""
+
+    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cells.Numbers) -> None:
+        super().__init__(columns, quoted, lines, numbers)
+        naming = ("Metric Name", "Metric Unit", "Section Name", "Body Item Label")
+        self.naming = [self.at.get(name) for name in naming]
+        self.known: dict[_Key, _Metric] = {}
 
     def row(self, fields: list[str]) -> None:
         column = self.at["Average" if self.table.summary else "Metric Value"]
@@ -188,21 +216,25 @@ class Long(Reader):
         if not max(column, self.at["Metric Name"]) < len(fields) <= len(self.columns) + 1:
             raise self.damaged(fields)
         launch, cell = self.launch(fields)
-        label, unit = self.of(fields, "Metric Name"), self.of(fields, "Metric Unit") or ""
-        if label is None:
+        written = tuple(fields[i] if i is not None and i < len(fields) else "" for i in self.naming)
+        metric = self.known.get(written) or self.known.setdefault(written, self.metric(*map(str.strip, written)))
+        if not metric.name:
             return  # a rule's advice
         if launch.invocations != self.invocations(fields):
-            raise self.fail(f"{label} has {self.invocations(fields)} invocations, others {launch.invocations}")
-        measured, section = cells.unit(unit), self.of(fields, "Section Name") or ""
-        name = metrics.canonical(
-            label, measured[1] if measured else unit, section, self.of(fields, "Body Item Label") or ""
-        )
-        self.table.metrics.add(name)
+            raise self.fail(f"{metric.name} has {self.invocations(fields)} invocations, others {launch.invocations}")
         text = cells.bare(fields[column])
         if not cells.missing(text):
-            self.numbers.note(text, self.lines.number, whole=not self.table.summary and _whole(name, unit))
-            if metrics.wanted(name):
-                self.put(cell, name, text, unit)
+            self.numbers.note(text, self.lines.number, metric.whole)
+            if metric.wanted:
+                self.put(cell, metric.name, text, metric.unit)
+
+    def metric(self, label: str, unit: str, section: str, item: str) -> _Metric:
+        measured = cells.unit(unit)
+        name = metrics.canonical(label, measured[1] if measured else unit, section, item) if label else ""
+        if name:
+            self.table.metrics.add(name)
+        whole = not self.table.summary and _whole(name, unit)
+        return _Metric(name, unit, whole, metrics.wanted(name))
 
 
 class Wide(Reader):

@@ -1,0 +1,217 @@
+"""Opening files: what a file is, its content says; files of one run are joined, others stand side by side."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import reading
+from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.reading import one_by_one, read
+from tests.profiles.ncu_samples import HEADER, row
+
+BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
+SAMPLE = HEADER + row(BYTES, "byte", "12,582,912") + row(TIME, "us", "41.60")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def drams(*paths, **options):
+    return [kernel.bytes.dram for kernel in read(paths, **options).kernels]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "no-suffix", "trace.json", "ncu.sqlite.gz"])
+def test_content_tells_the_tool_and_the_name_does_not(write, name):
+    profile = read([write(name, SAMPLE)])
+    assert profile.tool == "ncu"
+    assert profile.kernels[0].bytes.dram == 12_582_912
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv"])
+def test_gzip_is_recognised_by_its_content(write, name):
+    assert drams(write(name, gzip.compress(SAMPLE.encode()))) == [12_582_912]
+
+
+def test_a_damaged_gzip_is_refused(write):
+    packed = gzip.compress((SAMPLE * 50).encode())
+    for damaged in (packed[:-20], packed[: len(packed) // 2], packed[:50] + b"xxxx" + packed[54:], packed[:3]):
+        with pytest.raises(ProfileError, match=r"a\.gz"):
+            read([write("a.gz", damaged)])
+
+
+def test_standard_input_is_a_dash(monkeypatch):
+    for data in (SAMPLE.encode(), gzip.compress(SAMPLE.encode())):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        profile = read(["-"])
+        assert profile.files == ("standard input",)
+        assert profile.kernels[0].bytes.dram == 12_582_912
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_read_though_it_can_be_read_but_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(SAMPLE.encode(),))
+    writer.start()
+    assert drams(pipe) == [12_582_912]
+    writer.join()
+
+
+def test_patterns_stand_for_files_in_order_and_each_file_counts_once(write, tmp_path):
+    for name, value in (("out.2", "2"), ("out.1", "1"), ("out.3", "3")):
+        write(name, HEADER + row(BYTES, "byte", value) + row(TIME, "ns", value))
+    assert drams(tmp_path / "out.*", tmp_path / "out.1") == [1, 2, 3]
+    write("odd[1].csv", SAMPLE)
+    assert drams(tmp_path / "odd[1].csv") == [12_582_912]  # a file's name before it is a pattern
+
+
+@pytest.mark.parametrize("path", ["absent.csv", "absent*.csv", "a\0b", "x" * 5000])
+def test_a_file_that_is_not_there_is_an_error(tmp_path, path):
+    with pytest.raises(ProfileError):
+        read([f"{tmp_path}/{path}"])
+
+
+def test_a_folder_and_no_file_at_all_are_errors(tmp_path):
+    with pytest.raises(ProfileError, match="folder"):
+        read([tmp_path])
+    with pytest.raises(ProfileError, match="no profiler file"):
+        read([])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b" \n\n", "empty"),
+        (b"PK\x03\x04rest", "zip"),
+        (b"\x7fELF\0\0\0", "binary"),
+        (b"kernel,mean_ms\nsaxpy,0.2\n", "nothing|without anything"),
+        (b"x" * 10_000_000, "without anything"),
+    ],
+)
+def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
+    with pytest.raises(ProfileError, match=says) as caught:
+        read([write("a.csv", content)])
+    assert "Nsight Compute" in str(caught.value)
+    assert "saxpy" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_files_of_different_tools_are_refused(write, monkeypatch):
+    def toy(stream, name):
+        return Profile("toy", (name,), (Kernel("0", name, "k"),))
+
+    readers = (*reading.READERS, ("Toy", lambda head: head.startswith(b"TOY"), one_by_one(toy)))
+    monkeypatch.setattr(reading, "READERS", readers)
+    toys = [write("t1", "TOY"), write("t2", "TOY2")]
+    assert [kernel.file for kernel in read(toys).kernels] == [str(path) for path in toys]
+    with pytest.raises(ProfileError, match=r"different tools.*Nsight Compute.*Toy"):
+        read([write("a.csv", SAMPLE), *toys])
+
+
+# --- files of one run -------------------------------------------------------------------------------------------
+
+
+def one_metric(metric, unit, *launches, process=11):
+    rows = (row(metric, unit, str(v), i, name=name, process=process) for i, (name, v) in enumerate(launches))
+    return HEADER + "".join(rows)
+
+
+def test_files_with_one_metric_each_are_joined_by_name_and_occurrence(write):
+    first = write("bytes", one_metric(BYTES, "byte", ("a", 1), ("b", 2), ("a", 3)))
+    second = write("time", one_metric(TIME, "ns", ("b", 20), ("a", 10), ("a", 30), process=12))
+    profile = read([first, second])
+    found = [(k.name, k.bytes.dram, round(k.seconds * 1e9)) for k in profile.kernels]
+    assert found == [("a", 1, 10), ("b", 2, 20), ("a", 3, 30)]
+    assert profile.files == (str(first), str(second))
+
+
+def test_a_sum_may_come_from_several_files(write):
+    parts = (("fadd", 1), ("fmul", 2), ("ffma", 3))
+    name = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+    files = [write(op, one_metric(name.format(op), "inst", ("k", count))) for op, count in parts]
+    assert read(files).kernels[0].flops.fp32 == 1 + 2 + 2 * 3
+    assert read(files[:2]).kernels[0].flops.fp32 is None
+
+
+def test_files_with_other_counts_of_a_name_stand_side_by_side(write):
+    first = write("bytes", one_metric(BYTES, "byte", ("a", 1), ("b", 2)))
+    second = write("time", one_metric(TIME, "ns", ("a", 10), ("a", 30)))
+    assert [(k.bytes.dram, k.seconds is None) for k in read([first, second]).kernels] == [
+        (1, True),
+        (2, True),
+        (None, False),
+        (None, False),
+    ]
+
+
+def test_files_that_share_a_metric_stand_side_by_side_with_a_warning(write):
+    profile = read(
+        [write("run1", one_metric(BYTES, "byte", ("a", 1))), write("run2", one_metric(BYTES, "byte", ("a", 2)))]
+    )
+    assert [kernel.bytes.dram for kernel in profile.kernels] == [1, 2]
+    assert any("two measurements" in text for text in profile.warnings)
+
+
+def test_launches_of_other_extents_are_not_the_same(write):
+    other = one_metric(TIME, "ns", ("a", 10)).replace("(64, 2, 1)", "(65, 2, 1)")
+    assert drams(write("bytes", one_metric(BYTES, "byte", ("a", 1))), write("time", other)) == [1, None]
+
+
+def test_two_runs_in_folders_of_their_own_are_kept_apart(write):
+    for run in (1, 2):
+        write(f"run{run}/bytes", one_metric(BYTES, "byte", ("a", run)))
+        write(f"run{run}/time", one_metric(TIME, "ns", ("a", 10 * run)))
+    folder = write("run1/bytes", one_metric(BYTES, "byte", ("a", 1))).parent.parent
+    interleaved = [folder / f"run{run}" / name for name in ("bytes", "time") for run in (1, 2)]
+    found = [(k.bytes.dram, round(k.seconds * 1e9)) for k in read(interleaved).kernels]
+    assert found == [(1, 10), (2, 20)]
+
+
+def test_a_file_that_fits_two_runs_is_refused(write):
+    files = [write(f"bytes{run}", one_metric(BYTES, "byte", ("a", run))) for run in (1, 2)]
+    with pytest.raises(ProfileError, match="one run at a time"):
+        read([*files, write("time", one_metric(TIME, "ns", ("a", 10)))])
+
+
+def test_what_every_raw_page_holds_does_not_keep_files_apart(write):
+    registers = row("launch__registers_per_thread", "register/thread", "32", name="a")
+    files = [
+        write("bytes", one_metric(BYTES, "byte", ("a", 1)) + registers),
+        write("time", one_metric(TIME, "ns", ("a", 10)) + registers),
+    ]
+    (kernel,) = read(files).kernels
+    assert (kernel.bytes.dram, kernel.registers) == (1, 32)
+    files[1].write_text(files[1].read_text().replace('"32"', '"40"'))
+    with pytest.raises(ProfileError, match="launch__registers_per_thread"):
+        read(files)
+
+
+def test_the_generation_reaches_the_files(write):
+    path = write("tensor", one_metric("sm__inst_executed_pipe_tensor.sum", "inst", ("a", 10)).replace('"8.0"', '""'))
+    assert read([path], generation="7.0").kernels[0].flops.tensor_fp16 == 5120
+
+
+@given(st.permutations(range(6)))
+@settings(max_examples=25, deadline=None)
+def test_joining_does_not_depend_on_the_order_of_launches(tmp_path_factory, order):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "bytes").write_text(one_metric(BYTES, "byte", *((f"k{i}", i) for i in range(6))))
+    (folder / "time").write_text(one_metric(TIME, "ns", *((f"k{i}", 10 * i) for i in order)))
+    kernels = read([folder / "bytes", folder / "time"]).kernels
+    assert [(k.name, k.bytes.dram, round(k.seconds * 1e9)) for k in kernels] == [(f"k{i}", i, 10 * i) for i in range(6)]

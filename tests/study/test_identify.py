@@ -1,0 +1,87 @@
+"""Which device a profile was taken on."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Evidence
+from roofmodel.study.identify import contradictions, identify
+
+A100_40 = Evidence(
+    name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", multiprocessors=108, l2_bytes=41943040, clock=1.41e9
+)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "device"),
+    [
+        (A100_40, "a100-sxm-40gb"),
+        (Evidence("NVIDIA A100 80GB PCIe", "8.0", 108, 41943040, 1935.36e9), "a100-pcie-80gb"),
+        (Evidence("NVIDIA A100-SXM4-80GB", "8.0", 108), "a100-sxm-80gb"),
+        (Evidence("Tesla V100-SXM2-32GB", "7.0", 80, dram_bytes=34079637504), "v100-sxm2-32gb"),
+        (Evidence("Tesla V100-SXM2-16GB", "7.0", 80), "v100-sxm2-16gb"),
+        (Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, dram_bytes=84929347584), "h100-sxm"),
+        (Evidence("NVIDIA H100 PCIe", "9.0", 114), "h100-pcie"),
+        (Evidence("NVIDIA H200", "9.0", 132, dram_bytes=150122070016), "h200"),
+        # no name, but attributes that one device alone has
+        (Evidence(None, "9.0", 114), "h100-pcie"),
+        (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
+    ],
+)
+def test_attributes_that_match_one_device_decide(evidence: Evidence, device: str) -> None:
+    found = identify([evidence], None, ["x.csv"])
+    assert (found.device.id, found.how) == (device, "attributes")
+
+
+@pytest.mark.parametrize(
+    ("capability", "device"), [("7.0", "v100-sxm2-32gb"), ("8.0", "a100-sxm-80gb"), ("9.0", "h100-sxm")]
+)
+def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(capability: str, device: str) -> None:
+    found = identify([Evidence(compute_capability=capability)], None, ["x.csv"])
+    assert (found.device.id, found.how) == (device, "assumed")
+    assert "assumed" in found.warnings[0]
+    assert capability in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(),
+        Evidence(compute_capability="12.0"),
+        Evidence("NVIDIA GeForce RTX 5070", "12.0", 48),
+        Evidence("NVIDIA RTX A4500", "8.6", 56),
+        Evidence("AMD Instinct MI300X", None, 304),
+        Evidence("NVIDIA A30", "8.0", 56),  # an Ampere, and no A100
+    ],
+)
+def test_a_device_that_nobody_describes_is_refused_with_a_line_to_paste(evidence: Evidence) -> None:
+    with pytest.raises(ProfileError) as caught:
+        identify([evidence], None, ["x.csv"])
+    assert str(caught.value).startswith("x.csv: ")
+    assert "--hw a100" in str(caught.value)
+    assert "v100-sxm2-16gb" in str(caught.value)
+    assert evidence.name is None or evidence.name in str(caught.value)
+
+
+def test_the_given_device_wins_and_what_contradicts_it_is_a_warning() -> None:
+    found = identify([A100_40], "v100", ["x.csv"])
+    assert (found.device.id, found.how) == ("v100-sxm2-32gb", "given")
+    assert any("compute capability 8.0" in warning for warning in found.warnings)
+    assert not identify([A100_40], "a100-sxm-40gb", ["x.csv"]).warnings
+
+
+def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
+    for name in ("v100-sxm2-16gb", "a100-pcie-80gb", "h100-pcie", "h200"):
+        device = Device.load(name)
+        own = Evidence(
+            device.name,
+            device.compute_capability,
+            device.multiprocessors,
+            device.levels["l2"].capacity,
+            device.levels["dram"].data_rate,
+            device.capacity,
+            device.clocks["boost"],
+        )
+        assert contradictions(device, own) == []

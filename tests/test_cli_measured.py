@@ -1,0 +1,129 @@
+"""`roof kernels` and `roof plot`, as their user runs them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from roofmodel import cli
+from tests.study.test_measured import SMALL
+
+KERNEL_KEYS = {
+    "id", "file", "process", "device", "stream", "name", "grid", "block", "nvtx", "invocations", "seconds", "occupancy",
+    "flops", "bytes",
+}  # fmt: skip
+POINT_KEYS = {
+    "name", "level", "pipe", "intensity", "flops_per_second", "attainable", "fraction", "bound", "seconds", "share",
+    "invocations", "predicted",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "ncu.csv").write_text(SMALL, encoding="utf-8")
+    (tmp_path / "text.txt").write_text("hello\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+def roof(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int | str | None, str, str]:
+    monkeypatch.setattr("sys.argv", ["roof", *command.split()])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code or 0, out, err
+
+
+def test_kernels_as_json_is_one_document_with_the_contracts_keys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = roof("kernels ncu.csv --format json", monkeypatch, capsys)
+    document = json.loads(out)
+    assert status == 0
+    assert document["schema"] == "roofmodel.kernels/1"
+    assert document["source"] == {"tool": "ncu", "files": ["ncu.csv"]}
+    assert (document["hardware"], document["hardware_from"]) == ("a100-sxm-80gb", "assumed")
+    (kernel,) = document["kernels"]
+    assert set(kernel) >= KERNEL_KEYS
+    assert (kernel["seconds"], kernel["bytes"]["dram"], kernel["flops"]["fp32"]) == (1e-05, 12e6, 2e6)
+    assert kernel["flops"]["tensor_fp16"] is None  # not collected, which is not zero
+    assert (kernel["grid"], kernel["block"]) == ([64, 2, 1], [256, 1, 1])
+
+
+def test_kernels_as_csv_and_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = roof("kernels ncu.csv --format csv", monkeypatch, capsys)
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert (row["name"], row["flops_fp32"], row["flops_fp64"], row["grid"]) == ("saxpy", "2000000", "", "64x2x1")
+    _, out, _ = roof("kernels ncu.csv", monkeypatch, capsys)
+    assert "1 kernel launches on NVIDIA A100" in out
+    assert "saxpy" in out
+
+
+def test_plot_writes_a_picture_beside_the_call_and_shows_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, out, err = roof("plot ncu.csv --hw a100-sxm-40gb", monkeypatch, capsys)
+    assert status == 0
+    assert (folder / "ncu.csv.roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert "wrote ncu.csv.roofline.png" in err
+    assert "saxpy" in out
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_plot_writes_every_kind_of_picture(
+    suffix: str, magic: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, _ = roof(f"plot ncu.csv --hw a100 --model gpt2 -o x.{suffix}", monkeypatch, capsys)
+    assert status == 0
+    assert (folder / f"x.{suffix}").read_bytes().startswith(magic)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(["ncu.csv", "text.txt", f"x.{suffix}"])
+
+
+def test_points_as_json_have_the_contracts_keys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = roof("plot ncu.csv --hw a100 --format json -o x.csv", monkeypatch, capsys)
+    document = json.loads(out)
+    assert document["schema"] == "roofmodel.points/1"
+    assert document["hardware_from"] == "given"
+    assert {"name": "dram", "kind": "level", "bytes_per_second": 2039 * 10**9} in document["ceilings"]
+    (point,) = document["points"]
+    assert set(point) >= POINT_KEYS
+    assert point["predicted"] is False
+    assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "fragment"),
+    [
+        ("kernels missing.csv", "missing.csv"),
+        ("kernels text.txt", "text.txt"),
+        ("kernels ncu.csv --hw a1000", "did you mean 'a100'"),
+        ("kernels ncu.csv --format markdown", "known: table, json, csv"),
+        ("kernels", "files"),
+        ("plot", "--model MODEL --hw HW"),
+        ("plot --model gpt2", "--hw HW"),
+        ("plot ncu.csv --by colour", "known: name, base, nvtx, category, lecture"),
+        ("plot ncu.csv -o x.txt", "unknown suffix '.txt'"),
+        ("plot ncu.csv -o x.md", "this command writes .png"),
+        ("plot ncu.csv -o no/x.png", "no folder"),
+        ("plot ncu.csv --hw a100 --model nope", "unknown model 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2_and_nothing_is_written(
+    command: str, fragment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    status, out, err = roof(command, monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert fragment in err
+    assert sorted(p.name for p in folder.iterdir()) == ["ncu.csv", "text.txt"]
