@@ -36,7 +36,7 @@ _TENSOR: dict[str, dict[str, tuple[str, ...]]] = {
     "12": {**_AMPERE, "tensor_fp8": ("fp8_dst_fp16", "fp8_dst_fp32")},
 }
 _TENSOR["11"] = _TENSOR["10"]
-_UNPLACED = ("int4", "int1", "fp4_dst_fp32", "fp4_fp6_dst_fp16", "fp4_fp6_dst_fp32")  # no pipe of ours
+_PLACED = frozenset(part for types in _TENSOR.values() for parts in types.values() for part in parts)
 
 # Instructions that do the work of a source type, where a total is not exported: (of one warp, of a group of warps).
 _INSTRUCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -306,19 +306,20 @@ class _Launch:
     def operations_by_type(self) -> dict[str, float | None]:
         pipes: dict[str, float | None] = {}
         for pipe in dict.fromkeys(pipe for types in _TENSOR.values() for pipe in types):
-            known = _of(_TENSOR, self.generation) if self.generation else {}
-            ways = {known[pipe]} if pipe in known else set()
-            if not known:  # no compute capability: what was collected tells the chip, or does not
-                ways = {types[pipe] for types in _TENSOR.values() if pipe in types}
-            pipes[pipe] = self._one_way(pipe, sorted(ways))
+            known = _of(_TENSOR, self.generation).get(pipe) if self.generation else None
+            others = sorted({types[pipe] for types in _TENSOR.values() if pipe in types} - {known})
+            if known and any(self.of_type(part) is not None for part in known):
+                others = []  # what the device is known to have was collected, be it in part
+            pipes[pipe] = self._one_way(pipe, [known, *others] if known else others)
         if all(count is None for count in pipes.values()) and not self.generation:
             self.notes.append(
                 "tensor FLOPs unknown: which of the collected sm__ops_path_tensor_* make a total depends on the "
                 "device, which is not known; give it, or add the totals, sm__ops_path_tensor_src_*.sum without op_"
             )
-        for part in _UNPLACED:
-            if self.of_type(part):
-                self.notes.append(f"{part} tensor operations were counted, and have no pipe here: left out")
+        for name, value in self.values.items():
+            match = re.match(r"sm__ops_path_tensor_src_(\w+)\.sum", name)
+            if match and value and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in _PLACED:
+                self.notes.append(f"{match.group(1)} tensor operations were counted, and have no pipe here: left out")
         return pipes
 
     def _one_way(self, pipe: str, ways: Iterable[tuple[str, ...]]) -> float | None:
@@ -378,7 +379,7 @@ class _Launch:
     def instructions(self) -> dict[str, float | None]:
         """Bounds from tensor instructions (their shape is not counted); exact on a V100."""
         total = self.pipe_instructions("")
-        by_kind = {kind: self.pipe_instructions(f"_op_{kind}") for kind in ("hmma", "imma", "dmma")}
+        by_kind = {kind: self.pipe_instructions(f"_op_{kind}") for kind in ("hmma", "imma", "dmma", "gmma")}
         counts = {"": total} if total is not None else {k: c for k, c in by_kind.items() if c is not None}
         if not counts:
             self.notes.extend(self.no_tensor_metric())
@@ -436,10 +437,11 @@ class _Launch:
                 if total is not None:
                     del self.notes[before:]  # of a pair that another one made good
                     return total
-        rate = self.from_rate("dram__bytes")
-        if rate is not None:
-            del self.notes[before:-1]
-        return rate
+        after = len(self.notes)
+        total = self.from_rate("dram__bytes")
+        if total is not None:
+            del self.notes[before:after]
+        return total
 
     def cache(self, level: str, stem: str, chart: str) -> float | None:
         """Bytes that a cache served, in the counted form; the cycles that current charts use are something else."""

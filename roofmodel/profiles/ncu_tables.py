@@ -157,9 +157,9 @@ class Reader:
         if not self.table.summary:
             return 1
         text = re.sub(r"[.,\s]", "", self.of(fields, "Invocations") or "")
-        if not text.isdecimal() or int(text[:20]) == 0:
+        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
             raise self.fail(f"{shorten(self.of(fields, 'Invocations'))} is not a number of invocations")
-        return int(text[:20])
+        return int(text)
 
     def put(self, cell: dict[str, _Cell], name: str, text: str, unit: str) -> None:
         """Keep a number of a launch. Equal duplicates collapse; unequal ones, and unknown units, are errors."""
@@ -209,20 +209,22 @@ class Long(Reader):
         naming = ("Metric Name", "Metric Unit", "Section Name", "Body Item Label")
         self.naming = [self.at.get(name) for name in naming]
         self.known: dict[_Key, _Metric] = {}
+        self.column = self.at["Average" if self.table.summary else "Metric Value"]
+        needed = [self.column, *self.naming, *self.identifying, *self.ranges, self.at.get("Process ID")]
+        self.least = 1 + max(index for index in needed if index is not None)
 
     def row(self, fields: list[str]) -> None:
-        column = self.at["Average" if self.table.summary else "Metric Value"]
         # Rows of rules have cells at the end that the others lack.
-        if not max(column, self.at["Metric Name"]) < len(fields) <= len(self.columns) + 1:
+        if not self.least <= len(fields) <= len(self.columns) + 1:
             raise self.damaged(fields)
         launch, cell = self.launch(fields)
-        written = tuple(fields[i] if i is not None and i < len(fields) else "" for i in self.naming)
+        written = tuple(fields[i] if i is not None else "" for i in self.naming)
         metric = self.known.get(written) or self.known.setdefault(written, self.metric(*map(str.strip, written)))
         if not metric.name:
             return  # a rule's advice
         if launch.invocations != self.invocations(fields):
             raise self.fail(f"{metric.name} has {self.invocations(fields)} invocations, others {launch.invocations}")
-        text = cells.bare(fields[column])
+        text = cells.bare(fields[self.column])
         if not cells.missing(text):
             self.numbers.note(text, self.lines.number, metric.whole)
             if metric.wanted:

@@ -118,6 +118,13 @@ def test_four_bit_operations_are_named_rather_than_put_elsewhere():
     assert not any("int4" in note for note in interpret(tensor(src_int4=0, src_int8=1), "8.0").notes)
 
 
+def test_totals_that_another_generation_would_have_still_count():
+    assert interpret(tensor(src_fp16=9), "8.0").flops.tensor_fp16 == 9
+    both = tensor(src_fp16=9, src_fp16_dst_fp32=5)  # of Hopper, and a part of what an A100 has
+    assert interpret(both, "8.0").flops.tensor_fp16 is None
+    assert interpret(both, "9.0").flops.tensor_fp16 == 9
+
+
 def test_a_tensor_instruction_is_512_flops_on_a_v100_and_a_range_elsewhere():
     count = {"sm__inst_executed_pipe_tensor.sum": 1000}
     v100 = interpret(count, "7.0").flops

@@ -380,6 +380,13 @@ def test_a_damaged_row_is_an_error_with_its_line(tail):
         read(HEADER + row(BYTES, "byte", "7") + tail)
 
 
+def test_columns_may_stand_in_any_order():
+    columns = "ID,Process ID,Metric Value,Metric Unit,Metric Name,CC,Kernel Name\n"
+    assert only(columns + "0,1,7,byte,dram__bytes.sum,8.0,k\n").bytes.dram == 7
+    with pytest.raises(ProfileError, match="damaged"):
+        read(columns + "0,1,7,byte,dram__bytes.sum\n")
+
+
 # --- mutilated files --------------------------------------------------------------------------------------------
 
 GOOD = [
