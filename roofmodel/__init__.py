@@ -14,15 +14,18 @@ __all__ = [
     "DeviceError",
     "ModelError",
     "OutputError",
+    "ProfileError",
+    "ProfileReport",
     "Report",
     "RoofError",
     "WorkloadError",
     "estimate",
+    "read_profile",
 ]
 
 if TYPE_CHECKING:
-    from roofmodel.api import Device, Report, estimate
-    from roofmodel.errors import DeviceError, ModelError, OutputError, RoofError, WorkloadError
+    from roofmodel.api import Device, ProfileReport, Report, estimate, read_profile
+    from roofmodel.errors import DeviceError, ModelError, OutputError, ProfileError, RoofError, WorkloadError
 
 
 def __getattr__(name: str) -> Any:

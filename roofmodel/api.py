@@ -12,7 +12,10 @@ from roofmodel.study import estimate as study
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Device", "Report", "estimate"]
+    from roofmodel.profiles.kernel import Kernel
+    from roofmodel.study.measured import Measured
+
+__all__ = ["Device", "ProfileReport", "Report", "estimate", "read_profile"]
 
 
 class Report:
@@ -64,7 +67,7 @@ class Report:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from roofmodel.views.notebook import mimebundle
 
-        return mimebundle(self.estimate)
+        return mimebundle(self.__rich__())
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
@@ -80,3 +83,63 @@ def estimate(model: str | os.PathLike[str], hw: str | os.PathLike[str] | Device,
     """
     device = hw if isinstance(hw, Device) else Device.load(hw)
     return Report(study.estimate(hub.load(model), device, **workload))
+
+
+class ProfileReport:
+    """What `read_profile` returns: measured kernels, and the ways to show them."""
+
+    def __init__(self, measured: Measured) -> None:
+        self.measured = measured
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels: seconds, FLOPs by pipe, bytes by level; None for what was not collected."""
+        return self.measured.profile.kernels
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the files leave open, and which metric to add."""
+        return self.measured.warnings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof kernels --format json` prints."""
+        from roofmodel.views.measured import kernels_document
+
+        return kernels_document(*self.measured)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a kernel: what `roof kernels --format csv` prints."""
+        import pandas
+
+        from roofmodel.views.measured import flat
+
+        return pandas.DataFrame(flat(self.to_dict()))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.measured import kernels_table
+
+        return kernels_table(self.measured.profile, self.measured.identified)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.views.notebook import mimebundle
+
+        return mimebundle(self.__rich__())
+
+    def __repr__(self) -> str:
+        profile = self.measured.profile
+        return f"<ProfileReport of {', '.join(profile.files)}: {len(profile.kernels)} kernels, by {profile.tool}>"
+
+
+def read_profile(
+    *paths: str | os.PathLike[str], hw: str | None = None, times: str | os.PathLike[str] | None = None
+) -> ProfileReport:
+    """Read profiler files of one run, of Nsight Compute, nvprof, Nsight Systems or PyTorch.
+
+    `hw` names the device where the files do not; `times` is a file whose times replace theirs. Raises
+    RoofError for what is no profile.
+    """
+    from roofmodel.study import measured
+
+    return ProfileReport(
+        measured.kernels([os.fspath(p) for p in paths], hw, None if times is None else os.fspath(times))
+    )

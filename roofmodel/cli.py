@@ -152,12 +152,14 @@ def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")])
 
 
 Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, or - for stdin; gzip or not.")]
+Times = Annotated[str | None, typer.Option("--times", help="A file with better times: nsys, nvprof or PyTorch.")]
 
 
 @app.command("kernels")
 def kernels_command(
     files: Files,
     hw: Annotated[str | None, typer.Option("--hw", help="The device, where the files do not tell it.")] = None,
+    times: Times = None,
     form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
 ) -> None:
     """Profiler files (ncu, nvprof, nsys, PyTorch) as one table of kernels."""
@@ -165,7 +167,7 @@ def kernels_command(
     from roofmodel.study import measured
     from roofmodel.views import measured as views
 
-    profile, identified, warnings = measured.kernels(files, hw)
+    profile, identified, warnings = measured.kernels(files, hw, times)
     document = views.kernels_document(profile, identified, warnings)
     if form == "table":
         _print_rich(views.kernels_table(profile, identified))
@@ -180,6 +182,7 @@ def plot_command(
     files: Annotated[list[str] | None, typer.Argument(help="Profiler files, patterns, or - for stdin.")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="The device, where the files do not tell it.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Also show a model's operators at their bounds.")] = None,
+    times: Times = None,
     by: Annotated[str, typer.Option("--by", help="One point a: name, base, nvtx, category or lecture group.")] = "name",
     phase: Annotated[str | None, typer.Option(help="With --model, as for estimate.")] = None,
     batch: Annotated[int, typer.Option(help="With --model.")] = 1,
@@ -196,7 +199,7 @@ def plot_command(
     from roofmodel.study import measured
     from roofmodel.views import measured as views
 
-    placed = measured.place(files or [], hw, by, model, workload)
+    placed = measured.place(files or [], hw, by, model, workload, times)
     if output is None:
         output = f"{placed.stem}.roofline.png"
     _note(f"wrote {views.save_points(placed, output)}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas
 import pytest
 
 import roofmodel
 from roofmodel.views.text import as_csv
+from tests.study.test_measured import SMALL
 
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
 
@@ -71,3 +73,17 @@ def test_a_notebook_shows_the_table_as_html() -> None:
 
 def test_a_report_names_itself_in_a_repr() -> None:
     assert repr(roofmodel.estimate("gpt2", "a100")).startswith("<Report openai-community/gpt2 on NVIDIA A100")
+
+
+def test_read_profile_gives_kernels_in_every_form(tmp_path: Path) -> None:
+    file = tmp_path / "ncu.csv"
+    file.write_text(SMALL, encoding="utf-8")
+    report = roofmodel.read_profile(file, hw="a100")
+    (kernel,) = report.kernels
+    assert (kernel.name, kernel.seconds, kernel.flops.fp32, kernel.flops.fp64) == ("saxpy", 1e-05, 2e6, None)
+    assert report.to_dict()["hardware"] == "a100-sxm-80gb"
+    assert report.to_frame()["bytes_dram"].tolist() == [12e6]
+    assert "saxpy" in report._repr_mimebundle_()["text/html"]
+    assert "1 kernels, by ncu" in repr(report)
+    with pytest.raises(roofmodel.ProfileError, match="no such file"):
+        roofmodel.read_profile(tmp_path / "missing.csv")

@@ -13,6 +13,7 @@ from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Profile
 from roofmodel.study import points
 from roofmodel.study.estimate import estimate
 from roofmodel.study.identify import Identified, identify
+from roofmodel.study.pairing import with_times
 
 
 class Measured(NamedTuple):
@@ -23,9 +24,12 @@ class Measured(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def kernels(paths: Sequence[str], hw: str | None) -> Measured:
-    """Read profiler files. Raises ProfileError; a device that nobody knows is a warning here."""
-    profile = _read(paths, hw)
+def kernels(paths: Sequence[str], hw: str | None, times: str | None = None) -> Measured:
+    """Read profiler files, `times` replacing their times.
+
+    Raises ProfileError for what is no profile; a device that nobody knows is a warning here.
+    """
+    profile = _read(paths, hw, times)
     try:
         identified = identify(profile.evidence, hw, profile.files)
     except ProfileError as unknown:
@@ -50,15 +54,20 @@ class Placed(NamedTuple):
 
 
 def place(
-    paths: Sequence[str], hw: str | None, by: str, model: str | None = None, workload: Mapping[str, Any] | None = None
+    paths: Sequence[str],
+    hw: str | None,
+    by: str,
+    model: str | None = None,
+    workload: Mapping[str, Any] | None = None,
+    times: str | None = None,
 ) -> Placed:
-    """Measured kernels, grouped `by`, and a model's operators, as points.
+    """Measured kernels, grouped `by`, and a model's operators, as points; `times` is a file with better times.
 
     Raises RoofError: no device is known, nothing is given, a file is no profile.
     """
     if not paths and (model is None or hw is None):
         raise WorkloadError("nothing to plot; give profiler files, or --model MODEL --hw HW, or all of them")
-    profile = _read(paths, hw) if paths else None
+    profile = _read(paths, hw, times) if paths else None
     files = profile.files if profile else ()
     identified = identify(profile.evidence if profile else (), hw, files)
     found, warnings = [], [*identified.warnings]
@@ -77,10 +86,11 @@ def place(
     return Placed(files, model, identified, tuple(found), tuple(warnings))
 
 
-def _read(paths: Sequence[str], hw: str | None) -> Profile:
+def _read(paths: Sequence[str], hw: str | None, times: str | None) -> Profile:
     # An old export does not name its device; what its counters mean depends on the one that was given.
     generation = library.load(hw).compute_capability if hw is not None else None
-    return reading.read(paths, generation)
+    profile = reading.read(paths, generation)
+    return profile if times is None else with_times(profile, reading.read([times]))
 
 
 def _lacking(profile: Profile) -> str:

@@ -57,6 +57,11 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 
 def kernels_csv(document: dict[str, Any]) -> str:
     """A line a kernel: the document's kernels with FLOPs and bytes in columns of their own."""
+    return _csv(flat(document))
+
+
+def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """One flat record a kernel, for CSV and data frames."""
     records = []
     for kernel in document["kernels"]:
         record = {key: value for key, value in kernel.items() if key not in ("flops", "bytes")}
@@ -66,7 +71,7 @@ def kernels_csv(document: dict[str, Any]) -> str:
         record |= {f"flops_{pipe}": value for pipe, value in kernel["flops"].items()}
         record |= {f"bytes_{level}": value for level, value in kernel["bytes"].items()}
         records.append(record)
-    return _csv(records)
+    return records
 
 
 def points_document(placed: Placed) -> dict[str, Any]:
@@ -131,7 +136,12 @@ def as_json(document: dict[str, Any]) -> str:
 
 def kernels_table(profile: Profile, identified: Identified | None) -> RichGroup:
     """Kernels, longest first."""
-    table = _table(("kernel", "left"), ("×", "right"), ("time", "right"), ("FLOPs", "right"), ("DRAM", "right"))
+    columns: list[tuple[str, Any]] = [("kernel", "left"), ("×", "right"), ("time", "right"), ("FLOPs", "right")]
+    columns.append(("DRAM", "right"))
+    registers = any(kernel.registers is not None for kernel in profile.kernels)
+    occupancy = any(kernel.occupancy is not None for kernel in profile.kernels)
+    columns += [("regs", "right")] * registers + [("occ.", "right")] * occupancy
+    table = _table(*columns)
     longest = sorted(profile.kernels, key=lambda kernel: -(kernel.seconds or 0))
     for kernel in longest[:SHOWN]:
         flops = [n for pipe, n in kernel.flops._asdict().items() if n is not None and not pipe.startswith("tensor_l")]
@@ -141,6 +151,8 @@ def kernels_table(profile: Profile, identified: Identified | None) -> RichGroup:
             "–" if kernel.seconds is None else units.seconds(kernel.seconds),
             units.si(sum(flops)) if flops else "–",
             "–" if kernel.bytes.dram is None else units.si(kernel.bytes.dram, "B"),
+            *(["–" if kernel.registers is None else str(kernel.registers)] * registers),
+            *(["–" if kernel.occupancy is None else f"{kernel.occupancy:.0%}"] * occupancy),
         )
     total = sum(kernel.seconds or 0 for kernel in profile.kernels)
     launches = sum(kernel.invocations for kernel in profile.kernels)
