@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
 _UNITS = {
     "FLOP/clock": "FLOP/clock",
@@ -67,10 +67,10 @@ def _split(name: str) -> tuple[int, str | None]:
     for written, base in _UNITS.items():
         if name.endswith(written):
             prefix = name[: -len(written)]
-            if prefix in _DECIMAL:
-                return _DECIMAL[prefix], base
-            if prefix in _BINARY and base == "B":
-                return _BINARY[prefix], base
+            if prefix in DECIMAL:
+                return DECIMAL[prefix], base
+            if prefix in BINARY and base == "B":
+                return BINARY[prefix], base
     return 1, None
 
 
@@ -78,8 +78,8 @@ def si(value: float, unit: str = "", digits: int = 3) -> str:
     """`3506703564800` -> `3.51 T` + unit, three significant digits, decimal prefix."""
     for prefix in ("P", "T", "G", "M", "k"):
         # 999 950 would round to "1000 k": step up to the next prefix before that happens.
-        if abs(value) >= _DECIMAL[prefix] * (1 - 0.5 * 10**-digits):
-            return f"{significant(value / _DECIMAL[prefix], digits)} {prefix}{unit}"
+        if abs(value) >= DECIMAL[prefix] * (1 - 0.5 * 10**-digits):
+            return f"{significant(value / DECIMAL[prefix], digits)} {prefix}{unit}"
     return f"{significant(value, digits)} {unit}".rstrip()
 
 
@@ -93,7 +93,7 @@ def seconds(value: float, digits: int = 3) -> str:
 
 def binary(value: float) -> str:
     """Bytes with a binary prefix, as memories are sized (vendors write GB for GiB): `80 GiB`."""
-    for prefix, factor in sorted(_BINARY.items(), key=lambda item: -item[1]):
+    for prefix, factor in sorted(BINARY.items(), key=lambda item: -item[1]):
         if value >= factor and prefix != "Ti":
             return f"{significant(value / factor)} {prefix}B"
     return f"{significant(value)} B"

@@ -7,8 +7,17 @@ know, or would not add up, they say in `warnings`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+Extent = tuple[int, int, int]  # of a grid or a block: (x, y, z)
+
+
+def extent(sizes: Iterable[int | None]) -> Extent | None:
+    """Three sizes as one; None where one is missing, as for a copy, or where there are not three."""
+    found = tuple(size for size in sizes if size is not None)
+    return found if len(found) == 3 else None
 
 
 class Flops(NamedTuple):
@@ -49,7 +58,7 @@ class Kernel:
     """One launch, or, in a summary, all launches of one name (`invocations` says how many).
 
     `seconds`, `flops` and `bytes` are totals over the invocations. `nvtx` holds the enclosing ranges,
-    outermost first. `grid` and `block` are (x, y, z).
+    outermost first.
     """
 
     id: str
@@ -58,8 +67,8 @@ class Kernel:
     process: str | None = None
     device: str | None = None
     stream: str | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
+    grid: Extent | None = None
+    block: Extent | None = None
     nvtx: tuple[str, ...] = ()
     invocations: int = 1
     seconds: float | None = None

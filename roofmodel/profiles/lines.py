@@ -1,7 +1,8 @@
-"""The lines of a text whose encoding nobody declared, numbered, and the rows of a CSV among them."""
+"""From the bytes of a file to lines with numbers, and from a line of CSV to its cells. Nobody declared the encoding."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Callable, Iterator
@@ -14,29 +15,53 @@ _LONGEST = 1 << 24  # characters of a line; a row is never so long
 
 def encoding(head: bytes) -> str:
     """UTF-16 where a redirect of PowerShell made it so; UTF-8, with or without its mark, elsewhere."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     some = head[:200]
-    if some[1::2].count(0) > len(some) // 3 and not some[0::2].count(0):
-        return "utf-16-le"
+    first, second = some[0::2].count(0), some[1::2].count(0)  # of Latin text one byte of each pair is zero
+    if max(first, second) > len(some) // 3 and not min(first, second):
+        return "utf-16-be" if first else "utf-16-le"
     return "utf-8-sig"
 
 
+def decode(content: bytes) -> str:
+    """The text of a file, or of its beginning."""
+    return content.decode(encoding(content), errors="replace")
+
+
+def split(row: str) -> list[str] | None:
+    """The cells of a row of CSV, blanks around them removed; None where its quotes do not close or enclose a part."""
+    try:
+        (cells,) = csv.reader(io.StringIO(row, newline=""), strict=True)
+    except (csv.Error, ValueError):
+        return None
+    return [cell.strip() for cell in cells]
+
+
 class Lines:
-    """The lines of a seekable stream. `number` is that of the line last given, from 1. Close it when done."""
+    """The lines of a seekable stream, to be used as a context, which leaves the stream open.
+
+    `number` is that of the line last given, from 1; `where` is the file and that number, as messages begin.
+    """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
         self.file, self.number = file, 0
         self._text = io.TextIOWrapper(stream, encoding=encoding(stream.read(4096)), errors="replace")
         self._text.seek(0)
 
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._text.detach()
+
     def __iter__(self) -> Iterator[str]:
         while line := self.next():
             yield line
 
-    def close(self) -> None:
-        """Let go of the stream, which stays open."""
-        self._text.detach()
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.number}"
 
     def next(self) -> str:
         """The next line, or an empty string at the end. Of one beyond all measure an empty line is left."""
@@ -47,22 +72,27 @@ class Lines:
             line = more if len(more) == _LONGEST else "\n"
         return line.lstrip("\ufeff")
 
+    def printed(self) -> Iterator[str]:
+        """The lines, without their ends, of a file that must be text throughout. Raises ProfileError for a binary."""
+        for line in self:
+            if "\0" in line:
+                raise ProfileError(f"{self.where}: is binary, not the table its beginning promised; export it again")
+            yield line.removesuffix("\n")
+
     def row(self, line: str, cut: Callable[[str], bool]) -> list[str]:
-        """The fields of the row that begins in `line`; a text in quotes may run over several lines.
+        """The cells of the row that begins in `line`; a text in quotes may run over several lines.
 
         `cut` says whether a line begins something else, so that the row before it was never finished. Raises
         ProfileError, with file and line, for such a row and for what is no CSV.
         """
-        first, count = self.number, line.count('"')
+        where, count = self.where, line.count('"')
         parts = [line]
         while count % 2:
             more = self.next()
             if not more or len(parts) > 1000 or cut(more):
-                raise ProfileError(f"{self.file}:{first}: the row ends inside a quoted text: the file is cut there")
+                raise ProfileError(f"{where}: the row ends inside a quoted text: the file is cut there")
             parts.append(more)
             count += more.count('"')
-        try:
-            (fields,) = csv.reader(io.StringIO("".join(parts), newline=""), strict=True)
-        except (csv.Error, ValueError) as error:
-            raise ProfileError(f"{self.file}:{first}: not a row of a table ({error})") from None
-        return fields
+        if (cells := split("".join(parts))) is None:
+            raise ProfileError(f"{where}: not a row of a table: a quote or a line's end stands where none may")
+        return cells

@@ -22,7 +22,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles import metrics
 from roofmodel.profiles.cells import Numbers
 from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
-from roofmodel.profiles.lines import Lines, encoding
+from roofmodel.profiles.lines import Lines, decode
 from roofmodel.profiles.ncu_tables import AGAIN, HEADER, Reader, reader
 from roofmodel.profiles.tables import Launch, Table, join
 
@@ -34,7 +34,7 @@ def recognise(head: bytes) -> bool:
     """Whether a file that begins so comes from Nsight Compute, be it a table or what it prints instead of one."""
     if head.startswith(_REPORT):
         return True
-    text = head.decode(encoding(head), errors="replace")
+    text = decode(head)
     if "NVPROF is profiling" in text:
         return False
     return bool(
@@ -122,9 +122,9 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
     if stream.read(4) == _REPORT:
         raise ProfileError(f"{file}: a report of Nsight Compute, which only it can open; {AGAIN}")
     stream.seek(0)
-    lines, numbers, outside = Lines(stream, file), Numbers(file), _Outside()
+    numbers, outside = Numbers(file), _Outside()
     readers: list[Reader] = []
-    try:
+    with Lines(stream, file) as lines:
         for line in lines:
             if HEADER.match(line):
                 readers.append(reader(line, lines, numbers))
@@ -132,13 +132,11 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
                 readers[-1].read_row(line)
             elif readers and _COLLISION.search(line):
                 raise ProfileError(
-                    f"{file}:{lines.number}: other output runs into a row of the table; "
+                    f"{lines.where}: other output runs into a row of the table; "
                     "run ncu again with --log-file FILE, which keeps them apart"
                 )
             else:
                 outside.see(line)
-    finally:
-        lines.close()
     found = [table for number, each in enumerate(readers) if (table := each.finish(number)).launches]
     if not found:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells, metrics
-from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.kernel import Evidence, Extent, extent
 from roofmodel.profiles.lines import Lines
-from roofmodel.profiles.tables import Extent, Launch, Table
+from roofmodel.profiles.tables import Launch, Table
 
 AGAIN = "run `ncu --csv --page raw …`, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
@@ -38,14 +38,14 @@ _Key = tuple[str, ...]
 
 def reader(line: str, lines: Lines, numbers: cells.Numbers) -> Reader:
     """The reader of the table whose header is `line`. Raises ProfileError for a header that lacks a column."""
-    columns = [column.strip() for column in lines.row(line, _is_new)]
+    columns = lines.row(line, _is_new)
     summary = "Invocations" in columns
     kind: type[Reader] = Long if "Metric Name" in columns else Wide
     needed = ["Invocations", "Average", "Metric Name"] if summary else ["ID"]
     if kind is Long:
         needed += ["Metric Unit", "Average" if summary else "Metric Value"]
     if absent := [name for name in dict.fromkeys(needed) if name not in columns]:
-        raise ProfileError(f"{lines.file}:{lines.number}: a header without {' and '.join(absent)}; {AGAIN}")
+        raise ProfileError(f"{lines.where}: a header without {' and '.join(absent)}; {AGAIN}")
     return kind(columns, line.lstrip().startswith('"'), lines, numbers)
 
 
@@ -100,7 +100,7 @@ class Reader:
         return self.table
 
     def fail(self, what: str) -> ProfileError:
-        return ProfileError(f"{self.lines.file}:{self.lines.number}: {what}")
+        return ProfileError(f"{self.lines.where}: {what}")
 
     def damaged(self, fields: list[str]) -> ProfileError:
         return self.fail(f"a row of {len(fields)} cells under a header of {len(self.columns)}: the file is damaged")
@@ -108,7 +108,7 @@ class Reader:
     def of(self, fields: list[str], column: str) -> str | None:
         """A cell by its column's name; None where the table lacks the column or the cell is empty."""
         index = self.at.get(column)
-        return fields[index].strip() or None if index is not None and index < len(fields) else None
+        return fields[index] or None if index is not None and index < len(fields) else None
 
     def launch(self, fields: list[str]) -> tuple[Launch, dict[str, _Cell]]:
         """The launch that a row belongs to, new or known, and its cells. Equal ids must mean equal launches."""
@@ -123,13 +123,13 @@ class Reader:
                     "keep the header of each, or give them one by one"
                 )
             return known[:2]
-        if not name.strip():
+        if not name:
             raise self.fail("a row without the name of a kernel")
         if not self.table.summary and not number.isdecimal():
             raise self.fail(f"{shorten(number)} is not the ID of a launch")
         launch = Launch(
             id=number or str(len(self.launches)),
-            name=sys.intern(name.strip()),
+            name=sys.intern(name),
             process=_process(self.of(fields, "Process Name"), process),
             device=self.device(fields),
             stream=self.of(fields, "Stream"),
@@ -143,9 +143,7 @@ class Reader:
         return launch, self.launches[key][1]
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
-        text = self.of(fields, f"{which} Size") or ""
-        found = re.fullmatch(r"\(?\s*(\d+)[,; ]+(\d+)[,; ]+(\d+)\s*\)?", text)
-        return (int(found[1]), int(found[2]), int(found[3])) if found else None
+        return cells.triple(self.of(fields, f"{which} Size") or "")
 
     def device(self, fields: list[str]) -> str | None:
         return self.of(fields, "Device")
@@ -156,10 +154,10 @@ class Reader:
     def invocations(self, fields: list[str]) -> int:
         if not self.table.summary:
             return 1
-        text = re.sub(r"[.,\s]", "", self.of(fields, "Invocations") or "")
-        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
+        number = cells.count(self.of(fields, "Invocations"))
+        if not number:
             raise self.fail(f"{shorten(self.of(fields, 'Invocations'))} is not a number of invocations")
-        return int(text)
+        return number
 
     def put(self, cell: dict[str, _Cell], name: str, text: str, unit: str) -> None:
         """Keep a number of a launch. Equal duplicates collapse; unequal ones, and unknown units, are errors."""
@@ -171,7 +169,7 @@ class Reader:
             )
         if before is not entry and self.returned and not self.table.warnings:
             self.table.warnings.append(
-                f"{self.lines.file}:{self.lines.number}: repeats a launch of line {before[2]}, number for number: "
+                f"{self.lines.where}: repeats a launch of line {before[2]}, number for number: "
                 "such repetitions are counted once"
             )
 
@@ -219,7 +217,7 @@ class Long(Reader):
             raise self.damaged(fields)
         launch, cell = self.launch(fields)
         written = tuple(fields[i] if i is not None else "" for i in self.naming)
-        metric = self.known.get(written) or self.known.setdefault(written, self.metric(*map(str.strip, written)))
+        metric = self.known.get(written) or self.known.setdefault(written, self.metric(*written))
         if not metric.name:
             return  # a rule's advice
         if launch.invocations != self.invocations(fields):
@@ -255,7 +253,7 @@ class Wide(Reader):
         if not len(self.columns) <= len(fields) <= len(self.columns) + 1:
             raise self.damaged(fields)
         if self.of(fields, "ID") is None and self.of(fields, "Kernel Name") is None and not self.launches:
-            self.units = [unit.strip() for unit in fields]
+            self.units = fields
             return
         _, cell = self.launch(fields)
         units = self.units or [""] * len(fields)
@@ -268,11 +266,8 @@ class Wide(Reader):
         self.devices[tuple(self.of(fields, _ATTRIBUTE + name) or "" for name in _ATTRIBUTES)] = None
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
-        found = super().extent(fields, which)  # old headers have no such column
-        if found is None:
-            x, y, z = (_whole_number(self.of(fields, f"launch__{which.lower()}_dim_{axis}")) for axis in "xyz")
-            found = None if x is None or y is None or z is None else (x, y, z)
-        return found
+        sizes = (cells.count(self.of(fields, f"launch__{which.lower()}_dim_{axis}")) for axis in "xyz")
+        return super().extent(fields, which) or extent(sizes)  # old headers have no column of the extent
 
     def device(self, fields: list[str]) -> str | None:
         return super().device(fields) or self.of(fields, "launch__device_id")
@@ -298,30 +293,25 @@ def _evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidenc
     """A device by its attributes. DRAM moves data on both edges: bandwidth = 2 × clock × bus width / 8."""
 
     def base(name: str) -> int | None:
-        number, scale = _whole_number(attributes[name]), cells.unit(unit(name))
+        number, scale = cells.count(attributes[name]), cells.unit(unit(name))
         return number if scale and scale[0] == 1 else None  # a scaled one has lost its last digits
 
     def kilohertz(name: str) -> int | None:
-        number = _whole_number(attributes[name])
+        number = cells.count(attributes[name])
         return number * 1000 if number is not None and unit(name).lower() in ("", "khz", "kilohertz") else None
 
-    width, clock = _whole_number(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
+    width, clock = cells.count(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
     return Evidence(
         name=attributes["display_name"] or None,
         compute_capability=metrics.capability(
             f"{attributes['compute_capability_major']}.{attributes['compute_capability_minor']}"
         ),
-        multiprocessors=_whole_number(attributes["multiprocessor_count"]),
+        multiprocessors=cells.count(attributes["multiprocessor_count"]),
         l2_bytes=base("l2_cache_size"),
         dram_bandwidth=2 * clock * width / 8 if clock and width else None,
         dram_bytes=base("total_memory"),
         clock=kilohertz("max_gpu_frequency_khz"),
     )
-
-
-def _whole_number(text: str | None) -> int | None:
-    digits = re.sub(r"(?<=\d)[., ](?=\d{3}\b)", "", text or "")
-    return int(digits) if digits.isdecimal() and len(digits) < 20 else None
 
 
 def _whole(name: str, unit: str) -> bool:

@@ -25,7 +25,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
-from roofmodel.profiles.kernel import Evidence, Kernel, Profile
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
 from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
 
 _MAGIC = b"SQLite format 3\0"
@@ -273,6 +273,5 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _sizes(row: sqlite3.Row, columns: tuple[str, str, str]) -> tuple[int, int, int] | None:
-    x, y, z = (row[column] for column in columns)
-    return None if x is None or y is None or z is None else (int(x), int(y), int(z))
+def _sizes(row: sqlite3.Row, columns: tuple[str, str, str]) -> Extent | None:
+    return extent(None if row[column] is None else int(row[column]) for column in columns)

@@ -16,21 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.delimited import (
-    SECONDS,
-    cells,
-    decode,
-    number,
-    ordinal,
-    read_lines,
-    triple,
-    whole,
-    without_ordinal,
-)
-from roofmodel.profiles.kernel import Evidence, Kernel, Profile
+from roofmodel.profiles import cells
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.lines import Lines, decode, split
 
 _HOW = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
@@ -46,62 +38,77 @@ def recognise(head: bytes) -> bool:
     return bool(_TABLE.search(text)) or any(_heading(line) for line in text.splitlines())
 
 
+@dataclass
+class _Found:
+    """What a file holds: the kernels of each report, the devices, and what a person should be told."""
+
+    kernels: dict[str, list[Kernel]] = field(default_factory=dict)
+    devices: dict[Evidence, None] = field(default_factory=dict)
+    strays: int = 0
+    unitless: bool = False
+    for_people: bool = False
+
+
 def read(file: BinaryIO, name: str) -> Profile:
     """The kernels of the most telling report in the file; seconds are totals over the instances of a row.
 
     Raises ProfileError, with the line, for a damaged row, and for a file without a report on kernels.
     """
-    lines = read_lines(file, name)
-    kernels: dict[str, list[Kernel]] = {}
-    devices: dict[Evidence, None] = {}
-    report, columns, strays, unitless = "", [""], 0, False
-    for at, line in enumerate(lines, start=1):
-        if heading := _heading(line):
-            report, columns = heading
-            kernels.setdefault(report, [])
-            unitless = unitless or (report in _REPORTS and not any("(" in column for column in columns))
-        elif not line.strip() or _BETWEEN.match(line):
-            report = ""
-        elif report in _REPORTS:
-            row = cells(line)
-            if row is None or len(row) != len(columns):
-                if not re.match(r'[\d"]', line):
-                    strays += 1  # what nsys or a program said in between
-                    continue
-                raise ProfileError(
-                    f"{name}:{at}: the row has {'open quotes' if row is None else f'{len(row)} cells'}, its header "
-                    f"{len(columns)} columns; the file is damaged: {_HOW}"
-                )
-            try:
-                values = _Cells(columns, row)
-                kernels[report].append(_kernel(report, values, len(kernels[report]), name))
-            except ValueError as error:
-                raise ProfileError(f"{name}:{at}: {error}") from None
-            if device := values.get("device"):
-                devices[Evidence(name=without_ordinal(device))] = None
-    best = next((report for report in _REPORTS if kernels.get(report)), None)
+    with Lines(file, name) as lines:
+        found = _reports(lines)
+    best = next((report for report in _REPORTS if found.kernels.get(report)), None)
     if best is None:
-        if _TABLE.search("\n".join(lines)):
+        if found.for_people:
             raise ProfileError(f"{name}: is the text that `nsys stats` prints for people; {_HOW}")
-        held = ", ".join(filter(None, kernels)) or "none"
+        held = ", ".join(filter(None, found.kernels)) or "none"
         raise ProfileError(f"{name}: holds no report on kernels (reports with rows or headers: {held}); {_HOW}")
     warnings = [
         f"the file also holds {other}, which tells of the same kernels: it is left out"
         for other in _REPORTS
-        if other != best and kernels.get(other)
+        if other != best and found.kernels.get(other)
     ]
-    if strays:
-        warnings.append(f"{strays} lines between the rows belong to no table and were skipped")
-    if unitless:
+    if found.strays:
+        warnings.append(f"{found.strays} lines between the rows belong to no table and were skipped")
+    if found.unitless:
         warnings.append("the header names no unit of time: nanoseconds, the default of nsys, are assumed")
-    return Profile("nsys", (name,), tuple(kernels[best]), tuple(devices), tuple(warnings))
+    return Profile("nsys", (name,), tuple(found.kernels[best]), tuple(found.devices), tuple(warnings))
+
+
+def _reports(lines: Lines) -> _Found:
+    found, report, columns = _Found(), "", [""]
+    for line in lines.printed():
+        found.for_people |= _TABLE.match(line) is not None
+        if heading := _heading(line):
+            report, columns = heading
+            found.kernels.setdefault(report, [])
+            found.unitless |= report in _REPORTS and not any("(" in column for column in columns)
+        elif not line.strip() or _BETWEEN.match(line):
+            report = ""
+        elif report in _REPORTS:
+            row = split(line)
+            if row is None or len(row) != len(columns):
+                if not re.match(r'[\d"]', line):
+                    found.strays += 1  # what nsys or a program said in between
+                    continue
+                raise ProfileError(
+                    f"{lines.where}: the row has {'open quotes' if row is None else f'{len(row)} cells'}, its header "
+                    f"{len(columns)} columns; the file is damaged: {_HOW}"
+                )
+            values, kernels = _Row(columns, row), found.kernels[report]
+            try:
+                kernels.append(_kernel(report, values, len(kernels), lines.file))
+            except ValueError as error:
+                raise ProfileError(f"{lines.where}: {error}") from None
+            if device := values.get("device"):
+                found.devices[Evidence(name=cells.device(device)[0])] = None
+    return found
 
 
 def _heading(line: str) -> tuple[str, list[str]] | None:
     """The report that this line heads ("other" for one without kernels) and its columns; None for no header."""
     if not _HEADER.match(line):
         return None
-    columns = cells(line) or []
+    columns = split(line) or []
     has = {_plain(column) for column in columns}
     if {"kernel start", "kernel dur", "kernel name"} <= has:
         return "cuda_kern_exec_trace", columns
@@ -119,7 +126,7 @@ def _plain(column: str) -> str:
     return re.sub(r"\s*\([^)]*\)$", "", column).lower()
 
 
-class _Cells:
+class _Row:
     """The cells of a row by their plain headings, with the units of these."""
 
     def __init__(self, columns: Sequence[str], row: Sequence[str]) -> None:
@@ -130,22 +137,21 @@ class _Cells:
         return self._cells.get(column, "")
 
     def seconds(self, column: str) -> float:
-        """A time, exact until the last rounding; ValueError where there is none."""
-        value = number(self._cells[column])
+        """A time; ValueError where there is none."""
         match = self._units[column]
-        unit = match[1].lower() if match else "ns"
-        if value is None or value < 0 or unit not in SECONDS:
-            raise ValueError(f"{column} {shorten(self._cells[column])} ({unit}) is not a time")
-        return float(value * SECONDS[unit])
+        value = cells.seconds(self._cells[column], match[1].lower() if match else "ns")
+        if value is None:
+            raise ValueError(f"the row has no {column}")
+        return value
 
 
-def _kernel(report: str, row: _Cells, index: int, file: str) -> Kernel:
+def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
     time = {"cuda_gpu_trace": "duration", "cuda_kern_exec_trace": "kernel dur"}.get(report, "total time")
     begin = {"cuda_gpu_trace": "start", "cuda_kern_exec_trace": "kernel start"}.get(report)
     name = row.get("kernel name") or row.get("name") or row.get("operation")
     if not name:
         raise ValueError("the row has no name")
-    instances = 1 if begin else whole(row.get("instances"))
+    instances = 1 if begin else cells.whole(row.get("instances"))
     if not instances:
         raise ValueError(f"{shorten(name)} has no number of instances")
     return Kernel(
@@ -153,20 +159,19 @@ def _kernel(report: str, row: _Cells, index: int, file: str) -> Kernel:
         file=file,
         name=name,
         process=row.get("pid") or None,
-        device=ordinal(row.get("device")) or row.get("devid") or None,
+        device=cells.device(row.get("device"))[1] or row.get("devid") or None,
         stream=row.get("strm") or None,
         grid=_sizes(row, "grd", "gridxyz"),
         block=_sizes(row, "blk", "blockxyz"),
         invocations=instances,
         seconds=row.seconds(time),
         start=row.seconds(begin) if begin else None,
-        registers=whole(row.get("reg/trd")),
+        registers=cells.whole(row.get("reg/trd")),
     )
 
 
-def _sizes(row: _Cells, axes: str, together: str) -> tuple[int, int, int] | None:
+def _sizes(row: _Row, axes: str, together: str) -> Extent | None:
     """`GrdX`, `GrdY`, `GrdZ`, or `148    1    1` in one cell; None for a copy."""
     if row.get(together):
-        return triple(row.get(together))
-    x, y, z = (whole(row.get(f"{axes}{axis}")) for axis in "xyz")
-    return None if x is None or y is None or z is None else (x, y, z)
+        return cells.triple(row.get(together))
+    return extent(cells.whole(row.get(f"{axes}{axis}")) for axis in "xyz")

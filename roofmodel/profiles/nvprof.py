@@ -22,17 +22,9 @@ from decimal import Decimal
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.delimited import (
-    SECONDS,
-    decode,
-    number,
-    ordinal,
-    read_lines,
-    triple,
-    whole,
-    without_ordinal,
-)
-from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
+from roofmodel.profiles import cells
+from roofmodel.profiles.kernel import Evidence, Extent, Flops, Kernel, Profile, Traffic, extent
+from roofmodel.profiles.lines import Lines, decode
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
 
 _SPEAKS = re.compile(
@@ -97,13 +89,14 @@ def read(file: BinaryIO, name: str) -> Profile:
     of the GPU's work.
     """
     found = _Found()
-    for entry in entries(read_lines(file, name), name):
-        try:
-            _take(entry, found, name)
-        except ValueError as error:
-            raise ProfileError(f"{entry.where}: {error}") from None
-        except KeyError as error:
-            raise ProfileError(f"{entry.where}: the table has no column {error}") from None
+    with Lines(file, name) as lines:
+        for entry in entries(lines):
+            try:
+                _take(entry, found, name)
+            except ValueError as error:
+                raise ProfileError(f"{entry.where}: {error}") from None
+            except KeyError as error:
+                raise ProfileError(f"{entry.where}: the table has no column {error}") from None
     timed = found.launches or found.summary
     kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(timed))))
     if not kernels and not found.tally.get("no kernels"):
@@ -115,7 +108,7 @@ def _take(entry: Entry, found: _Found, file: str) -> None:
     """Put one row where it belongs."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
-        found.devices.setdefault(device, Evidence(name=without_ordinal(device)))
+        found.devices.setdefault(device, Evidence(name=cells.device(device)[0]))
     if entry.kind == "note":
         if lost := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
             found.count("lost", int(lost[1]))
@@ -148,19 +141,19 @@ def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
         file=file,
         name=_name(row["Name"]),
         process=entry.process,
-        device=ordinal(row.get("Device", "")),
+        device=cells.device(row.get("Device", ""))[1],
         stream=row.get("Stream") or None,
         grid=_sizes(row, "Grid"),
         block=_sizes(row, "Block"),
         seconds=seconds,
         start=_seconds(row["Start"], units.get("Start")),
-        registers=whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        registers=cells.whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
     )
 
 
 def _summary(entry: Entry, index: int, file: str) -> Kernel:
     row = entry.row
-    calls, seconds = whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
+    calls, seconds = cells.whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
     if not calls or seconds is None:
         raise ValueError(f"a row of the summary lacks its time or its calls: {shorten(row['Name'])}")
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
@@ -170,7 +163,7 @@ def _add_metric(entry: Entry, found: _Found) -> None:
     """One metric of one kernel name; equal repetitions collapse, unequal ones are an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
-    kernel, invocations = _name(row["Kernel"]), whole(row["Invocations"]) or 0
+    kernel, invocations = _name(row["Kernel"]), cells.whole(row["Invocations"]) or 0
     counted = found.counted.setdefault(
         (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
     )
@@ -205,7 +198,7 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
         file=file,
         name=counted.name,
         process=counted.process,
-        device=ordinal(counted.device),
+        device=cells.device(counted.device)[1],
         stream=counted.stream,
         invocations=counted.invocations,
         occupancy=_float(counted.averages.get("achieved_occupancy")),
@@ -246,32 +239,26 @@ def _warnings(found: _Found) -> Iterable[str]:
 
 
 def _seconds(cell: str, unit: str | None) -> float | None:
-    """A time in the unit of its suffix, or else of its column; exact until the last rounding."""
+    """A time in the unit of its suffix, or else of its column."""
     match = re.fullmatch(r"(.*?)\s*([a-z]*)", cell.strip(), re.DOTALL)
-    value = number(match[1] if match else cell)
-    if value is None:
-        return None
-    suffix = (match and match[2]) or unit or ""
-    if suffix not in SECONDS or value < 0:
-        raise ValueError(f"{shorten(cell)} in unit {shorten(suffix)} is not a time; nvprof writes s, ms, us or ns")
-    return float(value * SECONDS[suffix])
+    number, suffix = match.groups() if match else (cell, "")
+    return cells.seconds(number, suffix or unit or "")
 
 
 def _average(metric: str, cell: str) -> Decimal | None:
     """The value of a metric that is used here: a count, or bytes with a binary prefix; None for an overflow."""
-    if metric not in _USED or "OVERFLOW" in cell.upper():
+    if metric not in _USED:
         return None
     match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
-    value = number(match[1]) if match else None
+    value = cells.number(match[1]) if match else None
     return None if value is None or match is None else value * _BYTES[match[2]]
 
 
-def _sizes(row: Row, what: str) -> tuple[int, int, int] | None:
+def _sizes(row: Row, what: str) -> Extent | None:
     """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None for a copy."""
     if f"{what} Size" in row:
-        return triple(row[f"{what} Size"])
-    x, y, z = (whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
-    return None if x is None or y is None or z is None else (x, y, z)
+        return cells.triple(row[f"{what} Size"])
+    return extent(cells.whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
 
 
 def _name(cell: str) -> str:

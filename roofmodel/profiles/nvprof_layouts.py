@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.delimited import cells
+from roofmodel.profiles.lines import Lines, split
 
 Row = dict[str, str]
 
@@ -33,12 +33,12 @@ class Entry(NamedTuple):
     where: str
 
 
-def entries(lines: Sequence[str], name: str) -> Iterator[Entry]:
+def entries(lines: Lines) -> Iterator[Entry]:
     """Every row and note of a print, in order; ProfileError, with the line, for a damaged row."""
     table: _Table | None = None
     process, section = None, ""
-    for at, line in enumerate(lines, start=1):
-        where = f"{name}:{at}"
+    for line in lines.printed():
+        where = lines.where
         if note := NOTE.match(line):
             process = note[1] or process
             if re.search(r"(result|calls):\s*$", note[2]):
@@ -63,7 +63,7 @@ def entries(lines: Sequence[str], name: str) -> Iterator[Entry]:
 def layout(line: str) -> type[_Table] | None:
     """The kind of table that this line heads; None for any other line."""
     if line.startswith('"'):
-        return _Csv if _kind(cells(line) or ()) != "other" else None
+        return _Csv if _kind(split(line) or ()) != "other" else None
     words = line.split()
     if words[-1:] == ["Name"] and (words[:2] == ["Start", "Duration"] or words[-6:-4] == ["Time", "Calls"]):
         return _Text
@@ -103,10 +103,10 @@ class _Csv(_Table):
     """Cells by the header's names."""
 
     def split_header(self, line: str) -> list[str]:
-        return cells(line) or []
+        return split(line) or []
 
     def row(self, line: str) -> Row | None:
-        found = cells(line)
+        found = split(line)
         if found is None or len(found) != len(self.columns):
             if line[0] not in '"0123456789+-,':
                 return {}  # what a program wrote in between

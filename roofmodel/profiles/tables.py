@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.kernel import Evidence, Extent
 
-Extent = tuple[int, int, int]
 # A row of the raw page has these whatever was asked for: holding them in common is no sign of two measurements.
 _ALWAYS = ("launch__", "device__", "nvlink__", "profiler__", "numa__", "sm__maximum_", "smsp__maximum_")
 

@@ -21,8 +21,8 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.delimited import decode
-from roofmodel.profiles.kernel import Evidence, Kernel, Profile
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.lines import decode
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
 _MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
@@ -233,8 +233,5 @@ def _nanoseconds(microseconds: object) -> int | None:
     return None if value is None else round(value * 1000)
 
 
-def _sizes(value: object) -> tuple[int, int, int] | None:
-    sizes = [_integer(size) for size in value] if isinstance(value, list) else []
-    if len(sizes) != 3 or sizes[0] is None or sizes[1] is None or sizes[2] is None:
-        return None
-    return (sizes[0], sizes[1], sizes[2])
+def _sizes(value: object) -> Extent | None:
+    return extent(map(_integer, value)) if isinstance(value, list) and len(value) == 3 else None

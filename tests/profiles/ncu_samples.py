@@ -1,18 +1,9 @@
-"""Tables in Nsight Compute's layouts, written by hand; and where real ones lie."""
+"""Tables in Nsight Compute's layouts, written by hand."""
 
 import io
-import os
-from pathlib import Path
-
-import pytest
 
 from roofmodel.profiles import ncu
 from roofmodel.profiles.kernel import Kernel, Profile
-
-MEASURED = Path(os.environ.get("ROOF_MEASURED") or Path(__file__).parents[2].parent / "shared" / "measured") / "ncu"
-needs_measured = pytest.mark.skipif(
-    not MEASURED.is_dir(), reason="real measurements are not at hand; set ROOF_MEASURED"
-)
 
 LEAD = '"ID","Process ID","Process Name","Host Name",'
 NEW = '"Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'

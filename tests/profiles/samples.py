@@ -1,4 +1,4 @@
-"""What the tests of the timing readers share: where measured files lie, and how to mutilate a sample."""
+"""What the tests of measured kernels share: where measured files lie, and how to mutilate a sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Profile
 
-MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[2].parent / "shared" / "measured"))
+MEASURED = Path(os.environ.get("ROOF_MEASURED") or Path(__file__).parents[2].parent / "shared" / "measured")
+needs_measured = pytest.mark.skipif(
+    not MEASURED.is_dir(), reason=f"the measured data are not in {MEASURED}: set ROOF_MEASURED"
+)
 
 Reader = Callable[[BinaryIO, str], Profile]
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from roofmodel.profiles.cells import Numbers, unit
 from roofmodel.profiles.metrics import canonical, capability, dimension, interpret, tensor_metrics, wanted
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -253,48 +252,3 @@ def test_compute_capabilities_are_read_as_people_write_them(text, said):
 @pytest.mark.parametrize("text", ["", None, "None.None", "ampere", "8"])
 def test_what_is_no_compute_capability_is_none(text):
     assert capability(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "factor", "of"),
-    [
-        ("nsecond", 1e-9, "s"),
-        ("us", 1e-6, "s"),
-        ("msecond", 1e-3, "s"),
-        ("s", 1, "s"),
-        ("byte", 1, "byte"),
-        ("Kbyte", 1e3, "byte"),
-        ("Mbyte", 1e6, "byte"),
-        ("Gbyte/second", 1e9, "byte/s"),
-        ("Gbyte/s", 1e9, "byte/s"),
-        ("byte/nsecond", 1e9, "byte/s"),
-        ("cycle/nsecond", 1e9, "/s"),
-        ("cycle/second", 1, "/s"),
-        ("hz", 1, "/s"),
-        ("Ghz", 1e9, "/s"),
-        ("inst/cycle", 1, ""),
-        ("register/thread", 1, ""),
-        ("%", 0.01, "%"),
-        ("", 1, ""),
-        ("KiB", 1024, "byte"),
-    ],
-)
-def test_units_of_all_generations_are_read(text, factor, of):
-    found = unit(text)
-    assert found is not None
-    assert found == (pytest.approx(factor), of)
-
-
-@pytest.mark.parametrize("text", ["parsec", "Xbyte", "byte/parsec", "/", "s/"])
-def test_an_unknown_unit_is_none(text):
-    assert unit(text) is None
-
-
-def test_one_certain_number_tells_the_locale_of_all():
-    english, german = Numbers("f"), Numbers("f")
-    english.note("1,234.5", 1)
-    german.note("65,77", 1)
-    assert english.value("1,234", 2, "m") == 1234
-    assert german.value("1,234", 2, "m") == 1.234
-    assert english.value("1.234", 2, "m") == 1.234
-    assert german.value("27.595.520", 2, "m") == 27_595_520

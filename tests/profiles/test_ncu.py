@@ -15,8 +15,11 @@ from roofmodel.profiles import ncu
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.ncu_tables import nvtx_names
 from roofmodel.profiles.reading import read as read_files
-from tests.profiles.ncu_samples import HEADER, LEAD, MEASURED, NEW, RULES, launch, needs_measured, only, read, row
+from tests.profiles import samples
+from tests.profiles.ncu_samples import HEADER, LEAD, NEW, RULES, launch, only, read, row
+from tests.profiles.samples import needs_measured
 
+MEASURED = samples.MEASURED / "ncu"
 BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
 
 

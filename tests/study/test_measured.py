@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study import measured
-
-MEASURED = Path(os.environ.get("ROOF_MEASURED") or Path(__file__).parents[2].parent / "shared" / "measured")
-needs_data = pytest.mark.skipif(not MEASURED.is_dir(), reason=f"measured data is not in {MEASURED}: set ROOF_MEASURED")
+from tests.profiles.samples import MEASURED, needs_measured
 
 COLUMNS = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
@@ -59,7 +56,7 @@ def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:
     assert len(measured.kernels([str(file)], None).profile.kernels) == 1
 
 
-@needs_data
+@needs_measured
 def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete() -> None:
     placed = measured.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, "name")
     assert (placed.identified.device.id, placed.identified.how) == ("a100-sxm-40gb", "attributes")
@@ -70,7 +67,7 @@ def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete(
     assert all(point.fraction is None or point.fraction <= 1 for point in placed.points)
 
 
-@needs_data
+@needs_measured
 def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     folder = MEASURED / "ncu" / "nersc_v100" / "TF-fp32-batch1-fw-noamp-732370"
     placed = measured.place([str(folder / "*")], "v100-sxm2-16gb", "name")
@@ -79,7 +76,7 @@ def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     assert not any(point.incomplete for point in placed.points)
 
 
-@needs_data
+@needs_measured
 def test_a_trace_tells_its_device() -> None:
     trace = MEASURED / "traces" / "torch" / "gaunernst_bert-small-uncased__1016001.json.gz"
     found = measured.kernels([str(trace)], None)
@@ -89,7 +86,7 @@ def test_a_trace_tells_its_device() -> None:
     assert sum(kernel.seconds or 0 for kernel in found.profile.kernels) == pytest.approx(307.197e-6, rel=1e-9)
 
 
-@needs_data
+@needs_measured
 def test_a_device_that_nobody_describes_keeps_its_table() -> None:
     found = measured.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
     assert found.identified is None

@@ -1,0 +1,125 @@
+"""Bytes to lines to cells to numbers: what each may be written as, and that nothing ambiguous is read."""
+
+import io
+from decimal import Decimal
+
+import pytest
+
+from roofmodel.profiles.cells import Numbers, count, device, missing, number, readings, seconds, triple, unit
+from roofmodel.profiles.lines import Lines, decode, split
+
+# --- bytes and lines --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_lines_and_whole_files_are_decoded_alike(encoding):
+    content = "==7== größe\r\na,b\n".encode(encoding)
+    assert decode(content) == "==7== größe\r\na,b\n"
+    with Lines(io.BytesIO(content), "f") as lines:
+        assert [(lines.where, line) for line in lines] == [("f:1", "==7== größe\n"), ("f:2", "a,b\n")]
+
+
+def test_a_stream_stays_open_after_its_lines():
+    stream = io.BytesIO(b"a\nb\n")
+    with Lines(stream, "f") as lines:
+        assert lines.next() == "a\n"
+    assert not stream.closed
+
+
+def test_cells_may_be_quoted_and_hold_commas_quotes_and_line_ends():
+    assert split('1,"k<a, b>" ,2\n') is None  # more after the closing quote: damaged
+    assert split('1,"k<a, b>","say ""hi""","two\nlines", 5 \n') == ["1", "k<a, b>", 'say "hi"', "two\nlines", "5"]
+    assert split('1,"cut') is None
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_number_has_a_reading_for_each_mark_that_may_be_the_decimal_one():
+    assert readings("1,234") == {".": 1234, ",": Decimal("1.234")}
+    assert readings("1,234.5") == {".": Decimal("1234.5")}
+    assert readings("27.595.520") == {",": 27_595_520}
+    assert readings("12") == {".": 12, ",": 12}
+    assert readings("1,23,456") == readings("1 234") == readings("٣") == readings("1e999") == {}
+
+
+@pytest.mark.parametrize("text", ["1,234", "27.595.520", "65,77", "1 234", "41.31 234", "12n/a58", "0x10"])
+def test_a_tool_that_writes_points_wrote_no_such_number(text):
+    with pytest.raises(ValueError, match="not a number that can be read in one way only"):
+        number(text)
+
+
+def test_numbers_are_exact():
+    assert number("1,234,567.1") == Decimal("1234567.1")
+    assert seconds("0.3", "us") == 0.3e-6
+    assert seconds("-", "us") is None
+
+
+def test_counts_read_whatever_mark_groups_them():
+    assert [count(text) for text in ("41,943,040", "1.234", "1 234", "7")] == [41_943_040, 1234, 1234, 7]
+    assert {count(text) for text in ("8.0", "1,2", "", "٣", "9" * 30, None)} == {None}
+
+
+@pytest.mark.parametrize("text", ["n/a", "(!) n/a", "N/A (0: n/a)", "<OVERFLOW>", "-", "", "nan"])
+def test_what_is_missing_is_missing_for_every_tool(text):
+    assert missing(text)
+    assert number(text) is None
+
+
+# --- units, sizes, devices --------------------------------------------------------------------------------------
+
+
+def test_extents_of_all_tools_are_read():
+    for text in ("(64, 2, 1)", "(64 2 1)", " 64    2    1", "64;2;1"):
+        assert triple(text) == (64, 2, 1)
+    assert triple("(64, 2)") is triple("-") is triple("(64n 2 1)") is None
+
+
+def test_a_device_may_end_in_its_ordinal():
+    assert device("Tesla V100-SXM2 (3)") == ("Tesla V100-SXM2", "3")
+    assert device("GeForce (TM)") == ("GeForce (TM)", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "factor", "of"),
+    [
+        ("nsecond", 1e-9, "s"),
+        ("us", 1e-6, "s"),
+        ("msecond", 1e-3, "s"),
+        ("s", 1, "s"),
+        ("byte", 1, "byte"),
+        ("Kbyte", 1e3, "byte"),
+        ("Mbyte", 1e6, "byte"),
+        ("Gbyte/second", 1e9, "byte/s"),
+        ("Gbyte/s", 1e9, "byte/s"),
+        ("byte/nsecond", 1e9, "byte/s"),
+        ("cycle/nsecond", 1e9, "/s"),
+        ("cycle/second", 1, "/s"),
+        ("hz", 1, "/s"),
+        ("Ghz", 1e9, "/s"),
+        ("inst/cycle", 1, ""),
+        ("register/thread", 1, ""),
+        ("%", 0.01, "%"),
+        ("", 1, ""),
+        ("KiB", 1024, "byte"),
+    ],
+)
+def test_units_of_all_generations_are_read(text, factor, of):
+    found = unit(text)
+    assert found is not None
+    assert found == (pytest.approx(factor), of)
+
+
+@pytest.mark.parametrize("text", ["parsec", "Xbyte", "byte/parsec", "/", "s/"])
+def test_an_unknown_unit_is_none(text):
+    assert unit(text) is None
+
+
+def test_one_certain_number_tells_the_locale_of_all():
+    english, german = Numbers("f"), Numbers("f")
+    english.note("1,234.5", 1)
+    german.note("65,77", 1)
+    assert english.value("1,234", 2, "m") == 1234
+    assert german.value("1,234", 2, "m") == 1.234
+    assert english.value("1.234", 2, "m") == 1.234
+    assert german.value("27.595.520", 2, "m") == 27_595_520
