@@ -32,6 +32,8 @@ class Group(NamedTuple):
     seconds: float | None
     flops: Flops
     bytes: Traffic
+    occupancy: float | None = None  # achieved, weighted by time; a fraction of the maximum
+    registers: int | None = None  # per thread; the most that a launch has
 
 
 class Point(NamedTuple):
@@ -51,6 +53,8 @@ class Point(NamedTuple):
     invocations: int
     predicted: bool = False
     incomplete: bool = False  # no tensor counter was collected: intensity and performance are lower bounds
+    occupancy: float | None = None  # achieved, as a fraction of the maximum
+    registers: int | None = None  # per thread
 
 
 # --- Groups -----------------------------------------------------------------------------------------
@@ -70,7 +74,7 @@ _CATEGORIES = (
     ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
     ("layout", r"nchwtonhwc|nhwctonchw|transpose|permute|im2col|swapdimension|shuffle"),
     ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
-    ("convolution", r"conv|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
+    ("convolution", r"conv|scudnn|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
     ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
     ("norm", r"norm|bn_fw|bn_bw|batch_?norm"),
     ("softmax", r"softmax"),
@@ -121,13 +125,17 @@ def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
 
 def _sum(name: str, bundle: list[Kernel]) -> Group:
     kinds = {category(kernel.name) for kernel in bundle}
+    seconds = _total(kernel.seconds for kernel in bundle)
+    resident = _total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
     return Group(
         name=name,
         category=kinds.pop() if len(kinds) == 1 else "other",
         invocations=sum(kernel.invocations for kernel in bundle),
-        seconds=_total(kernel.seconds for kernel in bundle),
+        seconds=seconds,
         flops=Flops(*(_total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
         bytes=Traffic(*(_total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
+        occupancy=resident / seconds if resident is not None and seconds else None,
+        registers=max((kernel.registers for kernel in bundle if kernel.registers is not None), default=None),
     )
 
 
@@ -174,6 +182,8 @@ def points(groups: list[Group], device: Device) -> list[Point]:
                     share=g.seconds / whole if whole else None,
                     invocations=g.invocations,
                     incomplete=has_tensor and not any(pipe.startswith("tensor_") for pipe in flops),
+                    occupancy=g.occupancy,
+                    registers=g.registers,
                 )
             )
     return found

@@ -60,6 +60,15 @@ def test_what_one_launch_lacks_the_group_does_not_know() -> None:
     assert group([kernel(seconds=None)], "name")[0].seconds is None
 
 
+def test_occupancy_is_weighted_by_time_and_registers_are_the_most() -> None:
+    long, short = kernel(seconds=3e-3, occupancy=0.2, registers=64), kernel(occupancy=1.0, registers=128)
+    (g,) = group([long, short], "name")
+    assert g.occupancy == pytest.approx((3 * 0.2 + 1 * 1.0) / 4)
+    assert g.registers == 128
+    (g,) = group([long, kernel()], "name")
+    assert (g.occupancy, g.registers) == (None, 64)
+
+
 def test_no_time_and_no_bytes_are_no_point() -> None:
     assert points(group([kernel(seconds=None, bytes=Traffic(dram=1.0))], "name"), A100) == []
     assert points(group([kernel(flops=Flops(fp32=1.0))], "name"), A100) == []
@@ -115,6 +124,7 @@ def test_a_base_name_has_no_types_and_parameters(name: str, base: str) -> None:
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>", "norm"),
         ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>", "softmax"),
         ("Memcpy HtoD (Pageable -> Device)", "memory"),
+        ("volta_scudnn_128x64_relu_small_nn_v1", "convolution"),
         ("my_own_kernel", "other"),
     ],
 )
