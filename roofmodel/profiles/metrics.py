@@ -1,7 +1,6 @@
 """Nsight Compute's metrics of one launch -> FLOPs by pipe, bytes by level, seconds.
 
-Metric names are NVIDIA's. Which exist on which chip was read from the metric tables that CUPTI ships
-(`libnvperf_host`, CUDA 12.8 and 13.5), what they mean from the section files of Nsight Compute:
+Which metrics exist on which chip is in `catalogue.py`; what they mean, from the section files of Nsight Compute:
 
 * vector FLOPs = add + mul + 2·fma of `smsp__sass_thread_inst_executed_op_*_pred_on`, which counts the threads
   whose predicate is true. A packed half instruction is counted once and does two lanes.
@@ -21,30 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from roofmodel.profiles import catalogue
+from roofmodel.profiles.catalogue import tensor_operations
 from roofmodel.profiles.kernel import Flops, Traffic
-
-# Source types of the tensor cores by compute capability ("8.9" before "8"), and the pipe they belong to.
-_HALF, _BRAIN, _TF32 = ("fp16_dst_fp16", "fp16_dst_fp32"), ("bf16_dst_fp32",), ("tf32_dst_fp32",)
-_AMPERE = dict(tensor_fp16=_HALF, tensor_bf16=_BRAIN, tensor_tf32=_TF32, tensor_fp64=("fp64",), tensor_int8=("int8",))
-_TENSOR: dict[str, dict[str, tuple[str, ...]]] = {
-    "7.0": dict(tensor_fp16=_HALF),
-    "7.5": dict(tensor_fp16=("fp16_bf16_tf32_dst_fp32", "fp16_dst_fp16"), tensor_int8=("int8",)),
-    "8": _AMPERE,
-    "8.9": {**_AMPERE, "tensor_fp8": ("fp8",)},
-    "9": {**_AMPERE, "tensor_fp16": ("fp16",), "tensor_fp8": ("fp8",)},
-    "10": {**_AMPERE, "tensor_fp8": ("fp4_fp6_fp8_dst_fp16", "fp4_fp6_fp8_dst_fp32")},  # inseparable there
-    "12": {**_AMPERE, "tensor_fp8": ("fp8_dst_fp16", "fp8_dst_fp32")},
-}
-_TENSOR["11"] = _TENSOR["10"]
-_PLACED = frozenset(part for types in _TENSOR.values() for parts in types.values() for part in parts)
-
-# Instructions that do the work of a source type, where a total is not exported: (of one warp, of a group of warps).
-_INSTRUCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "9": {"int8": ("imma", "igmma"), "": ("hmma", "hgmma")},
-    "10": {"int8": ("imma", "utcimma"), "fp4_fp6_fp8": ("utcqmma",), "": ("hmma", "utchmma")},
-    "12": {"int8": ("imma",), "": ("hmma",)},
-}
-_INSTRUCTIONS["11"] = _INSTRUCTIONS["10"]
 
 # FLOPs of one tensor instruction, 2·M·N·K of its smallest and largest shape: HMMA.884 (per step) and DMMA.884 512,
 # HMMA.1684 1024, .1688 2048, .16816 4096, IMMA.8816 2048, .16832 8192. From compute capability 9 on a warpgroup's
@@ -56,7 +34,6 @@ _SHAPES: dict[str, dict[str, tuple[int, int]]] = {
     "": {"": (512, 8192), "hmma": (512, 4096), "imma": (2048, 8192), "dmma": (512, 512)},
 }
 
-_OPERATION = "{unit}__sass_thread_inst_executed_op_{op}_pred_on"
 _SECTOR = 32  # bytes
 
 _WANTED = re.compile(
@@ -89,12 +66,12 @@ def dimension(name: str) -> str:
 
 
 _LABELS = {
-    ("Duration", "s"): "gpu__time_duration.sum",
-    ("Registers Per Thread", ""): "launch__registers_per_thread",
-    ("Achieved Occupancy", "%"): "sm__warps_active.avg.pct_of_peak_sustained_active",
+    ("Duration", "s"): catalogue.DURATION,
+    ("Registers Per Thread", ""): catalogue.REGISTERS,
+    ("Achieved Occupancy", "%"): catalogue.OCCUPANCY,
     # Memory Throughput is a share of the peak in one section and dram__bytes.sum.per_second in another: the unit tells
-    ("Memory Throughput", "byte/s"): "dram__bytes.sum.per_second",
-    ("DRAM Bandwidth", "byte/s"): "dram__bytes.sum.per_second",
+    ("Memory Throughput", "byte/s"): f"{catalogue.DRAM}.sum.per_second",
+    ("DRAM Bandwidth", "byte/s"): f"{catalogue.DRAM}.sum.per_second",
 }
 _PER_CYCLE = re.compile(r"Predicated-On ([DFH](?:ADD|MUL|FMA)) Thread Instructions Executed Per Cycle\Z")
 _IDENTIFIER = re.compile(r"\b\w+__[\w.]+")
@@ -109,7 +86,7 @@ def canonical(label: str, measured_in: str, section: str, item: str) -> str:
     if match := _IDENTIFIER.search(label):  # also "Duration (gpu__time_duration.sum)"
         return match.group()
     if match := _PER_CYCLE.match(label):
-        return _OPERATION.format(unit="smsp", op=match.group(1).lower()) + ".sum.per_cycle_elapsed"
+        return catalogue.OPERATION.format(unit="smsp", op=match.group(1).lower()) + ".sum.per_cycle_elapsed"
     if label == "SM Frequency":
         if item.endswith("Achieved Value"):
             return "smsp__cycles_elapsed.avg.per_second"
@@ -149,29 +126,19 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
         launch.notes.append("FLOPs unknown: no metric of them was collected; `roof ncu-command` prints what to collect")
     traffic = Traffic(
         dram=launch.dram(),
-        l2=launch.cache("L2", "lts__t", "lts__lts2xbar_cycles_active"),
-        l1=launch.cache("L1", "l1tex__t", "l1tex__lsu_writeback_active"),
+        l2=launch.cache("L2", catalogue.L2, "lts__lts2xbar_cycles_active"),
+        l1=launch.cache("L1", catalogue.L1, "l1tex__lsu_writeback_active"),
     )
-    registers = values.get("launch__registers_per_thread")
+    registers = values.get(catalogue.REGISTERS)
     return Meaning(
         seconds=seconds,
         clock=launch.clock(),
-        occupancy=values.get("sm__warps_active.avg.pct_of_peak_sustained_active"),
+        occupancy=values.get(catalogue.OCCUPANCY),
         registers=None if registers is None else round(registers),
         flops=Flops(**pipes),
         bytes=traffic,
         notes=tuple(dict.fromkeys(launch.notes)),
     )
-
-
-def _of(table: dict[str, dict[str, tuple[str, ...]]], generation: str) -> dict[str, tuple[str, ...]]:
-    return table.get(generation) or table.get(generation.split(".")[0]) or {}
-
-
-def tensor_metrics(generation: str | None) -> tuple[str, ...]:
-    """The metrics that count all tensor operations of a compute capability; none where it is not known."""
-    types = _of(_TENSOR, generation) if generation else {}
-    return tuple(f"sm__ops_path_tensor_src_{part}.sum" for parts in types.values() for part in parts)
 
 
 @dataclass(frozen=True)
@@ -197,7 +164,7 @@ class _Launch:
                     if self.averaged:
                         self.notes.append("seconds are mean cycles ÷ mean clock: approximate")
                     return cycles / rate
-            self.notes.append("seconds unknown: no duration was collected; add gpu__time_duration.sum")
+            self.notes.append(f"seconds unknown: no duration was collected; add {catalogue.DURATION}")
         return time
 
     def clock(self, unit: str = "sm") -> float | None:
@@ -229,7 +196,7 @@ class _Launch:
         if count is None:
             self.notes.append(
                 "rates were collected, and without clock and duration they are no counts; "
-                "add sm__cycles_elapsed.avg.per_second and gpu__time_duration.sum"
+                f"add {catalogue.CLOCK} and {catalogue.DURATION}"
             )
         elif self.averaged:
             self.notes.append(
@@ -265,7 +232,7 @@ class _Launch:
     def operation(self, name: str) -> float | None:
         """Threads that executed a vector operation such as `ffma`, under either of its two prefixes."""
         for unit in ("smsp", "sm"):
-            count = self.count(_OPERATION.format(unit=unit, op=name))
+            count = self.count(catalogue.OPERATION.format(unit=unit, op=name))
             if count is not None:
                 return count
         return None
@@ -273,28 +240,28 @@ class _Launch:
     def vector(self) -> dict[str, float | None]:
         """FLOPs of the CUDA cores."""
 
-        def flops(pipe: str, add: int, multiply: int, fma: int, letter: str, packed: str = "") -> float | None:
-            weights = {f"{letter}add{packed}": add, f"{letter}mul{packed}": multiply, f"{letter}fma{packed}": fma}
-            names = {_OPERATION.format(unit="smsp", op=op): weight for op, weight in weights.items()}
-            operation = {_OPERATION.format(unit="smsp", op=op): op for op in weights}
+        def flops(pipe: str, add: int, multiply: int, fma: int, operations: tuple[str, ...]) -> float | None:
+            weights = dict(zip(operations, (add, multiply, fma), strict=True))
+            names = {catalogue.OPERATION.format(unit="smsp", op=op): weight for op, weight in weights.items()}
+            operation = {catalogue.OPERATION.format(unit="smsp", op=op): op for op in weights}
             return self.sum_of(f"{pipe} FLOPs", names, lambda name: self.operation(operation[name]))
 
-        fp32 = flops("fp32", 1, 1, 2, "f")
-        if self.generation in ("10.0", "10.3") and fp32 is not None:
+        fp32 = flops("fp32", 1, 1, 2, catalogue.VECTOR["f"])
+        if self.generation in catalogue.HAS_PACKED_SINGLE and fp32 is not None:
             before = len(self.notes)
-            pairs = flops("fp32", 2, 2, 4, "f", packed="2")  # fadd2 … do two lanes; weights inferred
+            pairs = flops("fp32", 2, 2, 4, catalogue.PACKED_SINGLE)  # two lanes each; weights inferred
             if pairs is None and len(self.notes) > before:
                 fp32 = None
             elif pairs is None:
-                parts = [_OPERATION.format(unit="smsp", op=op) for op in ("fadd2", "fmul2", "ffma2")]
+                parts = [catalogue.OPERATION.format(unit="smsp", op=op) for op in catalogue.PACKED_SINGLE]
                 self.notes.append(f"fp32 FLOPs lack the packed operations of this device; add {_sums(parts)}")
             else:
                 fp32 += pairs
         return {
-            "fp64": flops("fp64", 1, 1, 2, "d"),
+            "fp64": flops("fp64", 1, 1, 2, catalogue.VECTOR["d"]),
             "fp32": fp32,
-            "fp16": flops("fp16", 2, 2, 4, "h"),
-            "fp16_legacy": flops("fp16", 1, 1, 2, "h"),
+            "fp16": flops("fp16", 2, 2, 4, catalogue.VECTOR["h"]),
+            "fp16_legacy": flops("fp16", 1, 1, 2, catalogue.VECTOR["h"]),
         }
 
     def tensor(self) -> dict[str, float | None]:
@@ -305,9 +272,9 @@ class _Launch:
 
     def operations_by_type(self) -> dict[str, float | None]:
         pipes: dict[str, float | None] = {}
-        for pipe in dict.fromkeys(pipe for types in _TENSOR.values() for pipe in types):
-            known = _of(_TENSOR, self.generation).get(pipe) if self.generation else None
-            others = sorted({types[pipe] for types in _TENSOR.values() if pipe in types} - {known})
+        for pipe in dict.fromkeys(pipe for types in catalogue.TENSOR.values() for pipe in types):
+            known = catalogue.row(catalogue.TENSOR, self.generation, {}).get(pipe)
+            others = sorted({types[pipe] for types in catalogue.TENSOR.values() if pipe in types} - {known})
             if known and any(self.of_type(part) is not None for part in known):
                 others = []  # what the device is known to have was collected, be it in part
             pipes[pipe] = self._one_way(pipe, [known, *others] if known else others)
@@ -318,7 +285,7 @@ class _Launch:
             )
         for name, value in self.values.items():
             match = re.match(r"sm__ops_path_tensor_src_(\w+)\.sum", name)
-            if match and value and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in _PLACED:
+            if match and value and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in catalogue.PLACED:
                 self.notes.append(f"{match.group(1)} tensor operations were counted, and have no pipe here: left out")
         return pipes
 
@@ -354,19 +321,19 @@ class _Launch:
 
     def doers(self, source: str) -> tuple[str, ...]:
         """The instructions that do a source type's work on this device; none where the device is not known."""
-        table = _of(_INSTRUCTIONS, self.generation) if self.generation else {}
+        table = catalogue.row(catalogue.INSTRUCTIONS, self.generation, {})
         return table.get(source.split("_dst_")[0]) or table.get("", ())
 
     def by_instruction(self, doer: str, source: str) -> float | None:
         total = self.dense_and_sparse(f"op_{doer}_src_{source}")
         if total is None and doer == "hmma" and source == "fp16":  # Hopper splits it once more
-            halves = [self.dense_and_sparse(f"op_hmma_src_{half}") for half in _HALF]
+            halves = [self.dense_and_sparse(f"op_hmma_src_{half}") for half in catalogue.HALF]
             total = None if None in halves else sum(half or 0 for half in halves)
         return total
 
     def dense_and_sparse(self, name: str) -> float | None:
         for unit in ("sm", "smsp"):
-            stem = f"{unit}__ops_path_tensor_{name}"
+            stem = catalogue.TENSOR_OPERATIONS.format(unit=unit, of=name)
             total = self.count(stem)
             if total is not None:
                 return total
@@ -390,7 +357,7 @@ class _Launch:
             return {"tensor_fp16": 0} if self.generation == "7.0" else _bounds(0, 0)
         major = (self.generation or "").split(".")[0]
         shapes = _SHAPES.get(self.generation or "") or _SHAPES.get(major)
-        better = _listed(tensor_metrics(self.generation)) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
+        better = _listed(tensor_operations(self.generation)) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
         if shapes is None:
             self.notes.append(
                 "tensor FLOPs unknown: instructions were counted, and how much one does is not fixed on this device; "
@@ -417,11 +384,15 @@ class _Launch:
         vector = any("_thread_inst_executed_op_" in name for name in self.values)
         if not vector or (self.generation and float(self.generation) < 7):
             return []
-        names = _listed(tensor_metrics(self.generation)) or "sm__ops_path_tensor_src_*.sum of the device"
+        names = _listed(tensor_operations(self.generation)) or "sm__ops_path_tensor_src_*.sum of the device"
         return [f"tensor-core FLOPs unknown: no tensor metric was collected; add {names}"]
 
     def pipe_instructions(self, kind: str) -> float | None:
-        names = (f"{unit}__inst_executed_pipe_tensor{kind}{tail}" for tail in ("", "_v2") for unit in ("sm", "smsp"))
+        names = (
+            f"{catalogue.TENSOR_INSTRUCTIONS.format(unit=unit)}{kind}{tail}"
+            for tail in ("", "_v2")
+            for unit in ("sm", "smsp")
+        )
         return next((count for name in names if (count := self.count(name)) is not None), None)
 
     def dram(self) -> float | None:
@@ -438,19 +409,19 @@ class _Launch:
                     del self.notes[before:]  # of a pair that another one made good
                     return total
         after = len(self.notes)
-        total = self.from_rate("dram__bytes")
+        total = self.from_rate(catalogue.DRAM)
         if total is not None:
             del self.notes[before:after]
         return total
 
-    def cache(self, level: str, stem: str, chart: str) -> float | None:
+    def cache(self, level: str, counter: str, chart: str) -> float | None:
         """Bytes that a cache served, in the counted form; the cycles that current charts use are something else."""
-        total, sectors = self.count(f"{stem}_bytes"), self.count(f"{stem}_sectors")
+        total, sectors = self.count(counter), self.count(counter.replace("bytes", "sectors"))
         if total is None and sectors is not None:
             total = _SECTOR * sectors
         if total is None and any(name.startswith(chart) for name in self.values):
             self.notes.append(
-                f"{level} bytes unknown: {chart} was collected, which is another quantity; add {stem}_bytes.sum"
+                f"{level} bytes unknown: {chart} was collected, which is another quantity; add {counter}.sum"
             )
         return total
 

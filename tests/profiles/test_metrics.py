@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofmodel.profiles.metrics import canonical, capability, dimension, interpret, tensor_metrics, wanted
+from roofmodel.profiles.metrics import canonical, capability, dimension, interpret, tensor_operations, wanted
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"
@@ -108,8 +108,9 @@ def test_the_names_tell_the_generation_where_nothing_else_does():
     assert interpret(turing, "7.5").flops.tensor_fp16 == 9
     eight = tensor(src_fp8_dst_fp16=1, src_fp8_dst_fp32=2)
     assert interpret(eight, "12.0").flops.tensor_fp8 == interpret(eight).flops.tensor_fp8 == 3
+    assert interpret(eight, "10.3").flops.tensor_fp8 == 3  # GB110 has them apart, GB100 together
     blackwell = tensor(src_fp4_fp6_fp8_dst_fp16=1, src_fp4_fp6_fp8_dst_fp32=2)
-    assert interpret(blackwell, "10.3").flops.tensor_fp8 == 3
+    assert interpret(blackwell, "10.0").flops.tensor_fp8 == interpret(blackwell, "10.3").flops.tensor_fp8 == 3
 
 
 def test_four_bit_operations_are_named_rather_than_put_elsewhere():
@@ -235,7 +236,7 @@ def test_peaks_and_shares_are_not_work(name):
 
 def test_every_metric_that_is_asked_for_is_read():
     for generation in ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"):
-        names = tensor_metrics(generation)
+        names = tensor_operations(generation)
         assert names
         assert all(wanted(name) and dimension(name) == "" for name in names)
         flops = interpret(dict.fromkeys(names, 1.0), generation).flops

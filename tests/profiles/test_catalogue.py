@@ -1,0 +1,70 @@
+"""The names that ncu is asked for: against NVIDIA's tables, and against what the readers understand."""
+
+import re
+
+import pytest
+
+from roofmodel.profiles import catalogue
+from roofmodel.profiles.metrics import wanted
+from tests.profiles.nvidia_tables import libraries
+
+NAMES = {
+    generation: [name for group in catalogue.collection(generation) for name in group.metrics]
+    for generation in catalogue.CHIPS
+}
+NOT_COUNTERS = (catalogue.REGISTERS,)  # ncu's own: a property of the launch, in no table
+
+
+def tables(chip):
+    found = [table for table in libraries() if chip in table.chips]
+    if not found:
+        at_hand = "none is at hand" if not libraries() else "those at hand do not know it"
+        pytest.skip(
+            f"no libnvperf_host with {chip}: {at_hand}; install nvidia-cuda-cupti-cu12 (up to CUDA 12, with the V100) "
+            "or nvidia-cuda-cupti, or name the file in ROOF_NVPERF"
+        )
+    return found
+
+
+@pytest.mark.parametrize(("generation", "chip"), [(g, chip) for g, chips in catalogue.CHIPS.items() for chip in chips])
+def test_every_name_is_in_nvidias_table_of_every_chip(generation, chip):
+    for table in tables(chip):
+        assert not table.has(chip, "sm__no_such_metric.sum")
+        absent = [n for n in NAMES[generation] if n not in NOT_COUNTERS and not table.has(chip, n)]
+        assert absent == [], table.path
+
+
+@pytest.mark.parametrize("generation", catalogue.CHIPS)
+def test_no_tensor_type_of_a_chip_is_forgotten(generation):
+    # every total of floats, and of int8, that any generation has: this one asks for each that it has
+    small = {part for parts in catalogue.SMALL_FLOATS.values() for part in parts}
+    every = {f"sm__ops_path_tensor_src_{part}.sum" for part in catalogue.PLACED | small}
+    chip = catalogue.CHIPS[generation][0]
+    for table in tables(chip):
+        assert {name for name in every if table.has(chip, name)} == every & set(NAMES[generation]), table.path
+
+
+@pytest.mark.parametrize("generation", catalogue.CHIPS)
+def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
+    packed = catalogue.OPERATION.format(unit="smsp", op="ffma2") + ".sum"
+    for chip in catalogue.CHIPS[generation]:
+        for table in tables(chip):
+            assert table.has(chip, packed) == (packed in NAMES[generation])
+
+
+@pytest.mark.parametrize("generation", catalogue.CHIPS)
+def test_the_readers_want_every_name_and_none_is_asked_for_twice(generation):
+    assert all(wanted(name) for name in NAMES[generation])
+    assert len(NAMES[generation]) == len(set(NAMES[generation]))
+
+
+@pytest.mark.parametrize("generation", catalogue.CHIPS)
+def test_no_part_of_a_total_is_collected_beside_it(generation):
+    assert not [name for name in NAMES[generation] if re.search("sparsity|_op_[a-z]*mma|realtime", name)]
+
+
+def test_generations_that_are_asked_for_have_rows_of_their_own_or_of_their_major_version():
+    for generation in catalogue.CHIPS:
+        assert catalogue.tensor_operations(generation)
+    assert catalogue.tensor_operations("6.0") == ()
+    assert catalogue.tensor_operations(None) == ()
