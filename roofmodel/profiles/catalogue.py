@@ -101,10 +101,10 @@ def collection(generation: str) -> tuple[Group, ...]:
         vector += PACKED_SINGLE
         weights += ", and so do fadd2, fmul2 and ffma2, which only this generation has"
     tensor = [*tensor_operations(generation), *map(_source, row(SMALL_FLOATS, generation, ()))]
-    operations = "operations by type, 2 a multiply-add; fma counters miss them; from Nsight Compute 2023.2 on"
+    operations = "operations by type, 2 a multiply-add, which fma counters miss; since Nsight Compute 2023.2"
     if generation == "7.0":
         tensor.append(TENSOR_INSTRUCTIONS.format(unit="sm") + ".sum")
-        operations += ", and instructions, of 512 FLOPs each on a V100, before"
+        operations += "; before it, 512 an instruction"
     return (
         Group("vector FLOPs", tuple(OPERATION.format(unit="smsp", op=op) + ".sum" for op in vector), weights),
         Group("tensor FLOPs", tuple(tensor), operations),

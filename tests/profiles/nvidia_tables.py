@@ -1,7 +1,7 @@
 """NVIDIA's own metric tables, by chip: `libnvperf_host`, which CUPTI and Nsight Compute share. Needs no GPU.
 
-The library comes with a CUDA toolkit and with the wheels nvidia-cuda-cupti-cu12 (which know the V100) and
-nvidia-cuda-cupti (CUDA 13, which know newer chips). ROOF_NVPERF lists further files, separated by colons.
+The library comes with a CUDA toolkit and with two wheels of the development environment: nvidia-cuda-cupti-cu12,
+which knows the V100, and ncu-report, which knows newer chips. ROOF_NVPERF lists further files, separated by colons.
 """
 
 from __future__ import annotations
@@ -81,6 +81,6 @@ def libraries() -> tuple[Tables, ...]:
     """Every copy of the library at hand."""
     given = [Path(path) for path in os.environ.get("ROOF_NVPERF", "").split(":") if path]
     places = [*sys.path, "/usr/local"]
-    patterns = [f"{folder}/libnvperf_host.so" for folder in ("nvidia/*/lib", "cuda*/lib*", "cuda*/extras/CUPTI/lib*")]
+    patterns = [f"{folder}/libnvperf_host.so" for folder in ("ncu_report", "nvidia/*/lib", "cuda*/lib*")]
     found = [path.resolve() for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
     return tuple(Tables(path) for path in dict.fromkeys([*given, *found]))

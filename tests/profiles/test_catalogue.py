@@ -5,7 +5,7 @@ import re
 import pytest
 
 from roofmodel.profiles import catalogue
-from roofmodel.profiles.metrics import wanted
+from roofmodel.profiles.metrics import interpret, wanted
 from tests.profiles.nvidia_tables import libraries
 
 NAMES = {
@@ -20,8 +20,8 @@ def tables(chip):
     if not found:
         at_hand = "none is at hand" if not libraries() else "those at hand do not know it"
         pytest.skip(
-            f"no libnvperf_host with {chip}: {at_hand}; install nvidia-cuda-cupti-cu12 (up to CUDA 12, with the V100) "
-            "or nvidia-cuda-cupti, or name the file in ROOF_NVPERF"
+            f"no libnvperf_host with {chip}: {at_hand}; install ncu-report (without the V100) and "
+            "nvidia-cuda-cupti-cu12 (with it, without the newest), or name the file in ROOF_NVPERF"
         )
     return found
 
@@ -56,6 +56,24 @@ def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
 def test_the_readers_want_every_name_and_none_is_asked_for_twice(generation):
     assert all(wanted(name) for name in NAMES[generation])
     assert len(NAMES[generation]) == len(set(NAMES[generation]))
+
+
+@pytest.mark.parametrize("generation", catalogue.CHIPS)
+def test_what_is_collected_suffices_for_all_that_a_point_needs(generation):
+    meaning = interpret(dict.fromkeys(NAMES[generation], 1.0), generation)
+    of_pipes = meaning.flops._asdict()
+    expected = {"fp64", "fp32", "fp16", "fp16_legacy", *catalogue.row(catalogue.TENSOR, generation, {})}
+    assert {pipe for pipe, flops in of_pipes.items() if flops is not None} == expected
+    assert None not in (meaning.seconds, meaning.clock, meaning.occupancy, meaning.registers, *meaning.bytes)
+    small = catalogue.row(catalogue.SMALL_FLOATS, generation, ())
+    assert len(meaning.notes) == len(small)  # nothing is missing; what has no pipe is said
+
+
+def test_a_v100_counts_by_type_and_falls_back_to_instructions():
+    names = dict.fromkeys(NAMES["7.0"], 1.0)
+    assert interpret(names, "7.0").flops.tensor_fp16 == 2  # one into fp16, one into fp32
+    older = {name: value for name, value in names.items() if "ops_path" not in name}
+    assert interpret(older, "7.0").flops.tensor_fp16 == 512
 
 
 @pytest.mark.parametrize("generation", catalogue.CHIPS)
