@@ -1,4 +1,4 @@
-"""Nsight Compute's CSV, in all its layouts, -> a profile.
+"""Nsight Compute's CSV, in all its layouts, and its reports (`ncu_report.py`) -> a profile.
 
 One table is a header and the rows under it. Three kinds, told apart by their columns, which are found by name:
 
@@ -19,20 +19,19 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import metrics
+from roofmodel.profiles import metrics, ncu_report
 from roofmodel.profiles.cells import Numbers
 from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
 from roofmodel.profiles.lines import Lines, decode
 from roofmodel.profiles.ncu_tables import AGAIN, HEADER, Reader, reader
 from roofmodel.profiles.tables import Launch, Table, join
 
-_REPORT = b"NVR\0"  # how a .ncu-rep begins
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin its line
 
 
 def recognise(head: bytes) -> bool:
     """Whether a file that begins so comes from Nsight Compute, be it a table or what it prints instead of one."""
-    if head.startswith(_REPORT):
+    if head.startswith(ncu_report.MAGIC):
         return True
     text = decode(head)
     if "NVPROF is profiling" in text:
@@ -119,8 +118,8 @@ def _kernel(launch: Launch, file: str, meaning: metrics.Meaning) -> Kernel:
 
 def parse(stream: BinaryIO, file: str) -> list[Table]:
     """All tables of a file. Raises ProfileError, with what to run instead, where there is none."""
-    if stream.read(4) == _REPORT:
-        raise ProfileError(f"{file}: a report of Nsight Compute, which only it can open; {AGAIN}")
+    if stream.read(len(ncu_report.MAGIC)) == ncu_report.MAGIC:
+        return [ncu_report.parse(stream, file)]
     stream.seek(0)
     numbers, outside = Numbers(file), _Outside()
     readers: list[Reader] = []

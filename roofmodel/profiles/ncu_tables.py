@@ -19,8 +19,8 @@ from roofmodel.profiles.tables import Launch, Table
 AGAIN = "run `ncu --csv --page raw …`, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
-_ATTRIBUTE = "device__attribute_"
-_ATTRIBUTES = (
+ATTRIBUTE = "device__attribute_"
+ATTRIBUTES = (
     "display_name",
     "compute_capability_major",
     "compute_capability_minor",
@@ -52,6 +52,19 @@ def reader(line: str, lines: Lines, numbers: cells.Numbers) -> Reader:
 def _is_new(line: str) -> bool:
     """Whether a line begins a row or a header, or is the profiler's own: no continuation of a text in quotes."""
     return bool(_QUOTED_ROW.match(line) or HEADER.match(line) or line.startswith("=="))
+
+
+def scale(name: str, unit: str) -> float | None:
+    """What turns a number of this metric, in this unit, into base units; None where the two do not go together."""
+    known, wanted = cells.unit(unit), metrics.dimension(name)
+    if wanted == "%" and not unit:
+        return 0.01
+    return known[0] if known is not None and (known[1] == wanted or (not known[1] and wanted == "/s")) else None
+
+
+def in_base_units(value: float, factor: float) -> float:
+    """A division by 10^9 is exact to the last digit, a product with 1e-9 is not."""
+    return value * factor if factor >= 1 else value / round(1 / factor)
 
 
 class Reader:
@@ -92,8 +105,7 @@ class Reader:
                 launch.id = f"{number + 1}/{launch.id}"
             for name, (text, factor, line) in cell.items():
                 value = self.numbers.value(text, line, name)
-                # A division by 10^9 is exact to the last digit, a product with 1e-9 is not.
-                launch.values[name] = value * factor if factor >= 1 else value / round(1 / factor)
+                launch.values[name] = in_base_units(value, factor)
             cell.clear()
             self.table.launches.append(launch)
         self.launches = {}
@@ -180,11 +192,9 @@ class Reader:
         return known
 
     def scale(self, name: str, unit: str) -> float:
-        known, wanted = cells.unit(unit), metrics.dimension(name)
-        if wanted == "%" and not unit:
-            return 0.01
-        if known is not None and (known[1] == wanted or (not known[1] and wanted == "/s")):
-            return known[0]
+        factor = scale(name, unit)
+        if factor is not None:
+            return factor
         if not unit:
             raise self.fail(f"{name} has no unit, and its numbers mean nothing without one; {AGAIN}")
         raise self.fail(f"{name} is in {shorten(unit)}, which is not read here; add --print-units base to ncu's line")
@@ -247,7 +257,7 @@ class Wide(Reader):
         measured = [(index, name) for index, name in enumerate(columns) if "__" in name]
         self.table.metrics = {name for _, name in measured}
         self.wanted = [(index, name) for index, name in measured if metrics.wanted(name)]
-        self.telling = [(i, name) for i, name in measured if not name.startswith((_ATTRIBUTE, "nvlink__"))]
+        self.telling = [(i, name) for i, name in measured if not name.startswith((ATTRIBUTE, "nvlink__"))]
 
     def row(self, fields: list[str]) -> None:
         if not len(self.columns) <= len(fields) <= len(self.columns) + 1:
@@ -263,7 +273,7 @@ class Wide(Reader):
             text = cells.bare(fields[index])
             if not cells.missing(text):
                 self.put(cell, name, text, units[index])
-        self.devices[tuple(self.of(fields, _ATTRIBUTE + name) or "" for name in _ATTRIBUTES)] = None
+        self.devices[tuple(self.of(fields, ATTRIBUTE + name) or "" for name in ATTRIBUTES)] = None
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
         sizes = (cells.count(self.of(fields, f"launch__{which.lower()}_dim_{axis}")) for axis in "xyz")
@@ -273,24 +283,27 @@ class Wide(Reader):
         return super().device(fields) or self.of(fields, "launch__device_id")
 
     def capability(self, fields: list[str]) -> str | None:
-        major, minor = (self.of(fields, f"{_ATTRIBUTE}compute_capability_{part}") for part in ("major", "minor"))
+        major, minor = (self.of(fields, f"{ATTRIBUTE}compute_capability_{part}") for part in ("major", "minor"))
         return super().capability(fields) or metrics.capability(f"{major}.{minor}")
 
     def finish(self, number: int) -> Table:
         """As for any table; and what the device's attributes say of it."""
         for device in self.devices:
-            seen = _evidence(dict(zip(_ATTRIBUTES, device, strict=True)), self.attribute_unit)
+            seen = evidence(dict(zip(ATTRIBUTES, device, strict=True)), self.attribute_unit)
             if seen != Evidence():
                 self.table.evidence.append(seen)
         return super().finish(number)
 
     def attribute_unit(self, name: str) -> str:
-        index = self.at.get(_ATTRIBUTE + name)
+        index = self.at.get(ATTRIBUTE + name)
         return self.units[index] if self.units and index is not None else ""
 
 
-def _evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidence:
-    """A device by its attributes. DRAM moves data on both edges: bandwidth = 2 × clock × bus width / 8."""
+def evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidence:
+    """A device by its `ATTRIBUTES`, as they are written, and their units.
+
+    DRAM moves data on both edges: bandwidth = 2 × clock × bus width / 8.
+    """
 
     def base(name: str) -> int | None:
         number, scale = cells.count(attributes[name]), cells.unit(unit(name))

@@ -14,18 +14,16 @@ variables, paths and user names, which never leave it.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.on_disk import on_disk
 from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
 
 _MAGIC = b"SQLite format 3\0"
@@ -54,7 +52,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     file.seek(0)
     if magic != _MAGIC:
         return nsys_stats.read(file, name)
-    with _on_disk(file) as path:
+    with on_disk(file, _MAGIC) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
@@ -64,28 +62,6 @@ def read(file: BinaryIO, name: str) -> Profile:
             raise ProfileError(f"{name}: the SQLite database cannot be read ({error}); export it again") from None
         except (TypeError, ValueError, OverflowError):
             raise ProfileError(f"{name}: the database holds text where numbers belong; export it again") from None
-
-
-@contextmanager
-def _on_disk(file: BinaryIO) -> Iterator[Path]:
-    """Where SQLite finds the content: the file itself if it lies open on a disk, else a temporary copy."""
-    path = getattr(file, "name", None)
-    if isinstance(path, str) and _is_database(Path(path)):
-        yield Path(path).resolve()
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "export.sqlite")
-        with copy.open("wb") as out:
-            shutil.copyfileobj(file, out)
-        yield copy
-
-
-def _is_database(path: Path) -> bool:
-    """Whether the path leads to the database itself, not, say, to one that is compressed."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
 
 
 class _Database:

@@ -95,7 +95,10 @@ def collect(
 def _ncu(generation: str) -> list[Part]:
     names = [name for group in catalogue.collection(generation) for name in group.metrics]
     return [
-        Part(("--csv", "--page", "raw"), "a row a launch and a column a metric; a report (-o FILE) can be read too"),
+        Part(
+            ("--csv", "--page", "raw"),
+            "a row a launch and a column a metric; a report (-o FILE) takes the package ncu-report to read",
+        ),
         Part(("--print-units", "base"), "unscaled, so that no digits are lost"),
         Part(("--log-file", "ncu.csv"), "apart from what the program prints"),
         Part(

@@ -1,0 +1,226 @@
+"""Reports, `.ncu-rep`: through a stand-in for NVIDIA's package that is built from a table, and, damaged, through it.
+
+No report may be kept here, so what a real one holds was checked by hand (a sum of two 1000 × 1000 matrices counts
+10^6 FLOPs, and the table says so); here a report and a table of the same content must give the same kernels.
+"""
+
+import csv
+import dataclasses
+import gzip
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import ncu, reading
+from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.ncu_report import MAGIC
+from tests.profiles.samples import measured
+
+BY_HAND = Path(__file__).parents[2] / "examples" / "ncu_by_hand.csv"
+
+
+class IMetric:
+    def __init__(self, value, unit):
+        self._value, self._unit = value, unit
+
+    def value(self):
+        return self._value
+
+    def unit(self):
+        return self._unit
+
+
+class INvtxDomainInfo:
+    def __init__(self, started=(), pushed=()):
+        self._started, self._pushed = started, pushed
+
+    def start_end_ranges(self):
+        return self._started
+
+    def push_pop_ranges(self):
+        return self._pushed
+
+
+class INvtxState:
+    def __init__(self, *domains):
+        self._domains = dict(enumerate(domains))
+
+    def domains(self):
+        return tuple(self._domains)
+
+    def domain_by_id(self, id):
+        return self._domains[id]
+
+
+class IAction:
+    NameBase_DEMANGLED = 1
+
+    def __init__(self, name="gemm", metrics=(), nvtx=None):
+        self._name, self._metrics, self._nvtx = name, dict(metrics), nvtx
+
+    def name(self, base=0):
+        return self._name
+
+    def metric_names(self):
+        return tuple(self._metrics)
+
+    def metric_by_name(self, metric_name):
+        return IMetric(*self._metrics[metric_name]) if metric_name in self._metrics else None
+
+    def nvtx_state(self):
+        return self._nvtx
+
+
+def number(text):
+    """A cell as the package gives it: a float, an integer where a table has attributes, text, None for nothing."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return text or None
+
+
+def as_actions(table: str):
+    """What a report of the same launches as a table of `--page raw` would hold."""
+    columns, units, *rows = csv.reader(io.StringIO(table))
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        metrics = {n: (number(v), u) for n, v, u in zip(columns, row, units, strict=True) if "__" in n}
+        for which in ("Grid", "Block"):
+            for axis, size in zip("xyz", cells.get(f"{which} Size", "").strip("()").split(", "), strict=False):
+                metrics.setdefault(f"launch__{which.lower()}_dim_{axis}", (number(size), ""))
+        for column, name in (("Device", "launch__device_id"), ("Stream", "launch__stream_id")):
+            metrics.setdefault(name, (number(cells.get(column, "")), ""))
+        if cc := cells.get("CC"):
+            for part, value in zip(("major", "minor"), cc.split("."), strict=True):
+                metrics[f"device__attribute_compute_capability_{part}"] = (int(value), "")
+        yield IAction(cells["Kernel Name"], metrics)
+
+
+@pytest.fixture
+def holding(monkeypatch):
+    """A package whose reports hold these results; it opens only what begins as a report does."""
+
+    def install(*parts):
+        def load_report(path):
+            assert Path(path).read_bytes().startswith(MAGIC)
+            return [list(part) for part in parts]
+
+        monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=load_report))
+        return io.BytesIO(MAGIC + b"\2\0\0\0")
+
+    return install
+
+
+def comparable(profile):
+    return [dataclasses.replace(kernel, file="", process=None) for kernel in profile.kernels]
+
+
+def test_the_stand_in_has_only_what_the_package_has():
+    package = pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
+    for mine in (IMetric, INvtxDomainInfo, INvtxState, IAction):
+        theirs = getattr(package, mine.__name__)
+        assert [name for name in vars(mine) if not name.startswith("_") and not hasattr(theirs, name)] == []
+    assert callable(package.load_report)
+    assert hasattr(package.IContext, "__iter__")
+    assert hasattr(package.IRange, "__iter__")
+
+
+def test_a_report_gives_what_its_table_gives(holding):
+    text = BY_HAND.read_text()
+    report = ncu.read(holding(as_actions(text)), "r.ncu-rep", None)
+    table = ncu.read(io.BytesIO(text.encode()), "t.csv")
+    assert comparable(report) == comparable(table)
+    assert report.warnings == table.warnings
+    assert report.kernels[0].flops.fp32 == 2 * 2**24  # saxpy: one multiply-add for each of 2^24 elements
+
+
+def test_a_report_of_a_whole_network_gives_what_its_table_gives(holding):
+    file = measured("ncu/a100_40_resnet18_raw_wide.csv")
+    text = file.read_text()
+    report = ncu.read(holding(as_actions(text)), "r.ncu-rep")
+    table = ncu.read(io.BytesIO(text.encode()), "t.csv")
+    assert len(report.kernels) > 100
+    assert comparable(report) == comparable(table)
+    assert report.evidence == table.evidence
+
+
+def test_results_of_all_parts_are_numbered_through(holding):
+    time = {"gpu__time_duration.sum": (3232, "ns")}
+    stream = holding([IAction("a", time), IAction("b", time)], [IAction("c", time)])
+    kernels = ncu.read(stream, "r").kernels
+    assert [(kernel.id, kernel.name) for kernel in kernels] == [("0", "a"), ("1", "b"), ("2", "c")]
+    assert {kernel.seconds for kernel in kernels} == {3232e-9}
+
+
+def test_ranges_stand_outermost_first(holding):
+    state = INvtxState(INvtxDomainInfo(("epoch",), ("step", "mlp")), INvtxDomainInfo(("job",), ()))
+    metrics = {"gpu__time_duration.sum": (1.0, "ns")}
+    assert ncu.read(holding([IAction("k", metrics, state)]), "r").kernels[0].nvtx == ("epoch", "job", "step", "mlp")
+
+
+def test_what_was_not_collected_is_unknown_and_not_zero(holding):
+    names = {
+        "dram__bytes.sum": (float("nan"), "byte"),
+        "lts__t_bytes.sum": (0, "byte"),
+        "l1tex__t_bytes.sum": (None, ""),
+    }
+    moved = ncu.read(holding([IAction("k", names)]), "r").kernels[0].bytes
+    assert (moved.dram, moved.l2, moved.l1) == (None, 0, None)
+
+
+def test_a_report_tells_its_device(holding):
+    attributes = {
+        "display_name": "NVIDIA GeForce RTX 3070",
+        "compute_capability_major": 8,
+        "compute_capability_minor": 6,
+        "multiprocessor_count": 46,
+        "max_gpu_frequency_khz": 1725000,
+    }
+    metrics = {f"device__attribute_{name}": (value, "") for name, value in attributes.items()}
+    seen = ncu.read(holding([IAction("k", metrics)] * 2), "r").evidence
+    assert seen == (
+        Evidence(name="NVIDIA GeForce RTX 3070", compute_capability="8.6", multiprocessors=46, clock=1725e6),
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_is_read_in_place_and_a_compressed_one_from_a_copy(holding, tmp_path, packed):
+    content = holding([IAction("k", {"gpu__time_duration.sum": (1.0, "ns")})]).getvalue()
+    file = tmp_path / "renamed.bin"  # its content says what it is
+    file.write_bytes(gzip.compress(content) if packed else content)
+    assert [kernel.name for kernel in reading.read([file]).kernels] == ["k"]
+
+
+def test_without_the_package_the_message_says_what_to_install_or_to_run(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    file = tmp_path / "my run.ncu-rep"
+    file.write_bytes(MAGIC)
+    with pytest.raises(ProfileError) as caught:
+        reading.read([file])
+    assert "pip install ncu-report" in str(caught.value)
+    assert f"ncu --import '{file}' --csv --page raw" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([], "no results.*newer Nsight Compute"),
+        ([[]], "no results"),
+        ([[IAction("k"), IAction(None)]], "result 1 has no name: the report is cut short"),
+        ([[IAction("k", {"dram__bytes.sum": (1, "parsec")})]], "dram__bytes.sum is in 'parsec'"),
+    ],
+)
+def test_a_damaged_report_is_refused(holding, parts, says):
+    with pytest.raises(ProfileError, match=says):
+        ncu.read(holding(*parts), "r.ncu-rep")
+
+
+def test_the_package_itself_refuses_what_only_begins_as_a_report():
+    pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
+    for tail in (b"", b"\2\0\0\0", b"no report at all" * 100):
+        with pytest.raises(ProfileError, match="no results"):
+            ncu.read(io.BytesIO(MAGIC + tail), "r.ncu-rep")
