@@ -54,7 +54,7 @@ class Report:
         return pandas.DataFrame(flat(self.estimate))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture (png, svg, pdf) or the data (json, csv, md), by the suffix."""
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
         from roofmodel.views.files import save
 
         save(self.estimate, os.fspath(path))

@@ -64,7 +64,7 @@ def estimate_command(
     ep: Annotated[int, typer.Option(help="Expert-parallel GPUs.")] = 1,
     form: Format = "table",
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .json .csv .md")
+        str | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
     ] = None,
 ) -> None:
     """Per-operator FLOPs, bytes and bound; memory; throughput."""
@@ -191,7 +191,7 @@ def plot_command(
     dtype: Annotated[str, typer.Option(help="With --model.")] = "fp16",
     attention: Annotated[str, typer.Option(help="With --model.")] = "flash",
     form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
-    output: Annotated[str | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .json .csv")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
     """Measured kernels on the roofline, a model's predicted operators beside them."""
     _known_format(form, ("table", "json", "csv"))

@@ -12,15 +12,15 @@ from roofmodel.paths import expand
 from roofmodel.study.estimate import Estimate
 
 PICTURES = ("png", "svg", "pdf")
-DATA = ("json", "csv", "md")
+TEXTS = ("html", "json", "csv", "md")
 
 
 def check(path: str) -> Path:
     """The path, if its suffix is known and its folder is there: asked before any work is done."""
     target = expand(path)
     suffix = target.suffix.lower().lstrip(".")
-    if suffix not in PICTURES + DATA:
-        known = ", ".join(f".{s}" for s in PICTURES + DATA)
+    if suffix not in PICTURES + TEXTS:
+        known = ", ".join(f".{s}" for s in PICTURES + TEXTS)
         what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix to tell the format"
         raise OutputError(f"-o {path}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
@@ -38,12 +38,13 @@ def check(path: str) -> Path:
 
 def save(estimate: Estimate, path: str) -> Path:
     """Write the estimate; an existing file is replaced only when the new one is complete."""
-    from roofmodel.views import picture, text
+    from roofmodel.views import page, picture, text
 
     return write(
         path,
         draw=lambda file, form: picture.draw(estimate, file, form),
         texts={
+            "html": lambda: page.of_estimate(estimate),
             "json": lambda: text.as_json(estimate),
             "csv": lambda: text.as_csv(estimate),
             "md": lambda: text.as_markdown(estimate),

@@ -87,8 +87,8 @@ def points_document(placed: Placed) -> dict[str, Any]:
 
 
 def save_points(placed: Placed, path: str) -> Path:
-    """Write the points: a picture, or the data, by the suffix."""
-    from roofmodel.views import files, points_picture
+    """Write the points: a picture, a page, or the data, by the suffix."""
+    from roofmodel.views import files, page, points_picture
 
     subtitle = ", ".join(
         [*(name.rpartition("/")[2] for name in placed.files[:3]), *([placed.model] if placed.model else [])]
@@ -96,7 +96,11 @@ def save_points(placed: Placed, path: str) -> Path:
     return files.write(
         path,
         draw=lambda file, form: points_picture.draw(placed.points, placed.identified, subtitle, file, form),
-        texts={"json": lambda: as_json(points_document(placed)), "csv": lambda: points_csv(placed.points)},
+        texts={
+            "html": lambda: page.of_points(placed),
+            "json": lambda: as_json(points_document(placed)),
+            "csv": lambda: points_csv(placed.points),
+        },
     )
 
 

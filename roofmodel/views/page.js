@@ -1,0 +1,223 @@
+"use strict";
+// Python has written the table, the toggles and the data; here they are drawn, linked, filtered and sorted.
+// Whatever can be hidden carries tokens, such as "level:l2"; it is shown while none of them is switched off.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const plot = document.getElementById("plot");
+const table = document.getElementById("points");
+const details = document.getElementById("details");
+const rows = [...table.tBodies[0].rows];
+const toggles = [...document.querySelectorAll("#toggles input")];
+const log = Math.log10;
+let hidden = new Set();
+let selected = null;
+
+const shown = (tokens) => tokens.every((token) => !hidden.has(token));
+const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+const letter = () => parseFloat(getComputedStyle(document.documentElement).fontSize); // pixels
+
+// --- The picture --------------------------------------------------------------------------------------
+
+// Visible roofs of one device: slopes end at the highest pipe, pipes begin at the fastest level.
+function ceilings(roof) {
+  const all = roof.filter((ceiling) => shown(ceiling.tokens));
+  const pipes = all.filter((ceiling) => ceiling.kind === "pipe");
+  const levels = all.filter((ceiling) => ceiling.kind === "level");
+  const peak = Math.max(...pipes.map((pipe) => pipe.rate));
+  const fastest = Math.max(...levels.map((level) => level.rate));
+  const far = 1e12;
+  return [
+    ...levels.map((level) => {
+      const knee = pipes.length ? peak / level.rate : far;
+      return { ...level, x: [1 / far, knee], y: [level.rate / far, level.rate * knee] };
+    }),
+    ...pipes.map((pipe) => ({ ...pipe, x: [levels.length ? pipe.rate / fastest : 1 / far, far], y: [pipe.rate, pipe.rate] })),
+  ];
+}
+
+const frame = () => ({ l: 8.5 * letter(), r: letter(), t: letter(), b: 3.5 * letter() });
+
+// Pixels of a decade.
+function decade([left, right], [low, high]) {
+  const { l, r, t, b } = frame();
+  return { wide: (plot.clientWidth - l - r) / (right - left), tall: (plot.clientHeight - t - b) / (high - low) };
+}
+
+// The points' signs; of those that would run into one another, the one that comes first is kept.
+function signs(points, ...range) {
+  const { wide, tall } = decade(...range);
+  const kept = [];
+  return points.map((point) => {
+    const width = 0.6 * letter() * point.sign.length;
+    const [x, y] = [log(point.x) * wide, log(point.y) * tall + (point.size / 2) * letter()];
+    const clear = kept.every(([left, low, other]) => Math.abs(x - left) > (width + other) / 2 || Math.abs(y - low) > 1.3 * letter());
+    if (clear && point.sign) kept.push([x, y, width]);
+    return clear ? point.sign : "";
+  });
+}
+
+// Labels that stay on the visible part of their roofs, whatever is zoomed to; roofs of one height share one.
+function labels(lines, [left, right], [low, high]) {
+  const { wide, tall } = decade([left, right], [low, high]);
+  const angle = Math.atan2(tall, wide);
+  const apart = 0.75 * letter();
+  const found = [];
+  for (const line of lines) {
+    const rate = log(line.rate);
+    const label = { text: escaped(line.text), showarrow: false, 
+      font: { size: letter() * (line.main ? 1 : 0.85), ...(line.colour && { color: line.colour }) } };
+    if (line.kind === "level") {
+      const start = Math.max(left, low - rate);
+      const x = start + ((0.35 * line.text.length + 1) * letter() * Math.cos(angle)) / wide; // begins where it does
+      if (x < Math.min(right, high - rate, log(line.x[1])))
+        found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI,
+          xshift: -apart * Math.sin(angle), yshift: apart * Math.cos(angle) });
+    } else if (rate > low && rate < high) {
+      const same = found.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
+      if (same) same.text = `${escaped(line.name)}, ${same.text}`;
+      else found.push({ ...label, x: right, y: rate, xanchor: "right", yanchor: "bottom" });
+    }
+  }
+  return found;
+}
+
+function hover(point) {
+  const name = point.name.match(/.{1,72}/gu).slice(0, 4).map(escaped).join("<br>");
+  return [`<b>${name}</b>`, ...point.facts.map(([what, value]) => `${what}: ${escaped(value)}`)].join("<br>");
+}
+
+function render() {
+  hidden = new Set(toggles.filter((box) => !box.checked).map((box) => box.value));
+  for (const row of rows) row.hidden = !shown(row.dataset.tokens.split(" "));
+  const ink = colour("--ink"), dim = colour("--dim"), grid = colour("--line"), paper = colour("--paper");
+  const lines = data.roofs.flatMap(ceilings);
+  const points = data.points.filter((point) => point.x && shown(point.tokens));
+  const ring = points.filter((point) => point.id === selected);
+  const text = { size: letter() };
+  const axis = (title, [low, high], ticks) => {
+    const fine = high - low < 3; // decades
+    const at = ticks.filter(([value]) => fine || Number.isInteger(log(value)));
+    return { type: "log", range: [low, high], gridcolor: grid, linecolor: dim, zeroline: false, tickfont: text,
+      title: { text: title, font: text }, tickvals: at.map(([value]) => value), ticktext: at.map(([, words]) => words) };
+  };
+  const range = plot.layout ? [plot.layout.xaxis.range, plot.layout.yaxis.range] : [data.across, data.up];
+  const traces = [
+    ...lines.map((line) => ({
+      x: line.x, y: line.y, mode: "lines", hoverinfo: "skip",
+      line: { color: line.colour || (line.main ? ink : dim), width: line.main ? 3 : 1.5 },
+    })),
+    {
+      x: points.map((p) => p.x), y: points.map((p) => p.y), customdata: points.map((p) => p.id),
+      mode: "markers+text", text: signs(points, ...range), textposition: "top center", cliponaxis: true,
+      textfont: { size: letter() * 0.85, color: ink },
+      marker: {
+        symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * letter()), opacity: points.map((p) => p.opacity),
+        color: points.map((p) => p.colour),
+        line: { color: points.map((p) => (p.above ? colour("--alarm") : p.hollow ? p.colour : paper)),
+                width: points.map((p) => (p.above ? 4 : p.hollow ? 3 : 1)) },
+      },
+      hovertext: points.map(hover), hovertemplate: "%{hovertext}<extra></extra>",
+    },
+    {
+      x: ring.map((p) => p.x), y: ring.map((p) => p.y), mode: "markers", hoverinfo: "skip",
+      marker: { symbol: "circle-open", size: ring.map((p) => (p.size + 1) * letter()), color: ink, line: { width: 4 } },
+    },
+  ];
+  const layout = {
+    paper_bgcolor: paper, plot_bgcolor: paper, font: { color: ink, family: "system-ui, DejaVu Sans, sans-serif" },
+    width: plot.clientWidth, height: plot.clientHeight, showlegend: false, hovermode: "closest", dragmode: "zoom", uirevision: "kept", margin: frame(),
+    hoverlabel: { align: "left", bgcolor: paper, bordercolor: dim, font: { color: ink, size: letter() * 0.9 } },
+    xaxis: axis("arithmetic intensity (FLOP per byte)", range[0], data.ticks.across),
+    yaxis: axis("performance", range[1], data.ticks.up),
+    annotations: labels(lines, ...range),
+  };
+  const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+  return Plotly.react(plot, traces, layout, { displaylogo: false, modeBarButtons: [buttons] });
+}
+
+// --- Selecting ----------------------------------------------------------------------------------------
+
+function select(id) {
+  selected = id;
+  const point = data.points.find((point) => point.id === id);
+  for (const row of rows) row.toggleAttribute("aria-current", Number(row.dataset.point) === id);
+  const row = rows.find((row) => Number(row.dataset.point) === id);
+  const box = document.getElementById("scroll"); // only the table scrolls, so that the picture stays in sight
+  const above = row.offsetTop - table.tHead.offsetHeight, below = row.offsetTop + row.offsetHeight - box.clientHeight;
+  box.scrollTop = Math.min(above, Math.max(below, box.scrollTop));
+  const name = Object.assign(document.createElement("strong"), { textContent: point.name });
+  const list = document.createElement("dl");
+  for (const [what, value] of point.facts) {
+    const pair = list.appendChild(document.createElement("div"));
+    pair.append(Object.assign(document.createElement("dt"), { textContent: what }),
+                Object.assign(document.createElement("dd"), { textContent: value }));
+  }
+  details.replaceChildren(name, list);
+  details.hidden = false;
+  render();
+}
+
+for (const row of rows) row.addEventListener("click", () => select(Number(row.dataset.point)));
+
+table.tBodies[0].addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const visible = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+  const next = visible[visible.indexOf(event.target.closest("tr")) + step];
+  if (next) next.querySelector("button").focus();
+});
+
+// --- Sorting ------------------------------------------------------------------------------------------
+
+function sort(header) {
+  const column = header.cellIndex;
+  const value = (row) => row.cells[column].dataset.value;
+  const words = header.classList.contains("word");
+  const first = words ? "ascending" : "descending"; // from A; the largest figure first
+  const second = words ? "descending" : "ascending";
+  const order = header.getAttribute("aria-sort") === first ? second : first;
+  const direction = order === "ascending" ? 1 : -1;
+  rows.sort((a, b) => {
+    const [one, two] = [value(a), value(b)];
+    if (one === "" || two === "") return (one === "") - (two === ""); // the unknown comes last, either way
+    return direction * (words ? one.localeCompare(two) : one - two);
+  });
+  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  header.setAttribute("aria-sort", order);
+  table.tBodies[0].append(...rows);
+}
+
+for (const header of table.tHead.rows[0].cells) header.firstElementChild.addEventListener("click", () => sort(header));
+
+// --- Keys, themes, paper ------------------------------------------------------------------------------
+
+plot.addEventListener("keydown", (event) => {
+  const zoom = { "+": 0.7, "=": 0.7, "-": 1 / 0.7 }[event.key];
+  const [across, up] = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key] || [0, 0];
+  if (!zoom && !across && !up && event.key !== "0") return;
+  event.preventDefault();
+  const moved = ([low, high], part) => {
+    const middle = (low + high) / 2 + part * (high - low), half = ((zoom || 1) * (high - low)) / 2;
+    return [middle - half, middle + half];
+  };
+  const { xaxis, yaxis } = plot.layout;
+  const range = event.key === "0" ? [data.across, data.up] : [moved(xaxis.range, across), moved(yaxis.range, up)];
+  Plotly.relayout(plot, { "xaxis.range": range[0], "yaxis.range": range[1] });
+});
+
+for (const box of toggles) box.addEventListener("change", render);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+addEventListener("resize", render);
+for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
+  addEventListener(event, () => { // paper is light, and as wide as it is
+    document.documentElement.classList.toggle("printing", printing);
+    Object.assign(plot.style, printing ? { width: "1000px", height: "560px" } : { width: "", height: "" });
+    render();
+  });
+
+render().then(() => {
+  plot.on("plotly_click", ({ points: [point] }) => select(point.customdata));
+  plot.on("plotly_relayout", render);
+});

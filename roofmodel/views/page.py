@@ -1,0 +1,285 @@
+"""Points under their roofs as one page to click: drawn by Plotly, with everything inside the file.
+
+Python writes what is read (words, figures with their units, the table), `page.js` draws, links, filters and sorts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from importlib import resources
+from importlib.metadata import version
+from string import Template
+from typing import Any, NamedTuple
+
+from roofmodel import units
+from roofmodel.errors import OutputError
+from roofmodel.study.estimate import Estimate
+from roofmodel.study.measured import Placed
+from roofmodel.study.points import LEVELS, Point, findings, predicted
+from roofmodel.views.panel import Panel, colour, heading, kinds, nameless, panels_of, provenance, sources, view
+from roofmodel.views.rows import describe_phase, describe_workload
+
+SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
+SIGNED = 6  # points, the longest, that carry their part of the roof in the picture
+
+
+def of_points(placed: Placed) -> str:
+    """The page of measured kernels, and of a model's operators beside them. Raises as `html`."""
+    return html(
+        nameless(heading(placed), ()),
+        sources(placed),
+        panels_of(placed),
+        [nameless(w, placed.files) for w in placed.warnings],
+    )
+
+
+def of_estimate(estimate: Estimate) -> str:
+    """The page of an estimate: its operators at their bounds. Raises as `html`."""
+    device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
+    panel = Panel(device, "given", predicted(estimate))
+    return html(head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], estimate.notes)
+
+
+def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings: Sequence[str]) -> str:
+    """The page. `sources` are files, a model, a workload: what the points came from.
+
+    Raises OutputError where plotly is not installed.
+    """
+    everything = [(i, point) for i, panel in enumerate(panels) for point in panel.points]
+    window = view(panels)
+    measured = (p for _, p in everything if p.level == "dram" and not p.predicted)
+    longest = sorted(measured, key=lambda p: -(p.share or 0))[:SIGNED]
+    data = {
+        "across": [math.log10(window.left), math.log10(window.right)],
+        "up": [math.log10(window.bottom), math.log10(window.top)],
+        "ticks": {
+            "across": [(x, units.significant(x)) for x in _ticks(-9, 9)],
+            "up": [(y, units.si(y, "FLOP/s")) for y in _ticks(-3, 18)],
+        },
+        "roofs": [_ceilings(i, panels) for i in range(len(panels))],
+        "points": [
+            _mark(n, i, point, colour(panels, i, point.category), point in longest)
+            for n, (i, point) in enumerate(everything)
+        ],
+    }
+    columns = _columns(point for _, point in everything)
+    return Template(_part("page.html")).substitute(
+        heading=escape(heading),
+        provenance=escape(provenance(panels, sources)),
+        toggles="\n".join(_toggles(panels)),
+        warnings=_warnings(warnings),
+        header=_header(columns),
+        rows="\n".join(_row(n, i, point, columns) for n, (i, point) in enumerate(everything)),
+        footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
+        style=_part("page.css"),
+        script=_part("page.js"),
+        plotly=_plotly(),
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),  # no tag ends it early
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("roofmodel.views").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise OutputError(
+            "an .html page wants plotly, which is not installed; install it with: pip install 'roofmodel[html]', or "
+            "write .png, .svg or .pdf"
+        ) from None
+    return str(get_plotlyjs())
+
+
+# --- What is drawn ----------------------------------------------------------------------------------
+
+
+def _ticks(low: int, high: int) -> list[float]:
+    return [float(f"{digit}e{power}") for power in range(low, high) for digit in (1, 2, 5)]
+
+
+def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Every roof of a device: what it is called, where it stands (FLOP/s or B/s), what switches it off."""
+    panel, several = panels[index], len(panels) > 1
+    prefix = f"{panel.device.id} " if several else ""
+    shared = {"colour": colour(panels, index, "") if several else None}  # None: as the text's
+
+    def ceiling(kind: str, name: str, rate: float, text: str, main: bool) -> dict[str, Any]:
+        tokens = [_token(kind, name), _token("device", index)]
+        return {
+            **shared,
+            "kind": kind,
+            "name": name,
+            "rate": rate,
+            "text": f"{prefix}{text}",
+            "main": main,
+            "tokens": tokens,
+        }
+
+    pipes = sorted(panel.device.pipes.values(), key=lambda pipe: -pipe.peak)
+    return [
+        *(
+            ceiling("pipe", p.name, p.peak, f"{p.name} {units.si(p.peak, 'FLOP/s', 4)}", p == panel.pipes[0])
+            for p in pipes
+        ),
+        *(
+            ceiling(
+                "level", v.name, v.bandwidth, f"{v.name.upper()} {units.si(v.bandwidth, 'B/s', 4)}", v.name == "dram"
+            )
+            for v in panel.device.levels.values()
+            if v.bandwidth
+        ),
+    ]
+
+
+def _mark(number: int, index: int, point: Point, ink: str, signed: bool) -> dict[str, Any]:
+    """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
+    placed = bool(point.intensity and point.flops_per_second)
+    above = bool(findings([point]))
+    arrow = "↑" if point.incomplete else ""
+    sign = f"{'≥' if arrow else ''}{point.fraction:.0%}" if signed and point.fraction is not None else arrow
+    return {
+        "id": number,
+        "name": point.name,
+        "x": point.intensity if placed else None,
+        "y": point.flops_per_second,
+        "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # the area is the share
+        "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
+        "hollow": point.predicted,
+        "opacity": 0.9 if point.level == "dram" else 0.55,
+        "colour": ink,
+        "above": above,
+        "sign": f"above the roof {point.fraction:.0%}" if above else sign,
+        "tokens": _tokens(index, point),
+        "facts": _facts(point),
+    }
+
+
+def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
+    """Checkboxes, a set for each thing that there is more than one of; they are the legend as well."""
+    devices = [panel.device for panel in panels]
+    levels = [name for name in LEVELS if any(name in d.levels and d.levels[name].bandwidth for d in devices)]
+    pipes = {p.name: p.peak for d in devices for p in d.pipes.values()}
+    shown = {pipe.name for panel in panels for pipe in panel.pipes}
+    shown |= {level.name for panel in panels for level in panel.levels}
+    several = len(panels) > 1
+    marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
+    yield from _boxes("Memory", [("level", name, name.upper(), "", name in shown) for name in levels])
+    yield from _boxes("Pipes", [("pipe", n, n, "", n in shown) for n in sorted(pipes, key=lambda n: -pipes[n])])
+    yield from _boxes("Work", [("work", k, k, "" if several else colour(panels, 0, k), True) for k in kinds(panels)])
+    yield from _boxes("Marks", [("kind", kind, kind, "", True) for kind in marks])
+    yield from _boxes("Devices", [("device", i, d.name, colour(panels, i, ""), True) for i, d in enumerate(devices)])
+
+
+def _boxes(title: str, boxes: Sequence[tuple[str, object, str, str, bool]]) -> Iterator[str]:
+    """A set of checkboxes: what of, which, label, colour, whether checked; none for a set of one."""
+    if len(boxes) > 1:
+        yield f"<fieldset><legend>{title}</legend>"
+        for what, which, label, ink, checked in boxes:
+            on = " checked" if checked else ""
+            swatch = f'<span class="swatch" style="background:{ink}"></span> ' if ink else ""
+            box = f'<input type="checkbox" value="{escape(_token(what, which))}" autocomplete="off"{on}>'
+            yield f"<label>{box} {swatch}{escape(label)}</label>"
+        yield "</fieldset>"
+
+
+def _tokens(index: int, point: Point) -> list[str]:
+    """What a point is, in the words of the checkboxes."""
+    told = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
+    return [_token(what, which) for what, which in (*told, *([("pipe", point.pipe)] if point.pipe else []))]
+
+
+def _token(what: str, which: object) -> str:
+    return f"{what}:{which}".replace(" ", "-")  # no spaces: tokens are separated by them
+
+
+def _mark_kind(point: Point) -> str:
+    return "predicted" if point.predicted else "measured"
+
+
+# --- What is read -----------------------------------------------------------------------------------
+
+
+class Figure(NamedTuple):
+    """A column of the table, and a line of what hovering shows."""
+
+    title: str
+    field: str
+    write: Callable[[Any], str]
+    word: bool = False  # sorts by the alphabet
+    least: bool = False  # a lower bound where work was not counted
+
+    def text(self, point: Point) -> str:
+        """The figure with its unit; empty where it is not known."""
+        value = getattr(point, self.field)
+        if value is None:
+            return ""
+        return f"≥ {self.write(value)}" if self.least and point.incomplete else self.write(value)
+
+
+FIGURES = (
+    Figure("launches", "invocations", units.grouped),
+    Figure("time", "seconds", units.seconds),
+    Figure("share", "share", "{:.1%}".format),
+    Figure("memory", "level", str.upper, word=True),
+    Figure("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
+    Figure("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
+    Figure("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
+    Figure("of the roof", "fraction", "{:.1%}".format, least=True),
+    Figure("bound by", "bound", str, word=True),
+    Figure("pipe", "pipe", str, word=True),
+    Figure("work", "category", str, word=True),
+    Figure("occupancy", "occupancy", "{:.0%}".format),
+    Figure("registers", "registers", str),
+)
+
+
+def _facts(point: Point) -> list[tuple[str, str]]:
+    """Every figure of a point that is known, and what is to be said of it."""
+    facts = [(figure.title, figure.text(point)) for figure in FIGURES]
+    notes = [text.removeprefix(point.name).strip() for text in findings([point])]
+    if point.predicted:
+        notes.append("predicted, at its bound")
+    if point.incomplete:
+        notes.append("a lower bound, for no tensor counter was collected")
+    return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
+
+
+def _columns(points: Iterable[Point]) -> list[Figure]:
+    """The figures that any point has."""
+    found = list(points)
+    return [figure for figure in FIGURES if any(getattr(p, figure.field) is not None for p in found)]
+
+
+def _header(columns: Iterable[Figure]) -> str:
+    cells = ['<th scope="col" class="word"><button>kernel</button></th>']
+    cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
+    return "\n".join(cells)
+
+
+def _row(number: int, index: int, point: Point, columns: Iterable[Figure]) -> str:
+    name = escape(point.name)
+    flag = ' <span class="above">above the roof</span>' if findings([point]) else ""
+    cells = [f'<th scope="row" class="word" data-value="{name}"><button title="{name}">{name}{flag}</button></th>']
+    for column in columns:
+        value = getattr(point, column.field)
+        raw = "" if value is None else escape(str(value))
+        cells.append(f'<td{_class(column)} data-value="{raw}">{escape(column.text(point))}</td>')
+    tokens = escape(" ".join(_tokens(index, point)))
+    return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'
+
+
+def _class(column: Figure) -> str:
+    return ' class="word"' if column.word else ""
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    items = "\n".join(f"<li>{escape(warning.removeprefix('warning: '))}</li>" for warning in warnings)
+    return f'<section class="warnings" aria-label="Warnings">\n<ul>\n{items}\n</ul>\n</section>'

@@ -1,0 +1,143 @@
+"""What every picture of points shows: which roofs, which part of the plane, in which words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.study.measured import Placed
+from roofmodel.study.points import LEVELS, Point
+from roofmodel.views import canvas
+
+COLOURS = {
+    "matrix product": canvas.ORANGE,
+    "convolution": canvas.RED,
+    "attention": canvas.BLUE,
+    "norm": canvas.GREEN,
+    "softmax": canvas.GREEN,
+    "elementwise": canvas.SKY,
+    "reduction": canvas.SKY,
+    "embedding": canvas.PURPLE,
+    "communication": canvas.YELLOW,
+    "mlp": canvas.ORANGE,
+    "residual": canvas.SKY,
+    "head": canvas.PURPLE,
+}
+DEVICES = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)
+FOUND = {"given": "as given", "attributes": "by the file's attributes", "assumed": "ASSUMED"}
+LISTED = 3  # files by name
+_FOLDERS = re.compile(r"(?<![\w<])(?:~|\.{1,2})?/(?:[^/\s]+/)*(?=[^/\s])")  # what stands before a file's name
+MATTERS = 0.01  # of the time: a point of less does not stretch a picture's axes
+
+
+class Panel(NamedTuple):
+    """A device, how it was found (`given`, `attributes` or `assumed`), and the points under its roofs."""
+
+    device: Device
+    how: str
+    points: Sequence[Point]
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The points that have a place on two logarithmic axes; those without FLOPs stand in tables alone."""
+        return [p for p in self.points if p.intensity and p.flops_per_second]
+
+    @property
+    def pipes(self) -> list[Pipe]:
+        """The pipes that the points used, highest first; all of them where no point tells."""
+        used = {self.device.pipes[p.pipe] for p in self.drawn if p.pipe} or set(self.device.pipes.values())
+        if any(p.incomplete for p in self.drawn):  # the roof that the work that was not counted would stand under
+            used.add(self.device.matmul_pipe("fp16"))
+        return sorted(used, key=lambda pipe: -pipe.peak)
+
+    @property
+    def levels(self) -> list[Level]:
+        """The memory levels whose bandwidth is known and where points stand; DRAM always, and first."""
+        at = {"dram", *(p.level for p in self.drawn)}
+        known = [self.device.levels[name] for name in LEVELS if name in at and name in self.device.levels]
+        return [level for level in known if level.bandwidth]
+
+
+def panels_of(placed: Placed) -> list[Panel]:
+    """A panel a device."""
+    return [Panel(placed.identified.device, placed.identified.how, placed.points)]
+
+
+def heading(placed: Placed) -> str:
+    """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
+    devices = [f"{p.device.name}{' (assumed)' if p.how == 'assumed' else ''}" for p in panels_of(placed)]
+    what = ["measured kernels"] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
+    return f"{' and '.join(devices)}: {', '.join(what)}"
+
+
+def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
+    """Which devices, how each was found, and what the points came from."""
+    devices = [f"device {panel.device.id} {FOUND[panel.how]}" for panel in panels]
+    return " · ".join([*devices, *sources])
+
+
+def sources(placed: Placed) -> list[str]:
+    """The files' names, without their folders."""
+    names = [name.rpartition("/")[2] for name in placed.files]
+    rest = [f"and {len(names) - LISTED} more files"] if len(names) > LISTED else []
+    return [*names[:LISTED], *rest]
+
+
+def nameless(warning: str, files: Iterable[str]) -> str:
+    """A warning as it may be shown to others: files without their folders."""
+    for file in files:
+        warning = warning.replace(file, file.rpartition("/")[2])
+    return _FOLDERS.sub("", warning)
+
+
+def colour(panels: Sequence[Panel], index: int, category: str) -> str:
+    """A point's colour: its kind of work; where there are several devices, its device."""
+    return DEVICES[index % len(DEVICES)] if len(panels) > 1 else COLOURS.get(category, canvas.GREY)
+
+
+def kinds(panels: Sequence[Panel]) -> list[str]:
+    """The kinds of work, in the order of their time."""
+    seconds: dict[str, float] = defaultdict(float)
+    for panel in panels:
+        for point in panel.points:
+            seconds[point.category] += point.seconds or 0
+    return sorted(seconds, key=lambda kind: -seconds[kind])
+
+
+class Window(NamedTuple):
+    """The part of the plane that a picture shows: FLOP/B across, FLOP/s up."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def holds(self, point: Point) -> bool:
+        """Whether the point is inside."""
+        x, y = point.intensity or 0, point.flops_per_second or 0
+        return self.left <= x <= self.right and self.bottom <= y <= self.top
+
+
+def window(at: Iterable[tuple[float, float]], devices: Iterable[tuple[float, float]]) -> Window:
+    """The window that holds points (FLOP/B, FLOP/s) and the knees of roofs (peak, DRAM bandwidth)."""
+    across, up = zip(*at, strict=True) if (at := list(at)) else ((), ())
+    peaks, bandwidths = zip(*devices, strict=True)
+    knees = [peak / bandwidth for peak, bandwidth in zip(peaks, bandwidths, strict=True)]
+    left = 10 ** math.floor(math.log10(min([*across, min(knees) / 100])))
+    right = 10 ** math.ceil(math.log10(2.5 * max([*across, *knees])))
+    return Window(left, right, min([left * min(bandwidths), *up]) / 1.5, 2.5 * max([*peaks, *up]))
+
+
+def view(panels: Sequence[Panel]) -> Window:
+    """The window of all panels; points of little time may lie outside."""
+    at = [
+        (p.intensity or 0, p.flops_per_second or 0)
+        for panel in panels
+        for p in panel.drawn
+        if p.share is None or p.share >= MATTERS
+    ]
+    return window(at, [(panel.pipes[0].peak, panel.device.bandwidth) for panel in panels])
