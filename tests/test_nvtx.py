@@ -1,0 +1,256 @@
+"""Ranges from Python: a recorder in place of NVTX, and the PyTorch profiler of the CPU, read back by our own reader."""
+
+import copy
+import inspect
+import io
+import json
+import math
+import pickle
+import subprocess
+import sys
+import threading
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from roofmodel import nvtx
+from roofmodel.profiles import torch_trace
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What NVTX was told: for each range its name within those around it; none may stay open."""
+    told, local = [], threading.local()
+
+    def push(name):
+        local.stack = [*getattr(local, "stack", []), name]
+        told.append("/".join(local.stack))
+
+    def pop():
+        assert local.stack, "a range was closed that was not open"
+        local.stack = local.stack[:-1]
+
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", push)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", pop)
+    yield told
+    assert not getattr(local, "stack", [])
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+
+    def forward(self, x, *, fail=False):
+        """Adds the block's output."""
+        return x + self.mlp(self.norm(x)[:, :3] if fail else self.norm(x))
+
+
+INSIDE = ["Block", "Block/norm", "Block/mlp", "Block/mlp/mlp.0", "Block/mlp/mlp.1", "Block/mlp/mlp.2"]
+
+
+def test_ranges_nest_and_end_whatever_is_raised(seen):
+    with nvtx.range("step"):
+        with nvtx.range("forward"):
+            pass
+        with pytest.raises(KeyboardInterrupt), nvtx.range("{backward}"):
+            raise KeyboardInterrupt
+    assert seen == ["step", "step/forward", "step/{backward}"]
+
+
+def test_a_decorated_function_keeps_what_it_says_of_itself_and_may_call_itself(seen):
+    @nvtx.range("count")
+    def count(n: int, /, *, by: int = 1) -> int:
+        """Counts down."""
+        return count(n - by) if n > 0 else n
+
+    assert count(2) == 0
+    assert seen == ["count", "count/count", "count/count/count"]
+    assert (count.__name__, count.__doc__) == ("count", "Counts down.")
+    assert str(inspect.signature(count)) == "(n: int, /, *, by: int = 1) -> int"
+
+
+def test_a_model_is_marked_by_the_paths_of_its_modules(seen):
+    model, x = Block(), torch.ones(2, 4)
+    plain, signature = model(x), inspect.signature(model.forward)
+    nvtx.mark(model)
+    assert torch.equal(model(x), plain)
+    assert seen == INSIDE
+    assert inspect.signature(model.forward) == signature
+
+
+def test_a_model_that_raises_leaves_no_range_open(seen):
+    model = Block()
+    nvtx.mark(model)
+    with pytest.raises(RuntimeError):
+        model(torch.ones(2, 4), fail=True)  # the second layer of six gets 3 columns where it wants 4
+    assert seen == INSIDE[:4]
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == INSIDE
+
+
+def test_marking_twice_marks_once_and_each_call_undoes_its_own(seen):
+    model, x = Block(), torch.ones(2, 4)
+    first = nvtx.mark(model.mlp)  # named from where it was marked
+    with nvtx.mark(model):
+        model(x)
+    assert seen == ["Block", "Block/norm", "Block/Sequential", *(f"Block/Sequential/{i}" for i in range(3))]
+    seen.clear()
+    model(x)
+    assert seen == ["Sequential", "Sequential/0", "Sequential/1", "Sequential/2"]
+    first.close()
+    seen.clear()
+    model(x)
+    assert seen == []
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_copies_of_a_marked_model_are_marked_and_call_their_own_modules(seen):
+    model, x = Block(), torch.ones(2, 4)
+    nvtx.mark(model)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        seen.clear()
+        with torch.no_grad():
+            other.mlp[2].weight.zero_(), other.mlp[2].bias.zero_()
+        assert torch.equal(other(x), x)
+        assert seen == INSIDE
+
+
+def test_each_thread_has_ranges_of_its_own(seen):
+    model, barrier = nn.Sequential(nn.Linear(4, 4)), threading.Barrier(2)
+    model[0].register_forward_pre_hook(lambda *_: barrier.wait(10) * 0 or None)  # both are inside at once
+    nvtx.mark(model)
+    threads = [threading.Thread(target=model, args=(torch.ones(1, 4),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == ["Sequential", "Sequential", "Sequential/0", "Sequential/0"]
+
+
+def library():
+    module = ModuleType("library")
+
+    def double(x):
+        """Twice x."""
+        return 2 * x
+
+    class Base:
+        def method(self, x):
+            return (self, x)
+
+        @classmethod
+        def of_class(cls, x):
+            return (cls, x)
+
+        @staticmethod
+        def static(x):
+            return x
+
+    class Derived(Base):
+        pass
+
+    module.double, module.Base, module.Derived = double, Base, Derived
+    return module
+
+
+def test_a_patched_function_does_what_it_did_within_a_range_until_it_is_undone(seen):
+    module = library()
+    before = module.double
+    undo = nvtx.patch(module, "double")
+    assert module.double(3) == 6
+    assert (module.double.__name__, module.double.__doc__) == ("double", "Twice x.")
+    with nvtx.patch(module, "double", "again"):  # marked already
+        assert module.double(3) == 6
+    assert module.double is not before
+    with pytest.raises(TypeError):
+        module.double(None, None)
+    assert seen == ["library.double"] * 3
+    undo.close()
+    undo.close()
+    assert module.double is before
+
+
+@pytest.mark.parametrize("name", ["method", "of_class", "static"])
+def test_methods_of_all_kinds_are_patched_where_they_are_looked_up(seen, name):
+    module = library()
+    for owner in (module.Base, module.Derived, module.Derived()):
+        attributes = dict(vars(owner))
+        instance = owner if not isinstance(owner, type) else owner()
+        before = getattr(instance, name)(1)
+        with nvtx.patch(owner, name, "mine"):
+            assert getattr(instance, name)(1) == before
+        assert dict(vars(owner)) == attributes
+        assert getattr(instance, name)(1) == before
+    assert seen == ["mine"] * 3
+
+
+def test_what_is_not_there_or_no_function_is_refused():
+    with pytest.raises(AttributeError, match="sofmax"):
+        nvtx.patch(functional, "sofmax")
+    with pytest.raises(TypeError, match=r"pi of .* is no function"):
+        nvtx.patch(math, "pi")
+
+
+def test_what_is_compiled_is_left_alone_and_its_graph_whole(seen):
+    model, x = Block(), torch.ones(2, 4)
+    nvtx.mark(model)
+
+    @nvtx.range("decorated")
+    def decorated(x):
+        with nvtx.range("inner"):
+            return functional.gelu(model(x))
+
+    with nvtx.patch(functional, "gelu"):
+        compiled = torch.compile(decorated, backend="eager", fullgraph=True)
+        result = compiled(x)
+        assert seen == []
+        assert torch.equal(result, decorated(x))
+    assert seen[:2] == ["decorated", "decorated/inner"]
+    assert seen[-1] == "decorated/inner/torch.nn.functional.gelu"
+
+
+def test_without_cuda_a_range_does_nothing():
+    model = Block()
+    with nvtx.range("step"), nvtx.mark(model):
+        model(torch.ones(2, 4))
+
+
+def test_without_torch_a_range_does_nothing_and_loads_nothing():
+    code = """
+import sys
+from roofmodel import nvtx
+@nvtx.range("f")
+def f(): return 3
+with nvtx.range("step"), nvtx.patch(sys.modules[__name__], "f"): assert f() == 3
+assert not {"torch", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_pytorch_profiler_sees_the_same_names_and_our_reader_reads_them(tmp_path):
+    model = Block()
+    with nvtx.mark(model), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for step in range(2):
+            with nvtx.range(f"step {step}"):
+                model(torch.ones(2, 4))
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    # A CPU has no kernels: put a launch, and a kernel after all of it, where each matrix product began.
+    products = [e for e in trace["traceEvents"] if e.get("name") == "aten::addmm"]
+    end = max(e["ts"] + e.get("dur", 0) for e in trace["traceEvents"] if e.get("ph") == "X")
+    for number, event in enumerate(products):
+        who = dict(ph="X", dur=1, args={"correlation": number})
+        launch = dict(who, cat="cuda_runtime", name="cudaLaunchKernel", ts=event["ts"], dur=0.5)
+        trace["traceEvents"] += [
+            dict(launch, pid=event["pid"], tid=event["tid"]),
+            dict(who, cat="kernel", name="gemm", ts=end + number, pid=0, tid=7),
+        ]
+    kernels = torch_trace.read(io.BytesIO(json.dumps(trace).encode()), "trace.json").kernels
+    paths = [("Block", "mlp", "mlp.0"), ("Block", "mlp", "mlp.2")]
+    assert [kernel.nvtx for kernel in kernels] == [(f"step {step}", *path) for step in (0, 1) for path in paths]
