@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.profiles.kernel import Kernel
-    from roofmodel.study.measured import Measured
+    from roofmodel.study.measured import Kernels
 
 __all__ = ["Device", "ProfileReport", "Report", "estimate", "read_profile"]
 
@@ -88,13 +88,13 @@ def estimate(model: str | os.PathLike[str], hw: str | os.PathLike[str] | Device,
 class ProfileReport:
     """What `read_profile` returns: measured kernels, and the ways to show them."""
 
-    def __init__(self, measured: Measured) -> None:
+    def __init__(self, measured: Kernels) -> None:
         self.measured = measured
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels: seconds, FLOPs by pipe, bytes by level; None for what was not collected."""
-        return self.measured.profile.kernels
+        return self.measured.kernels
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class ProfileReport:
         """The document that `roof kernels --format json` prints."""
         from roofmodel.views.measured import kernels_document
 
-        return kernels_document(*self.measured)
+        return kernels_document(self.measured)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a kernel: what `roof kernels --format csv` prints."""
@@ -118,7 +118,7 @@ class ProfileReport:
     def __rich__(self) -> Any:
         from roofmodel.views.measured import kernels_table
 
-        return kernels_table(self.measured.profile, self.measured.identified)
+        return kernels_table(self.measured)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from roofmodel.views.notebook import mimebundle
@@ -126,20 +126,20 @@ class ProfileReport:
         return mimebundle(self.__rich__())
 
     def __repr__(self) -> str:
-        profile = self.measured.profile
-        return f"<ProfileReport of {', '.join(profile.files)}: {len(profile.kernels)} kernels, by {profile.tool}>"
+        found = self.measured
+        return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
 
 
 def read_profile(
     *paths: str | os.PathLike[str], hw: str | None = None, times: str | os.PathLike[str] | None = None
 ) -> ProfileReport:
-    """Read profiler files of one run, of Nsight Compute, nvprof, Nsight Systems or PyTorch.
+    """Read profiler files of Nsight Compute, nvprof, Nsight Systems or PyTorch: those of one device are one run.
 
-    `hw` names the device where the files do not; `times` is a file whose times replace theirs. Raises
-    RoofError for what is no profile.
+    A path may name its device, `a.csv@v100`; `hw` names that of the others where the files do not. `times` is a
+    file whose times replace theirs. Raises RoofError for what is no profile.
     """
     from roofmodel.study import measured
 
     return ProfileReport(
-        measured.kernels([os.fspath(p) for p in paths], hw, None if times is None else os.fspath(times))
+        measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
     )

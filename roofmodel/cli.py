@@ -151,8 +151,8 @@ def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")])
     _print(f"{file}: {device.name}: valid{count}")
 
 
-Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, or - for stdin; gzip or not.")]
-Times = Annotated[str | None, typer.Option("--times", help="A file with better times: nsys, nvprof or PyTorch.")]
+Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")]
+Times = Annotated[list[str] | None, typer.Option("--times", help="A file with better times: nsys, nvprof, PyTorch.")]
 
 
 @app.command("kernels")
@@ -167,20 +167,26 @@ def kernels_command(
     from roofmodel.study import measured
     from roofmodel.views import measured as views
 
-    profile, identified, warnings = measured.kernels(files, hw, times)
-    document = views.kernels_document(profile, identified, warnings)
+    found = measured.kernels(files, hw, times or [])
     if form == "table":
-        _print_rich(views.kernels_table(profile, identified))
+        _print_rich(views.kernels_table(found))
     else:
+        document = views.kernels_document(found)
         _print(views.as_json(document) if form == "json" else views.kernels_csv(document))
-    for warning in warnings:
+    for warning in found.warnings:
         _note(f"warning: {warning}")
 
 
 @app.command("plot")
 def plot_command(
-    files: Annotated[list[str] | None, typer.Argument(help="Profiler files, patterns, or - for stdin.")] = None,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")
+    ] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="The device, where the files do not tell it.")] = None,
+    clock: Annotated[
+        str, typer.Option("--clock", help="Of the roofs: boost (the datasheet's), measured, or one such as 1312MHz.")
+    ] = "boost",
+    ceilings: Annotated[str, typer.Option("--ceilings", help="datasheet, or measured by benchmarks.")] = "datasheet",
     model: Annotated[str | None, typer.Option("--model", help="Also show a model's operators at their bounds.")] = None,
     times: Times = None,
     by: Annotated[str, typer.Option("--by", help="One point a: name, base, nvtx, category or lecture group.")] = "name",
@@ -199,14 +205,14 @@ def plot_command(
     from roofmodel.study import measured
     from roofmodel.views import measured as views
 
-    placed = measured.place(files or [], hw, by, model, workload, times)
+    placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
     if output is None:
         output = f"{placed.stem}.roofline.png"
     _note(f"wrote {views.save_points(placed, output)}")
     if form == "table":
-        _print_rich(views.points_table(placed.points, placed.identified))
+        _print_rich(views.points_table(placed.rooflines))
     else:
-        _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.points))
+        _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:
         _note(f"warning: {warning.removeprefix('warning: ')}")
 

@@ -100,9 +100,76 @@ def test_points_as_json_have_the_contracts_keys(
     assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 2
 
 
+def test_points_of_one_device_name_it_once_and_say_the_clocks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, err = roof("plot ncu.csv --hw v100 --clock 1312MHz --ceilings measured --format json", monkeypatch, capsys)
+    document = json.loads(out)
+    assert document["hardware"] == "v100-sxm2-32gb"
+    assert document["devices"] == [
+        {
+            "hardware": "v100-sxm2-32gb",
+            "hardware_from": "given",
+            "files": ["ncu.csv"],
+            "clock": 1312000000,
+            "kernels_clock": None,
+            "ceilings_from": "measured",
+        }
+    ]
+    ceilings = {c["name"]: c.get("flops_per_second") or c["bytes_per_second"] for c in document["ceilings"]}
+    assert ceilings["dram"] == 867e9  # as a benchmark read it
+    assert ceilings["fp32"] == pytest.approx(15.7e12 * 1312 / 1530)
+    assert not any("hardware" in item for item in (*document["ceilings"], *document["points"]))
+    assert "drawn at 1.312 GHz" in err
+
+
+def test_several_devices_in_one_figure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    command = "plot ncu.csv@v100 other.csv@a100 --model gpt2 --phase decode"
+    (folder / "other.csv").write_text(SMALL, encoding="utf-8")
+    status, out, err = roof(f"{command} --format json -o x.csv", monkeypatch, capsys)
+    document = json.loads(out)
+    assert status == 0
+    assert (document["hardware"], document["hardware_from"]) == (None, None)
+    names = ["v100-sxm2-32gb", "a100-sxm-80gb"]
+    assert [device["hardware"] for device in document["devices"]] == names
+    assert [device["files"] for device in document["devices"]] == [["ncu.csv"], ["other.csv"]]
+    roofs = {c["hardware"]: c["bytes_per_second"] for c in document["ceilings"] if c["name"] == "dram"}
+    assert roofs == dict(zip(names, (900e9, 2039e9), strict=True))
+    kinds = {(name, predicted) for name in names for predicted in (True, False)}
+    assert {(p["hardware"], p["predicted"]) for p in document["points"]} == kinds
+    rows = list(csv.DictReader(io.StringIO(Path("x.csv").read_text(encoding="utf-8"))))
+    assert [row["hardware"] for row in rows] == [point["hardware"] for point in document["points"]]
+    assert "warning: v100-sxm2-32gb: " in err
+    for suffix in ("png", "svg"):
+        assert roof(f"{command} -o x.{suffix}", monkeypatch, capsys)[0] == 0
+    svg = Path("x.svg").read_text(encoding="utf-8")
+    assert "NVIDIA Tesla V100 SXM2 32 GB" in svg
+    assert "NVIDIA A100 SXM4 80 GB" in svg
+
+
+def test_kernels_of_several_devices_say_which(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "other.csv").write_text(SMALL, encoding="utf-8")
+    _, out, _ = roof("kernels ncu.csv@v100 other.csv@a100 --format json", monkeypatch, capsys)
+    document = json.loads(out)
+    assert document["hardware"] is None
+    assert document["source"] == {"tool": "ncu", "files": ["ncu.csv", "other.csv"]}
+    assert [kernel["hardware"] for kernel in document["kernels"]] == ["v100-sxm2-32gb", "a100-sxm-80gb"]
+    _, out, _ = roof("kernels ncu.csv@v100 other.csv@a100", monkeypatch, capsys)
+    assert "V100" in out
+    assert "A100" in out
+
+
 @pytest.mark.parametrize(
     ("command", "fragment"),
     [
+        ("kernels ncu.csv@v1000", "did you mean 'v100'"),
+        ("plot ncu.csv@a100 --clock measured", "no file tells the clock"),
+        ("plot ncu.csv@a100 --clock 1.41", "write a number and a unit"),
+        ("plot ncu.csv@a100 --ceilings stream", "known: datasheet, measured"),
         ("kernels missing.csv", "missing.csv"),
         ("kernels text.txt", "text.txt"),
         ("kernels ncu.csv --hw a1000", "did you mean 'a100'"),

@@ -27,7 +27,7 @@ def test_the_block_counted_by_hand_is_right() -> None:
 
 def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
     placed = measured.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
-    found = {(point.name, point.level): point for point in placed.points}
+    found = {(point.name, point.level): point for point in placed.rooflines[0].points}
     saxpy, gemm = found["saxpy", "dram"], found["gemm_fp16_4096", "dram"]
     assert saxpy.intensity == pytest.approx(1 / 6, rel=1e-12)
     assert saxpy.flops_per_second == pytest.approx(33_554_432 / 120e-6)

@@ -21,7 +21,8 @@ TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "my-gpu.yaml").write_text(TOY)
-    shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / "profile.csv")
+    for name in ("profile.csv", "one.csv", "other.csv"):
+        shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     program, *arguments = shlex.split(command)
     assert program == "roof"
     done = subprocess.run(

@@ -30,20 +30,22 @@ class Identified(NamedTuple):
 def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[str]) -> Identified:
     """The device of a profile. Raises ProfileError, with a line to paste, where nothing tells.
 
-    `given` is the user's `--hw`; evidence that contradicts it becomes a warning.
+    `given` is the user's `--hw` or FILE@HW; evidence that contradicts the device becomes a warning.
     """
     seen = list(dict.fromkeys(evidence))
     if given is not None:
         device = library.load(given)
         clashes = [clash for e in seen for clash in contradictions(device, e)]
-        return Identified(device, "given", tuple(f"--hw {given}: {clash}" for clash in dict.fromkeys(clashes)))
+        return Identified(device, "given", tuple(f"{given} was given, but {c}" for c in dict.fromkeys(clashes)))
     known = [library.load(name) for name in library.names()]
     for e in seen:
         if e.name is None and e.multiprocessors is None:
             continue  # a compute capability alone is no match, however few devices share it
         matching = [device for device in known if not contradictions(device, e)]
         if len(matching) == 1:
-            return Identified(matching[0], "attributes")
+            others = [clash for other in seen for clash in contradictions(matching[0], other)]
+            hint = "; files of several devices want each its own, as in a.csv@v100 b.csv@a100"
+            return Identified(matching[0], "attributes", tuple(f"{c}{hint}" for c in dict.fromkeys(others)))
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())

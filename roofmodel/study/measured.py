@@ -1,50 +1,94 @@
-"""A run's files, read and placed: which kernels, on which device, and where they stand."""
+"""Profiler files, read and placed: which kernels, on which device, and where they stand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
-from roofmodel.profiles import reading
-from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Profile
-from roofmodel.study import points
+from roofmodel.models.architecture import Architecture
+from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
+from roofmodel.study import points, runs
+from roofmodel.study.conditions import Conditions, settle
 from roofmodel.study.estimate import estimate
+from roofmodel.study.findings import explained, lines
 from roofmodel.study.identify import Identified, identify
-from roofmodel.study.pairing import with_times
 
 
 class Measured(NamedTuple):
-    """A profile and its device; None where nothing tells the device and nothing needs it."""
+    """A device's profile; `identified` is None where nothing tells the device and nothing needs it."""
 
     profile: Profile
     identified: Identified | None
+
+
+class Kernels(NamedTuple):
+    """What several files hold: a profile a device, and what they leave open."""
+
+    runs: tuple[Measured, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Of all devices, one device after the other."""
+        return tuple(kernel for run in self.runs for kernel in run.profile.kernels)
 
-def kernels(paths: Sequence[str], hw: str | None, times: str | None = None) -> Measured:
-    """Read profiler files, `times` replacing their times.
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(file for run in self.runs for file in run.profile.files)
+
+    @property
+    def tool(self) -> str:
+        """The tool that wrote the files; `ncu, nsys` where devices were profiled with different ones."""
+        return ", ".join(dict.fromkeys(run.profile.tool for run in self.runs))
+
+
+def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> Kernels:
+    """Read profiler files (FILE or FILE@HW), `times` replacing their times.
 
     Raises ProfileError for what is no profile; a device that nobody knows is a warning here.
     """
-    profile = _read(paths, hw, times)
-    try:
-        identified = identify(profile.evidence, hw, profile.files)
-    except ProfileError as unknown:
-        return Measured(profile, None, (*profile.warnings, str(unknown)))
-    return Measured(profile, identified, (*profile.warnings, *identified.warnings))
+    found: list[Measured] = []
+    warnings: list[str] = []
+    for given, profile in runs.read(files, hw, times):
+        warnings += profile.warnings
+        try:
+            identified = identify(profile.evidence, given, profile.files)
+        except ProfileError as unknown:
+            found.append(Measured(profile, None))
+            warnings.append(str(unknown))
+        else:
+            found.append(Measured(profile, identified))
+            warnings += identified.warnings
+    return Kernels(tuple(found), tuple(warnings))
+
+
+class Roofline(NamedTuple):
+    """One device: its roofs as drawn, and the points under them."""
+
+    identified: Identified
+    drawn: Conditions
+    files: tuple[str, ...]
+    points: tuple[points.Point, ...]
+
+    @property
+    def device(self) -> Device:
+        """The device with the ceilings as drawn."""
+        return self.drawn.device
 
 
 class Placed(NamedTuple):
-    """Points under the roofs of a device, and the files and the model that they came from."""
+    """What one picture shows: a roofline a device, and the model that was predicted on each."""
 
-    files: tuple[str, ...]
+    rooflines: tuple[Roofline, ...]
     model: str | None
-    identified: Identified
-    points: tuple[points.Point, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(file for roofline in self.rooflines for file in roofline.files)
 
     @property
     def stem(self) -> str:
@@ -54,43 +98,62 @@ class Placed(NamedTuple):
 
 
 def place(
-    paths: Sequence[str],
+    files: Sequence[str],
     hw: str | None,
     by: str,
     model: str | None = None,
     workload: Mapping[str, Any] | None = None,
-    times: str | None = None,
+    times: Sequence[str] = (),
+    clock: str = "boost",
+    ceilings: str = "datasheet",
 ) -> Placed:
-    """Measured kernels, grouped `by`, and a model's operators, as points; `times` is a file with better times.
+    """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
+    `times` are files with better times, `clock` and `ceilings` as `conditions.settle` takes them.
     Raises RoofError: no device is known, nothing is given, a file is no profile.
     """
-    if not paths and (model is None or hw is None):
+    if not files and (model is None or hw is None):
         raise WorkloadError("nothing to plot; give profiler files, or --model MODEL --hw HW, or all of them")
-    profile = _read(paths, hw, times) if paths else None
-    files = profile.files if profile else ()
-    identified = identify(profile.evidence if profile else (), hw, files)
-    found, warnings = [], [*identified.warnings]
-    if profile:
-        found += points.points(points.group(profile.kernels, by), identified.device)
-        if all(point.intensity is None for point in found):
-            raise ProfileError(
-                f"{', '.join(files[:3])}: nothing to place on a roofline, {_lacking(profile)}; 'roof kernels' shows "
-                f"what there is; {_COLLECT}"
-            )
-        warnings = [*profile.warnings, *warnings, *_missing(profile, found), *points.findings(found)]
-    if model is not None:
-        report = estimate(hub.load(model), identified.device, **(workload or {}))
-        found += points.predicted(report)
-        warnings += [note for note in report.notes if note.startswith("warning")]
-    return Placed(files, model, identified, tuple(found), tuple(warnings))
+    architecture = None if model is None else hub.load(model)
+    rooflines: list[Roofline] = []
+    warnings: list[str] = []
+    read = runs.read(files, hw, times)
+    for run in read or [runs.Run(hw, Profile("", (), ()))]:
+        identified = identify(run.profile.evidence, run.hw, run.profile.files)
+        counted = run.profile.tool == "ncu" and not times
+        drawn = settle(identified.device, clock, ceilings, run.profile.kernels, may_be_locked=counted)
+        found, said = _measured(run.profile, by, identified, drawn) if files else ([], [])
+        said = [*run.profile.warnings, *identified.warnings, *drawn.notes, *said]
+        if architecture is not None:
+            predicted, more = _predicted(architecture, drawn.device, workload or {})
+            found += predicted
+            said += more
+        rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found)))
+        warnings += [f"{identified.device.id}: {text}" for text in said] if len(read) > 1 else said
+    return Placed(tuple(rooflines), model, tuple(warnings))
 
 
-def _read(paths: Sequence[str], hw: str | None, times: str | None) -> Profile:
-    # An old export does not name its device; what its counters mean depends on the one that was given.
-    generation = library.load(hw).compute_capability if hw is not None else None
-    profile = reading.read(paths, generation)
-    return profile if times is None else with_times(profile, reading.read([times]))
+def _measured(
+    profile: Profile, by: str, identified: Identified, drawn: Conditions
+) -> tuple[list[points.Point], list[str]]:
+    """A profile's points under the roofs as drawn, and what is to be said of them."""
+    groups = points.group(profile.kernels, by)
+    found = points.points(groups, drawn.device)
+    if all(point.intensity is None for point in found):
+        raise ProfileError(
+            f"{', '.join(profile.files[:3])}: nothing to place on a roofline, {_lacking(profile)}; 'roof kernels' "
+            f"shows what there is; {_COLLECT}"
+        )
+    found = explained(found, groups, profile.evidence, identified, drawn)
+    return found, [*_missing(profile, found), *lines(found, drawn)]
+
+
+def _predicted(
+    architecture: Architecture, device: Device, workload: Mapping[str, Any]
+) -> tuple[list[points.Point], list[str]]:
+    """A model's operators at their bounds on a device, and the warnings of its estimate."""
+    report = estimate(architecture, device, **workload)
+    return points.predicted(report), [note for note in report.notes if note.startswith("warning")]
 
 
 def _lacking(profile: Profile) -> str:

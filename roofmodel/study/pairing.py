@@ -19,7 +19,8 @@ Key = tuple[object, ...]
 def with_times(counted: Profile, timed: Profile) -> Profile:
     """The counted kernels with the times of the timed ones, and warnings on what did not pair.
 
-    A kernel without a partner keeps its own time. Raises ProfileError where nothing pairs at all.
+    The clock goes with the time. A kernel without a partner keeps its own time. Raises ProfileError where nothing
+    pairs at all.
     """
     shapes = all(kernel.grid and kernel.block for kernel in (*counted.kernels, *timed.kernels))
     times = _by_key(timed.kernels, shapes)
@@ -33,11 +34,11 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
             continue
         ours, theirs = (sum(kernel.invocations for kernel in side) for side in (launches, partners))
         if len(launches) == len(partners) and ours == theirs:
-            kernels += (replace(a, seconds=b.seconds) for a, b in zip(launches, partners, strict=True))
+            kernels += (replace(a, seconds=b.seconds, clock=b.clock) for a, b in zip(launches, partners, strict=True))
         else:
             averaged += ours
             mean = sum(kernel.seconds or 0 for kernel in partners) / theirs
-            kernels += (replace(kernel, seconds=mean * kernel.invocations) for kernel in launches)
+            kernels += (replace(kernel, seconds=mean * kernel.invocations, clock=None) for kernel in launches)
     total = sum(kernel.invocations for kernel in counted.kernels)
     if alone == total:
         raise ProfileError(

@@ -55,6 +55,7 @@ class Point(NamedTuple):
     incomplete: bool = False  # no tensor counter was collected: intensity and performance are lower bounds
     occupancy: float | None = None  # achieved, as a fraction of the maximum
     registers: int | None = None  # per thread
+    finding: str | None = None  # why it may stand above its roof, where it does
 
 
 # --- Groups -----------------------------------------------------------------------------------------
@@ -233,13 +234,3 @@ def predicted(estimate: Estimate) -> list[Point]:
                 )
             )
     return found
-
-
-def findings(found: Iterable[Point]) -> list[str]:
-    """Points above their roof: impossible as it stands, so each with what to look at."""
-    return [
-        f"{point.name} stands at {point.fraction:.0%} of its {point.level} roof, which no kernel can: look for a clock "
-        "other than the file's, data that stayed in a cache, a sparse pipe, or another device"
-        for point in found
-        if point.fraction is not None and point.fraction > 1.02 and not point.predicted
-    ]

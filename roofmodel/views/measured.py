@@ -15,24 +15,45 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.devices.device import Device
-from roofmodel.profiles.kernel import Kernel, Profile
-from roofmodel.study.identify import Identified
-from roofmodel.study.measured import Placed
-from roofmodel.study.points import Point
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
 
 SHOWN = 30  # rows of a terminal table; the rest is counted in its last line
 
 
-def kernels_document(profile: Profile, identified: Identified | None, warnings: Sequence[str]) -> dict[str, Any]:
+# A document of one device names it once, at the top. One of several devices has null there, a list of them, and the
+# key "hardware" on whatever belongs to one of them.
+
+
+def kernels_document(found: Kernels) -> dict[str, Any]:
     """The document `roofmodel.kernels/1`."""
+    one = found.runs[0].identified if len(found.runs) == 1 else None
     return {
         "schema": "roofmodel.kernels/1",
-        "source": {"tool": profile.tool, "files": list(profile.files)},
-        "hardware": identified and identified.device.id,
-        "hardware_from": identified and identified.how,
-        "kernels": [_kernel(kernel) for kernel in profile.kernels],
-        "warnings": list(warnings),
+        "source": {"tool": found.tool, "files": list(found.files)},
+        "hardware": one and one.device.id,
+        "hardware_from": one and one.how,
+        "devices": [
+            {
+                "hardware": identified and identified.device.id,
+                "hardware_from": identified and identified.how,
+                "tool": profile.tool,
+                "files": list(profile.files),
+            }
+            for profile, identified in found.runs
+        ],
+        "kernels": [
+            _of(found.runs, identified and identified.device.id) | _kernel(kernel)
+            for profile, identified in found.runs
+            for kernel in profile.kernels
+        ],
+        "warnings": list(found.warnings),
     }
+
+
+def _of(together: Sequence[Measured | Roofline], hardware: str | None) -> dict[str, str | None]:
+    """The key that tells the device, where there are several."""
+    return {"hardware": hardware} if len(together) > 1 else {}
 
 
 def _kernel(kernel: Kernel) -> dict[str, Any]:
@@ -50,6 +71,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         "seconds": kernel.seconds,
         "occupancy": kernel.occupancy,
         "registers": kernel.registers,
+        "clock": kernel.clock,
         "flops": kernel.flops._asdict(),
         "bytes": kernel.bytes._asdict(),
     }
@@ -76,30 +98,50 @@ def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def points_document(placed: Placed) -> dict[str, Any]:
     """The document `roofmodel.points/1`."""
+    rooflines = placed.rooflines
+    one = rooflines[0].identified if len(rooflines) == 1 else None
     return {
         "schema": "roofmodel.points/1",
-        "hardware": placed.identified.device.id,
-        "hardware_from": placed.identified.how,
-        "ceilings": ceilings(placed.identified.device),
-        "points": [point._asdict() for point in placed.points],
+        "hardware": one and one.device.id,
+        "hardware_from": one and one.how,
+        "devices": [_device(roofline) for roofline in rooflines],
+        "ceilings": [_of(rooflines, p.device.id) | ceiling for p in rooflines for ceiling in ceilings(p.device)],
+        "points": point_rows(rooflines),
         "warnings": list(placed.warnings),
     }
+
+
+def _device(roofline: Roofline) -> dict[str, Any]:
+    """A device of a picture: the clock of its roofs (null: as the datasheet states them), that of the kernels."""
+    drawn = roofline.drawn
+    return {
+        "hardware": roofline.device.id,
+        "hardware_from": roofline.identified.how,
+        "files": list(roofline.files),
+        "clock": drawn.clock,
+        "kernels_clock": drawn.counters and drawn.counters.mean,
+        "ceilings_from": "measured" if drawn.measured else "datasheet",
+    }
+
+
+def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
+    """A record a point, one device after the other."""
+    return [_of(rooflines, roofline.device.id) | point._asdict() for roofline in rooflines for point in roofline.points]
 
 
 def save_points(placed: Placed, path: str) -> Path:
     """Write the points: a picture, a page, or the data, by the suffix."""
     from roofmodel.views import files, page, points_picture
+    from roofmodel.views.panel import heading, panels_of, sources
 
-    subtitle = ", ".join(
-        [*(name.rpartition("/")[2] for name in placed.files[:3]), *([placed.model] if placed.model else [])]
-    )
+    subtitle = ", ".join([*sources(placed), *([placed.model] if placed.model else [])])
     return files.write(
         path,
-        draw=lambda file, form: points_picture.draw(placed.points, placed.identified, subtitle, file, form),
+        draw=lambda file, form: points_picture.draw(panels_of(placed), heading(placed), subtitle, file, form),
         texts={
             "html": lambda: page.of_points(placed),
             "json": lambda: as_json(points_document(placed)),
-            "csv": lambda: points_csv(placed.points),
+            "csv": lambda: points_csv(placed.rooflines),
         },
     )
 
@@ -115,9 +157,9 @@ def ceilings(device: Device) -> list[dict[str, Any]]:
     return [*pipes, *levels]
 
 
-def points_csv(found: Sequence[Point]) -> str:
+def points_csv(rooflines: Sequence[Roofline]) -> str:
     """A line a point, base units."""
-    return _csv([point._asdict() for point in found])
+    return _csv(point_rows(rooflines))
 
 
 def _csv(records: list[dict[str, Any]]) -> str:
@@ -138,8 +180,13 @@ def as_json(document: dict[str, Any]) -> str:
 # --- Tables -----------------------------------------------------------------------------------------
 
 
-def kernels_table(profile: Profile, identified: Identified | None) -> RichGroup:
-    """Kernels, longest first."""
+def kernels_table(found: Kernels) -> RichGroup:
+    """Kernels, longest first; a table a device."""
+    return RichGroup(*(_kernels_table(run) for run in found.runs))
+
+
+def _kernels_table(run: Measured) -> RichGroup:
+    profile, identified = run
     columns: list[tuple[str, Any]] = [("kernel", "left"), ("×", "right"), ("time", "right"), ("FLOPs", "right")]
     columns.append(("DRAM", "right"))
     registers = any(kernel.registers is not None for kernel in profile.kernels)
@@ -167,9 +214,13 @@ def kernels_table(profile: Profile, identified: Identified | None) -> RichGroup:
     return RichGroup(head, table, *tail)
 
 
-def points_table(found: Sequence[Point], identified: Identified) -> RichGroup:
-    """Points by share of the time: intensity, performance, and how much of the attainable that is."""
-    device = identified.device
+def points_table(rooflines: Sequence[Roofline]) -> RichGroup:
+    """Points by share of the time: intensity, performance, how much of the attainable that is; a table a device."""
+    return RichGroup(*(_points_table(roofline) for roofline in rooflines))
+
+
+def _points_table(roofline: Roofline) -> RichGroup:
+    found = roofline.points
     table = _table(
         ("kernel", "left"), ("×", "right"), ("level", "left"), ("FLOP/B", "right"), ("FLOP/s", "right"),
         ("of roof", "right"), ("roof", "left"), ("share", "right"),
@@ -185,10 +236,11 @@ def points_table(found: Sequence[Point], identified: Identified) -> RichGroup:
             point.bound or "",
             "–" if point.share is None else f"{point.share:.0%}",
         )
-    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[identified.how]
+    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[roofline.identified.how]
     rest = len(found) - SHOWN
     tail = [Text(f"and {rest} more; all of them in --format csv or json", style="dim")] if rest > 0 else []
-    return RichGroup(Text(f"{device.name} ({device.id}{how})", style="bold"), table, *tail)
+    head = f"{roofline.device.name} ({roofline.device.id}{how}){roofline.drawn}"
+    return RichGroup(Text(head, style="bold"), table, *tail)
 
 
 def _table(*columns: tuple[str, Any]) -> Table:

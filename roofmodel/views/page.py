@@ -18,7 +18,7 @@ from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
-from roofmodel.study.points import LEVELS, Point, findings, predicted
+from roofmodel.study.points import LEVELS, Point, predicted
 from roofmodel.views.panel import Panel, colour, heading, kinds, nameless, panels_of, provenance, sources, view
 from roofmodel.views.rows import describe_phase, describe_workload
 
@@ -140,7 +140,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
 def _mark(number: int, index: int, point: Point, ink: str, signed: bool) -> dict[str, Any]:
     """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
     placed = bool(point.intensity and point.flops_per_second)
-    above = bool(findings([point]))
+    above = point.finding is not None
     arrow = "↑" if point.incomplete else ""
     sign = f"{'≥' if arrow else ''}{point.fraction:.0%}" if signed and point.fraction is not None else arrow
     return {
@@ -242,7 +242,7 @@ FIGURES = (
 def _facts(point: Point) -> list[tuple[str, str]]:
     """Every figure of a point that is known, and what is to be said of it."""
     facts = [(figure.title, figure.text(point)) for figure in FIGURES]
-    notes = [text.removeprefix(point.name).strip() for text in findings([point])]
+    notes = [] if point.finding is None else [f"above its roof: {point.finding}"]
     if point.predicted:
         notes.append("predicted, at its bound")
     if point.incomplete:
@@ -264,7 +264,7 @@ def _header(columns: Iterable[Figure]) -> str:
 
 def _row(number: int, index: int, point: Point, columns: Iterable[Figure]) -> str:
     name = escape(point.name)
-    flag = ' <span class="above">above the roof</span>' if findings([point]) else ""
+    flag = ' <span class="above">above the roof</span>' if point.finding is not None else ""
     cells = [f'<th scope="row" class="word" data-value="{name}"><button title="{name}">{name}{flag}</button></th>']
     for column in columns:
         value = getattr(point, column.field)

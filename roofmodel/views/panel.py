@@ -26,6 +26,7 @@ COLOURS = {
     "mlp": canvas.ORANGE,
     "residual": canvas.SKY,
     "head": canvas.PURPLE,
+    "layout": canvas.GREY,
 }
 DEVICES = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)
 FOUND = {"given": "as given", "attributes": "by the file's attributes", "assumed": "ASSUMED"}
@@ -37,9 +38,15 @@ MATTERS = 0.01  # of the time: a point of less does not stretch a picture's axes
 class Panel(NamedTuple):
     """A device, how it was found (`given`, `attributes` or `assumed`), and the points under its roofs."""
 
-    device: Device
+    device: Device  # with the ceilings as drawn
     how: str
     points: Sequence[Point]
+    conditions: str = ""  # of the roofs: `, roofs at 1.312 GHz`
+
+    @property
+    def title(self) -> str:
+        """The device's name, what is to be known of its roofs, and whether it is an assumption."""
+        return f"{self.device.name}{' (assumed)' * (self.how == 'assumed')}{self.conditions}"
 
     @property
     def drawn(self) -> list[Point]:
@@ -64,27 +71,31 @@ class Panel(NamedTuple):
 
 def panels_of(placed: Placed) -> list[Panel]:
     """A panel a device."""
-    return [Panel(placed.identified.device, placed.identified.how, placed.points)]
+    return [Panel(line.device, line.identified.how, line.points, str(line.drawn)) for line in placed.rooflines]
 
 
 def heading(placed: Placed) -> str:
     """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
-    devices = [f"{p.device.name}{' (assumed)' if p.how == 'assumed' else ''}" for p in panels_of(placed)]
+    panels = panels_of(placed)
+    devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
     what = ["measured kernels"] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
-    return f"{' and '.join(devices)}: {', '.join(what)}"
+    return f"{devices}: {', '.join(what)}"
 
 
 def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
     """Which devices, how each was found, and what the points came from."""
-    devices = [f"device {panel.device.id} {FOUND[panel.how]}" for panel in panels]
+    devices = [f"device {panel.device.id} {FOUND[panel.how]}{panel.conditions}" for panel in panels]
     return " · ".join([*devices, *sources])
 
 
 def sources(placed: Placed) -> list[str]:
     """The files' names, without their folders."""
-    names = [name.rpartition("/")[2] for name in placed.files]
-    rest = [f"and {len(names) - LISTED} more files"] if len(names) > LISTED else []
-    return [*names[:LISTED], *rest]
+    listed = LISTED if len(placed.rooflines) == 1 else 1
+    found = []
+    for roofline in placed.rooflines:
+        names = [name.rpartition("/")[2] for name in roofline.files]
+        found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
+    return found
 
 
 def nameless(warning: str, files: Iterable[str]) -> str:

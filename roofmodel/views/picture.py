@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.views import canvas
+from roofmodel.views.panel import window
 from roofmodel.views.rows import describe_phase, describe_workload, full_label, rows, signed
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     subtitle = f"{units.grouped(estimate.parameters)} parameters, {describe_workload(estimate)}"
     with canvas.picture(path, form, heading, subtitle, FOOT) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
-        canvas.roofs(axes, device, top, lower, at)
+        canvas.frame(axes, *window(at, [(top.peak, device.bandwidth)]))
+        canvas.roofs(axes, device, top, lower)
+        canvas.peaks(axes, [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
             size, colour = 30 + 500 * row.share, COLOURS[row.group]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)

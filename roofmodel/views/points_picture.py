@@ -2,100 +2,134 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 from roofmodel import units
-from roofmodel.study.identify import Identified
 from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas
+from roofmodel.views.canvas import LOOKS, Look
+from roofmodel.views.panel import COLOURS, Panel, window
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {
-    "matrix product": canvas.ORANGE,
-    "convolution": canvas.RED,
-    "attention": canvas.BLUE,
-    "norm": canvas.GREEN,
-    "softmax": canvas.GREEN,
-    "elementwise": canvas.SKY,
-    "reduction": canvas.SKY,
-    "embedding": canvas.PURPLE,
-    "communication": canvas.YELLOW,
-    "layout": canvas.GREY,
-    "mlp": canvas.ORANGE,
-    "residual": canvas.SKY,
-    "head": canvas.PURPLE,
-}
 MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
+GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
 LISTED = 18  # points with a number in the picture and a line beside it
 FOOT = (
     "Filled: measured (circle DRAM, square L2, triangle L1). Hollow: predicted, at its bound. "
     "Arrow: a lower bound, for no tensor counter was collected. Size: share of the time."
 )
+FOOT_OF_SEVERAL = (
+    "Filled: measured, at DRAM. Hollow: predicted, at its bound. Arrow: a lower bound, for no tensor counter was "
+    "collected. Size: share of its device's time."
+)
 
 
-def draw(found: Sequence[Point], identified: Identified, subtitle: str, path: Path, form: str) -> None:
-    """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs stand in the table alone."""
-    device = identified.device
-    drawn = [p for p in found if p.intensity and p.flops_per_second]
-    pipes = {device.pipes[p.pipe] for p in drawn if p.pipe} or set(device.pipes.values())
-    if any(p.incomplete for p in drawn):  # the roof that the work that was not counted would stand under
-        pipes.add(device.matmul_pipe("fp16"))
-    falling = sorted(pipes, key=lambda pipe: -pipe.peak)
-    heading = f"{device.name}{' (assumed)' if identified.how == 'assumed' else ''}: measured kernels"
-    with canvas.picture(path, form, heading, subtitle, FOOT) as (figure, axes):
-        canvas.roofs(
-            axes, device, falling[0], falling[1:4], [(p.intensity or 0, p.flops_per_second or 0) for p in drawn]
-        )
-        for level in ("l2", "l1"):
-            bandwidth = device.levels[level].bandwidth if level in device.levels else None
-            if bandwidth and any(p.level == level for p in drawn):
-                canvas.cache_roof(axes, level.upper(), bandwidth, falling[0].peak)
+def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
+    """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs stand in the table alone.
+
+    Of one device all memory levels are drawn, told apart by shape; of several DRAM's, the shape telling the device.
+    """
+    several = len(panels) > 1
+    looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
+    drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
+    at = [(p.intensity or 0, p.flops_per_second or 0) for found in drawn for p in found]
+    with canvas.picture(path, form, heading, subtitle, FOOT_OF_SEVERAL if several else FOOT) as (figure, axes):
+        canvas.frame(axes, *window(at, [(panel.pipes[0].peak, panel.device.bandwidth) for panel in panels]))
+        numbers = _numbers(panels)
         signs = []
-        numbers = _numbers(found)
-        for p in drawn:
-            x, y = p.intensity or 0, p.flops_per_second or 0
-            colour = COLOURS.get(p.category, canvas.GREY)
-            axes.scatter(
-                x, y, s=25 + 400 * (p.share or 0), marker=MARKERS[p.level], alpha=0.8 if p.level == "dram" else 0.45,
-                facecolor="none" if p.predicted else colour, edgecolor=colour if p.predicted else "white",
-                lw=1.4 if p.predicted else 0.7, zorder=3,
-            )  # fmt: skip
-            if p.incomplete and p.level == "dram":
-                axes.annotate("", (x, y * 2.5), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})
-            if p.level == "dram" and p.name in numbers:
-                signs.append((numbers[p.name], x, y))
+        lowest = min(panels, key=lambda panel: panel.device.bandwidth)
+        for rank, (panel, look, found) in enumerate(zip(panels, looks, drawn, strict=True)):
+            top, *others = panel.pipes
+            canvas.roofs(axes, panel.device, top, others[:3], look, -1 if several and panel is lowest else rank)
+            for level in panel.levels if not several else []:
+                if level.bandwidth and level.name != "dram":
+                    canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak)
+            for p in found:
+                _mark(axes, p, look.marker if several else MARKERS[p.level])
+                if p.level == "dram" and p.name in numbers:
+                    signs.append((numbers[p.name], p.intensity or 0, p.flops_per_second or 0))
+        canvas.peaks(
+            axes, [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
+        )
         canvas.labels(axes, signs, figure.dpi)
-        _legend(figure, found, numbers)
+        below = _keys(figure, [panel.title for panel in panels], looks, drawn) if several else 0.85
+        _table(figure, panels, looks, numbers, below)
 
 
-def _numbers(found: Sequence[Point]) -> dict[str, str]:
-    """A number for each of the longest groups that are listed beside the picture."""
-    names = list(dict.fromkeys(p.name for p in found))
-    return {name: str(i) for i, name in enumerate(names[:LISTED], 1)}
+def _mark(axes: Axes, p: Point, marker: str) -> None:
+    x, y, colour = p.intensity or 0, p.flops_per_second or 0, COLOURS.get(p.category, canvas.GREY)
+    axes.scatter(
+        x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
+        facecolor="none" if p.predicted else colour, edgecolor=colour if p.predicted else "white",
+        lw=1.4 if p.predicted else 0.7, zorder=3,
+    )  # fmt: skip
+    if p.incomplete and p.level == "dram":
+        axes.annotate("", (x, y * 2.5), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})
 
 
-def _legend(figure: Figure, found: Sequence[Point], numbers: dict[str, str]) -> None:
-    left, y, step = 0.675, 0.85, 0.0365
-    figure.text(left, y, "longest first: share of time, part of what the roofs allow", color="0.3", fontsize=8)
-    y -= step
-    seen: set[str] = set()
-    for p in found:
-        if p.name in seen or p.name not in numbers:
-            continue
-        seen.add(p.name)
-        name = p.name if p.predicted else base_name(p.name)
-        name = name if len(name) <= 36 else f"{name[:35]}…"
-        figure.text(left, y, numbers[p.name], weight="bold", fontsize=8.5, color=COLOURS.get(p.category, canvas.GREY))
-        figure.text(left + 0.02, y, name, fontsize=7.5)
-        share = "–" if p.share is None else f"{p.share:.0%}"
-        part = "–" if p.fraction is None else f"{'≥' if p.incomplete else ''}{p.fraction:.0%}"
-        figure.text(0.945, y, share, ha="right", fontsize=8)
-        figure.text(0.99, y, part, ha="right", fontsize=8)
+def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
+    """A number for each of the longest groups, whatever the device, that are listed beside the picture."""
+    share: dict[str, float] = {}
+    for p in (p for panel in panels for p in panel.points):
+        share[p.name] = max(share.get(p.name, 0), p.share or 0)
+    longest = sorted(share, key=lambda name: -share[name]) if len(panels) > 1 else list(share)
+    return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
+
+
+def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], drawn: Sequence[Sequence[Point]]) -> float:
+    """What lines, shapes and colours mean; how low that reaches, as a fraction of the figure."""
+    from matplotlib.lines import Line2D
+
+    devices = [
+        Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
+        for name, look in zip(said, looks, strict=True)
+    ]
+    kinds = [kind for kind in COLOURS if any(p.category == kind for found in drawn for p in found)]
+    colours = [Line2D([], [], color=COLOURS[kind], ls="", marker="o", label=kind) for kind in kinds]
+    style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
+    figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
+    top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in said)
+    figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=3, columnspacing=1, handletextpad=0, **style)
+    return top - 0.03 * math.ceil(len(kinds) / 3) - 0.03
+
+
+def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbers: dict[str, str], top: float) -> None:
+    """The numbered groups and, a device, their share of the time and their part of what the roofs allow.
+
+    Of more than two devices there is room for the part alone.
+    """
+    shares = len(panels) <= 2
+    left, step, width = 0.675, min(0.0365, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
+    rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
+    room = int((rights[0] - width - left - 0.02) / 0.0057)  # letters
+    what = f"longest first: {'share of time, ' * shares}part of what the roofs allow"
+    figure.text(left, top, what, color="0.3", fontsize=8)
+    y = top - step
+    if len(panels) > 1:
+        for right, look in zip(rights, looks, strict=True):
+            figure.text(right - width / 3, y, GLYPHS[look.marker], color=look.colour, ha="center", fontsize=9)
         y -= step
-    rest = len({p.name for p in found}) - len(seen)
+    for name, number in numbers.items():
+        found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
+        p = next(p for p in found if p is not None)
+        short = p.name if p.predicted else base_name(p.name)
+        short = short if len(short) <= room else f"{short[: room - 1]}…"
+        figure.text(left, y, number, weight="bold", fontsize=8.5, color=COLOURS.get(p.category, canvas.GREY))
+        figure.text(left + 0.02, y, short, fontsize=7.5)
+        for right, point in zip(rights, found, strict=True):
+            if point is not None:
+                share = "–" if point.share is None else f"{point.share:.0%}"
+                part = "–" if point.fraction is None else f"{'≥' * point.incomplete}{point.fraction:.0%}"
+                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=8)
+                figure.text(right, y, part, ha="right", fontsize=8)
+        y -= step
+    rest = len({p.name for panel in panels for p in panel.points}) - len(numbers)
     if rest:
         figure.text(left + 0.02, y, f"and {units.grouped(rest)} more", fontsize=8, color="0.4")

@@ -85,3 +85,10 @@ def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
             device.clocks["boost"],
         )
         assert contradictions(device, own) == []
+
+
+def test_files_of_two_devices_in_one_run_are_warned_of() -> None:
+    v100 = Evidence("Tesla V100-SXM2-16GB", "7.0", 80)
+    found = identify([A100_40, v100], None, ["x.csv", "y.csv"])
+    assert any("compute capability 7.0" in text and "a.csv@v100 b.csv@a100" in text for text in found.warnings)
+    assert identify([A100_40, A100_40], None, ["x.csv"]).warnings == ()

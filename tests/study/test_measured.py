@@ -31,7 +31,8 @@ def small(tmp_path: Path) -> str:
 
 def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
     placed = measured.place([small], "a100", "name")
-    (point,) = placed.points
+    (roofline,) = placed.rooflines
+    (point,) = roofline.points
     assert point.intensity == 2 * 1_000_000 / 12_000_000  # a fused multiply-add is 2 FLOPs; Mbyte is 10^6
     assert point.flops_per_second == pytest.approx(2e6 / 10e-6)
     assert point.fraction == pytest.approx(12e6 / 2039e9 / 10e-6)
@@ -40,9 +41,9 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
 
 def test_a_model_stands_beside_the_measurement_or_alone(small: str) -> None:
     both = measured.place([small], "a100", "name", "gpt2", {"phase": "decode"})
-    assert {point.predicted for point in both.points} == {True, False}
+    assert {point.predicted for point in both.rooflines[0].points} == {True, False}
     alone = measured.place([], "a100", "name", "gpt2")
-    assert all(point.predicted for point in alone.points)
+    assert all(point.predicted for point in alone.rooflines[0].points)
     assert alone.stem == "gpt2"
     with pytest.raises(WorkloadError, match="--model MODEL --hw HW"):
         measured.place([], None, "name", "gpt2")
@@ -53,41 +54,44 @@ def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:
     file.write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
     with pytest.raises(ProfileError, match="no bytes were collected"):
         measured.place([str(file)], "a100", "name")
-    assert len(measured.kernels([str(file)], None).profile.kernels) == 1
+    assert len(measured.kernels([str(file)], None).kernels) == 1
 
 
 @needs_measured
 def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete() -> None:
     placed = measured.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, "name")
-    assert (placed.identified.device.id, placed.identified.how) == ("a100-sxm-40gb", "attributes")
-    assert sum(point.invocations for point in placed.points if point.level == "dram") == 235
-    assert all(point.incomplete for point in placed.points)
+    (roofline,) = placed.rooflines
+    assert (roofline.identified.device.id, roofline.identified.how) == ("a100-sxm-40gb", "attributes")
+    assert sum(point.invocations for point in roofline.points if point.level == "dram") == 235
+    assert all(point.incomplete for point in roofline.points)
     assert any("tensor" in warning for warning in placed.warnings)
     # no kernel beats its roofs
-    assert all(point.fraction is None or point.fraction <= 1 for point in placed.points)
+    assert all(point.fraction is None or point.fraction <= 1 for point in roofline.points)
 
 
 @needs_measured
 def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     folder = MEASURED / "ncu" / "nersc_v100" / "TF-fp32-batch1-fw-noamp-732370"
     placed = measured.place([str(folder / "*")], "v100-sxm2-16gb", "name")
+    (roofline,) = placed.rooflines
     for level in ("dram", "l2", "l1"):
-        assert sum(point.invocations for point in placed.points if point.level == level) == 465
-    assert not any(point.incomplete for point in placed.points)
+        assert sum(point.invocations for point in roofline.points if point.level == level) == 465
+    assert not any(point.incomplete for point in roofline.points)
 
 
 @needs_measured
 def test_a_trace_tells_its_device() -> None:
     trace = MEASURED / "traces" / "torch" / "gaunernst_bert-small-uncased__1016001.json.gz"
     found = measured.kernels([str(trace)], None)
-    assert found.identified is not None
-    assert (found.identified.device.id, found.identified.how) == ("h100-sxm", "attributes")
-    assert len(found.profile.kernels) == 60
-    assert sum(kernel.seconds or 0 for kernel in found.profile.kernels) == pytest.approx(307.197e-6, rel=1e-9)
+    identified = found.runs[0].identified
+    assert identified is not None
+    assert (identified.device.id, identified.how) == ("h100-sxm", "attributes")
+    assert len(found.kernels) == 60
+    assert sum(kernel.seconds or 0 for kernel in found.kernels) == pytest.approx(307.197e-6, rel=1e-9)
 
 
 @needs_measured
 def test_a_device_that_nobody_describes_keeps_its_table() -> None:
     found = measured.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
-    assert found.identified is None
+    assert found.runs[0].identified is None
     assert any("--hw" in warning for warning in found.warnings)

@@ -61,3 +61,10 @@ def test_a_kernel_without_a_partner_keeps_its_time_and_is_counted() -> None:
 def test_another_programs_times_are_refused() -> None:
     with pytest.raises(ProfileError, match="nsys: no kernel in it is one of ncu"):
         with_times(profile("ncu", ("a", 9.0)), profile("nsys", ("b", 1.0)))
+
+
+def test_the_clock_goes_with_the_time() -> None:
+    counted = profile("ncu", ("a", 9.0), ("b", 8.0), ("c", 7.0), clock=1.1e9)
+    found = with_times(counted, profile("nsys", ("a", 1.0), ("b", 1.0), ("b", 1.0)))
+    # nsys tells no clock, so a's and b's are not known; c keeps its time, and the clock that it ran at
+    assert {kernel.name: kernel.clock for kernel in found.kernels} == {"a": None, "b": None, "c": 1.1e9}

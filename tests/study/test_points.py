@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.estimate import estimate
-from roofmodel.study.points import base_name, category, findings, group, lecture_category, points, predicted
+from roofmodel.study.points import base_name, category, group, lecture_category, points, predicted
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 
@@ -77,12 +77,6 @@ def test_no_time_and_no_bytes_are_no_point() -> None:
 def test_bounds_and_the_unpacked_reading_are_not_added_to_the_flops() -> None:
     k = kernel(flops=Flops(fp16=8, fp16_legacy=4, tensor_low=100, tensor_high=400), bytes=Traffic(dram=1))
     assert points(group([k], "name"), A100)[0].intensity == 8
-
-
-def test_a_point_above_its_roof_is_a_finding() -> None:
-    k = kernel("fast", flops=Flops(fp32=1, tensor_fp16=0), bytes=Traffic(dram=3e9))  # 3 TB/s on a 2.039 TB/s device
-    (text,) = findings(points(group([k], "name"), A100))
-    assert text.startswith("fast stands at 147% of its dram roof")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-9, 1)), min_size=1, max_size=20))
