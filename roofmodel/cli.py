@@ -214,7 +214,7 @@ def plot_command(
     else:
         _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:
-        _note(f"warning: {warning.removeprefix('warning: ')}")
+        _note(f"warning: {warning}")
 
 
 @app.command("ncu-command", context_settings={"allow_interspersed_args": False})

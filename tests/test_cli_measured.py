@@ -149,6 +149,20 @@ def test_several_devices_in_one_figure(
     assert "NVIDIA A100 SXM4 80 GB" in svg
 
 
+def test_a_point_above_its_roof_is_flagged_everywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    # 12 MB in 10 µs are 1.2 TB/s: above the V100's 0.9, and more than its L2 of 6 MiB holds
+    (folder / "ncu.csv").write_text(SMALL.replace('"8.0"', '"7.0"'), encoding="utf-8")
+    _, out, err = roof("plot ncu.csv --format json", monkeypatch, capsys)
+    (point,) = json.loads(out)["points"]
+    assert point["fraction"] == pytest.approx(12e6 / 900e9 / 10e-6)
+    assert point["finding"].startswith("no clock, sparsity, cache or known device explains it")
+    assert "warning: saxpy stands at 133% of its dram roof, which no kernel can: no clock" in err
+    _, out, _ = roof("plot ncu.csv", monkeypatch, capsys)
+    assert "133%!" in out
+
+
 def test_kernels_of_several_devices_say_which(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -167,6 +181,7 @@ def test_kernels_of_several_devices_say_which(
     ("command", "fragment"),
     [
         ("kernels ncu.csv@v1000", "did you mean 'v100'"),
+        ("plot ncu.csv@a100 --hw a1000", "did you mean 'a100'"),
         ("plot ncu.csv@a100 --clock measured", "no file tells the clock"),
         ("plot ncu.csv@a100 --clock 1.41", "write a number and a unit"),
         ("plot ncu.csv@a100 --ceilings stream", "known: datasheet, measured"),

@@ -6,6 +6,7 @@ the clock that they were measured at, which a file may tell: it is inferred and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ class Conditions(NamedTuple):
 
 def counters_clock(kernels: Iterable[Kernel]) -> Clock | None:
     """The clock of the kernels that tell it, each weighted with its time."""
-    told = [(k.clock, k.seconds) for k in kernels if k.clock and k.seconds]
+    told = [(k.clock, k.seconds) for k in kernels if k.clock and k.seconds and 0 < k.clock < math.inf and k.seconds > 0]
     if not told:
         return None
     clocks = [clock for clock, _ in told]

@@ -153,7 +153,8 @@ def _predicted(
 ) -> tuple[list[points.Point], list[str]]:
     """A model's operators at their bounds on a device, and the warnings of its estimate."""
     report = estimate(architecture, device, **workload)
-    return points.predicted(report), [note for note in report.notes if note.startswith("warning")]
+    said = [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
+    return points.predicted(report), said
 
 
 def _lacking(profile: Profile) -> str:

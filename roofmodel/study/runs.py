@@ -30,6 +30,8 @@ def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> lis
 
     Raises RoofError for what is no profile, a device that is not known, times of a device without counters.
     """
+    if hw is not None:
+        library.load(hw)  # a slip is one, even where every file names a device of its own
     counted, timed = _by_device(files, hw), _by_device(times, hw)
     if len(counted) == 1 and len(timed) == 1:
         timed = dict(zip(counted, timed.values(), strict=True))

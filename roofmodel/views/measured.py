@@ -232,7 +232,9 @@ def _points_table(roofline: Roofline) -> RichGroup:
             point.level,
             "–" if point.intensity is None else units.significant(point.intensity),
             "–" if point.flops_per_second is None else units.si(point.flops_per_second),
-            "–" if point.fraction is None else f"{'≥ ' if point.incomplete else ''}{point.fraction:.0%}",
+            "–"
+            if point.fraction is None
+            else f"{'≥ ' if point.incomplete else ''}{point.fraction:.0%}{'!' * bool(point.finding)}",
             point.bound or "",
             "–" if point.share is None else f"{point.share:.0%}",
         )

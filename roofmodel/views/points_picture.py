@@ -23,11 +23,11 @@ GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
 LISTED = 18  # points with a number in the picture and a line beside it
 FOOT = (
     "Filled: measured (circle DRAM, square L2, triangle L1). Hollow: predicted, at its bound. "
-    "Arrow: a lower bound, for no tensor counter was collected. Size: share of the time."
+    "Arrow: a lower bound, for no tensor counter was collected. Black ring: above its roof. Size: share of the time."
 )
 FOOT_OF_SEVERAL = (
     "Filled: measured, at DRAM. Hollow: predicted, at its bound. Arrow: a lower bound, for no tensor counter was "
-    "collected. Size: share of its device's time."
+    "collected. Black ring: above its roof. Size: share of its device's time."
 )
 
 
@@ -67,8 +67,9 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
     x, y, colour = p.intensity or 0, p.flops_per_second or 0, COLOURS.get(p.category, canvas.GREY)
     axes.scatter(
         x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
-        facecolor="none" if p.predicted else colour, edgecolor=colour if p.predicted else "white",
-        lw=1.4 if p.predicted else 0.7, zorder=3,
+        facecolor="none" if p.predicted else colour,
+        edgecolor="black" if p.finding else colour if p.predicted else "white",
+        lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
     )  # fmt: skip
     if p.incomplete and p.level == "dram":
         axes.annotate("", (x, y * 2.5), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})

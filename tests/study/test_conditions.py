@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,7 @@ def test_the_clock_is_cycles_over_seconds() -> None:
     clock = counters_clock([kernel(1e9, 3.0), kernel(2e9, 1.0), kernel(None, 9.0), kernel(5e9, None)])
     assert clock is not None
     assert clock == (1.25e9, 1e9, 2e9)  # (1 GHz x 3 s + 2 GHz x 1 s) / 4 s
-    assert counters_clock([kernel(None)]) is None
+    assert counters_clock([kernel(None), kernel(0), kernel(-1e9), kernel(math.inf), kernel(1e9, 0)]) is None
 
 
 @given(st.lists(st.tuples(st.floats(1e8, 3e9), st.floats(1e-7, 1)), min_size=1, max_size=9))
