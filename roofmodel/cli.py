@@ -210,7 +210,7 @@ def plot_command(
         output = f"{placed.stem}.roofline.png"
     _note(f"wrote {views.save_points(placed, output)}")
     if form == "table":
-        _print_rich(views.points_table(placed.rooflines))
+        _print_rich(views.points_table(placed))
     else:
         _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:

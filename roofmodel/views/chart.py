@@ -31,7 +31,8 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int) -> li
     drawn = [mark for mark in marks if mark.intensity > 0]
     left = math.floor(math.log10(min([mark.intensity for mark in drawn] + [ridge / 100])))
     right = math.ceil(math.log10(max([mark.intensity for mark in drawn] + [ridge * 4])))
-    top, bottom = math.log10(peak), math.log10(bandwidth) + left
+    top = math.log10(peak)
+    bottom = math.log10(min([bandwidth * 10**left, *(mark.flops_per_second for mark in drawn)]))
 
     def column(decade: float) -> int:
         return round((decade - left) / (right - left) * (width - 1))

@@ -17,6 +17,8 @@ from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
+from roofmodel.views import points_chart
+from roofmodel.views.panel import Panel, colour, heading, panels_of, provenance, sources
 
 SHOWN = 30  # rows of a terminal table; the rest is counted in its last line
 
@@ -132,9 +134,8 @@ def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
 def save_points(placed: Placed, path: str) -> Path:
     """Write the points: a picture, a page, or the data, by the suffix."""
     from roofmodel.views import files, page, points_picture
-    from roofmodel.views.panel import heading, panels_of, sources
 
-    subtitle = ", ".join([*sources(placed), *([placed.model] if placed.model else [])])
+    subtitle = provenance(panels_of(placed), sources(placed))
     return files.write(
         path,
         draw=lambda file, form: points_picture.draw(panels_of(placed), heading(placed), subtitle, file, form),
@@ -214,19 +215,21 @@ def _kernels_table(run: Measured) -> RichGroup:
     return RichGroup(head, table, *tail)
 
 
-def points_table(rooflines: Sequence[Roofline]) -> RichGroup:
-    """Points by share of the time: intensity, performance, how much of the attainable that is; a table a device."""
-    return RichGroup(*(_points_table(roofline) for roofline in rooflines))
+def points_table(placed: Placed) -> RichGroup:
+    """A table and a small roofline a device: intensity, performance, how much of the attainable that is."""
+    return RichGroup(*(device_table(panel) for panel in panels_of(placed)))
 
 
-def _points_table(roofline: Roofline) -> RichGroup:
-    found = roofline.points
+def device_table(panel: Panel) -> RichGroup:
+    """A device's points by share of the time, and the roofline that they stand under."""
+    found, letters = panel.points, points_chart.signs(panel.points)
     table = _table(
-        ("kernel", "left"), ("×", "right"), ("level", "left"), ("FLOP/B", "right"), ("FLOP/s", "right"),
+        ("", "left"), ("kernel", "left"), ("×", "right"), ("level", "left"), ("FLOP/B", "right"), ("FLOP/s", "right"),
         ("of roof", "right"), ("roof", "left"), ("share", "right"),
     )  # fmt: skip
     for point in found[:SHOWN]:
         table.add_row(
+            Text(letters.get(point, ""), style=f"bold {colour([panel], 0, point.category)}"),
             Text(point.name, no_wrap=True, overflow="ellipsis"),
             str(point.invocations) if point.invocations > 1 else "",
             point.level,
@@ -238,16 +241,19 @@ def _points_table(roofline: Roofline) -> RichGroup:
             point.bound or "",
             "–" if point.share is None else f"{point.share:.0%}",
         )
-    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[roofline.identified.how]
+    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[panel.how]
     rest = len(found) - SHOWN
     tail = [Text(f"and {rest} more; all of them in --format csv or json", style="dim")] if rest > 0 else []
-    head = f"{roofline.device.name} ({roofline.device.id}{how}){roofline.drawn}"
-    return RichGroup(Text(head, style="bold"), table, *tail)
+    head = f"{panel.device.name} ({panel.device.id}{how}){panel.conditions}"
+    chart = points_chart.PointsChart(panel)
+    return RichGroup(Text(head, style="bold"), table, *tail, Text(), chart)
 
 
 def _table(*columns: tuple[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
-    for index, (name, justify) in enumerate(columns):
-        # the first column, the names, gives way; numbers are never cut
-        table.add_column(name, justify=justify, no_wrap=True, ratio=1 if index == 0 else None, overflow="ellipsis")
+    for name, justify in columns:
+        # the names give way; numbers are never cut
+        table.add_column(
+            name, justify=justify, no_wrap=True, ratio=1 if name == "kernel" else None, overflow="ellipsis"
+        )
     return table

@@ -1,0 +1,78 @@
+"""The table of points and their roofline in a terminal, at any width."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from roofmodel.devices.device import Device
+from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.study.points import Point, group, points
+from roofmodel.views import chart
+from roofmodel.views.measured import device_table
+from roofmodel.views.panel import Panel
+from roofmodel.views.points_chart import signs
+
+A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
+
+
+def kernel(name: str, seconds: float, flops: float, dram: float) -> Kernel:
+    return Kernel(
+        "0", "f", name, seconds=seconds, flops=Flops(fp32=flops, tensor_fp16=0), bytes=Traffic(dram, 2 * dram)
+    )
+
+
+FOUND: list[Point] = points(
+    group(
+        [
+            kernel("void gemm<float, 128>(float const*)", 5e-3, 50e9, 1e9),  # 10 TFLOP/s at 50 FLOP/B
+            kernel("slow", 3e-3, 3e3, 3e3),  # 1 MFLOP/s at 1 FLOP/B: far below where the roof begins
+            kernel("no_flops", 1e-3, 0, 1e9),
+            kernel("no_time", 1e-6, 1e6, 1e6),
+        ],
+        "name",
+    ),
+    A100,
+)
+
+
+def render(width: int, **options: object) -> list[str]:
+    out = io.StringIO()
+    console = Console(file=out, width=width, **options)  # type: ignore[arg-type]
+    console.print(device_table(Panel(A100, "given", FOUND)))
+    return out.getvalue().splitlines()
+
+
+def test_letters_are_for_what_is_drawn_longest_first() -> None:
+    found = signs(FOUND)
+    assert [(p.name[:9], p.level, sign) for p, sign in found.items()] == [
+        ("void gemm", "dram", "A"), ("slow", "dram", "B"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal_and_every_letter_is_at_its_height(width: int) -> None:
+    lines = render(width, color_system=None)
+    assert all(len(line) <= width for line in lines)
+    drawn = lines[-chart.HEIGHT - 2 : -2]
+    heights = {sign: y for y, line in enumerate(drawn) for sign in line[chart.MARGIN + 1 :] if sign.isalpha()}
+    top, bottom = math.log10(19.5e12), math.log10(1e6)  # fp32's roof; the slow one
+    for sign, flops_per_second in (("A", 10e12), ("B", 1e6)):
+        exact = (top - math.log10(flops_per_second)) / (top - bottom) * (chart.HEIGHT - 1)
+        assert abs(heights[sign] - exact) <= 0.5
+    assert [line for line in lines if line.startswith("A ")]
+
+
+def test_figures_survive_where_names_do_not() -> None:
+    row = next(line for line in render(60, color_system=None) if line.startswith("A "))
+    # 10 of the 19.5 TFLOP/s that fp32 allows; 5 of 9.001 ms
+    assert row.split()[-7:] == ["dram", "50", "10", "T", "51%", "compute", "56%"]
+
+
+def test_colours_are_left_out_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert any("\x1b[1;38" in line for line in render(80, force_terminal=True, color_system="truecolor"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not any("38;2" in line for line in render(80, force_terminal=True, color_system="truecolor"))
