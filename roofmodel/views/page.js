@@ -44,17 +44,17 @@ function decade([left, right], [low, high]) {
   return { wide: (plot.clientWidth - l - r) / (right - left), tall: (plot.clientHeight - t - b) / (high - low) };
 }
 
-// The points' signs; of those that would run into one another, the one that comes first is kept.
+// The points' signs; of those that would run into one another, findings and then the largest are kept.
 function signs(points, ...range) {
   const { wide, tall } = decade(...range);
-  const kept = [];
-  return points.map((point) => {
+  const kept = new Map();
+  for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above)) {
     const width = 0.6 * letter() * point.sign.length;
     const [x, y] = [log(point.x) * wide, log(point.y) * tall + (point.size / 2) * letter()];
-    const clear = kept.every(([left, low, other]) => Math.abs(x - left) > (width + other) / 2 || Math.abs(y - low) > 1.3 * letter());
-    if (clear && point.sign) kept.push([x, y, width]);
-    return clear ? point.sign : "";
-  });
+    const clear = ([left, low, other]) => Math.abs(x - left) > (width + other) / 2 || Math.abs(y - low) > 1.3 * letter();
+    if ([...kept.values()].every(clear)) kept.set(point, [x, y, width]);
+  }
+  return points.map((point) => (kept.has(point) ? point.sign : ""));
 }
 
 // Labels that stay on the visible part of their roofs, whatever is zoomed to; roofs of one height share one.
@@ -69,14 +69,18 @@ function labels(lines, [left, right], [low, high]) {
       font: { size: letter() * (line.main ? 1 : 0.85), ...(line.colour && { color: line.colour }) } };
     if (line.kind === "level") {
       const start = Math.max(left, low - rate);
-      const x = start + ((0.35 * line.text.length + 1) * letter() * Math.cos(angle)) / wide; // begins where it does
+      const x = start + ((0.35 * line.text.length * (1 + 2 * line.device) + 1) * letter() * Math.cos(angle)) / wide; // begins where it does
       if (x < Math.min(right, high - rate, log(line.x[1])))
         found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI,
           xshift: -apart * Math.sin(angle), yshift: apart * Math.cos(angle) });
     } else if (rate > low && rate < high) {
       const same = found.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
       if (same) same.text = `${escaped(line.name)}, ${same.text}`;
-      else found.push({ ...label, x: right, y: rate, xanchor: "right", yanchor: "bottom" });
+      else {
+        const near = found.filter((other) => other.xanchor && Math.abs(other.y - rate) * tall < 1.4 * letter());
+        const xshift = -0.65 * letter() * near.reduce((sum, other) => sum + other.text.length, 0);
+        found.push({ ...label, x: right, y: rate, xshift, xanchor: "right", yanchor: "bottom" });
+      }
     }
   }
   return found;

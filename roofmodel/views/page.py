@@ -107,7 +107,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """Every roof of a device: what it is called, where it stands (FLOP/s or B/s), what switches it off."""
     panel, several = panels[index], len(panels) > 1
     prefix = f"{panel.device.id} " if several else ""
-    shared = {"colour": colour(panels, index, "") if several else None}  # None: as the text's
+    shared = {"device": index, "colour": colour(panels, index, "") if several else None}  # None: as the text's
 
     def ceiling(kind: str, name: str, rate: float, text: str, main: bool) -> dict[str, Any]:
         tokens = [_token(kind, name), _token("device", index)]
@@ -166,7 +166,7 @@ def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
     levels = [name for name in LEVELS if any(name in d.levels and d.levels[name].bandwidth for d in devices)]
     pipes = {p.name: p.peak for d in devices for p in d.pipes.values()}
     shown = {pipe.name for panel in panels for pipe in panel.pipes}
-    shown |= {level.name for panel in panels for level in panel.levels}
+    shown |= {"dram"} if len(panels) > 1 else {level.name for level in panels[0].levels}
     several = len(panels) > 1
     marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
     yield from _boxes("Memory", [("level", name, name.upper(), "", name in shown) for name in levels])
