@@ -41,11 +41,11 @@ def picture(path: Path, form: str, heading: str, subtitle: str, foot: str) -> It
     with rc_context(style):
         figure = Figure(figsize=(11, 6.2), dpi=160)
         FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.1, 0.11, 0.545, 0.74))
+        axes = figure.add_axes((0.11, 0.11, 0.535, 0.74))
         yield figure, axes
         figure.text(0.02, 0.95, heading, fontsize=min(15, 1300 / len(heading)), weight="bold")
-        figure.text(0.02, 0.905, subtitle, color="0.35")
-        figure.text(0.02, 0.015, foot, color="0.35", fontsize=8)
+        figure.text(0.02, 0.905, subtitle, color="0.35", fontsize=min(10, 1330 / len(subtitle)))
+        figure.text(0.02, 0.015, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
@@ -80,7 +80,7 @@ def frame(axes: Axes, left: float, right: float, bottom: float, top: float) -> N
     axes.set_ylabel("performance (FLOP/s)")
     axes.yaxis.set_major_formatter(lambda value, _: units.si(value, "FLOP/s"))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.tick_params(axis="y", labelsize=8.5)
+    axes.tick_params(axis="y", labelsize=10)
     axes.grid(True, which="major", color="0.92", zorder=0)
 
 
@@ -119,7 +119,8 @@ def peaks(axes: Axes, named: Iterable[tuple[Pipe, Look]]) -> None:
 
 
 def cache_roof(axes: Axes, name: str, bandwidth: float, peak: float) -> None:
-    """A cache level's slope, up to the highest pipe's roof."""
+    """A cache level's slope, up to the highest pipe's roof, which goes on from there."""
+    axes.plot([peak / bandwidth, axes.get_xlim()[1]], [peak] * 2, color="0.55", lw=1, zorder=1)
     _slope(axes, name, bandwidth, axes.get_xlim()[0], peak / bandwidth, "0.55", 1)
 
 
@@ -169,4 +170,5 @@ def labels(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float) ->
             fontsize=9,
             weight="bold",
             zorder=4,
+            bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.5},
         )

@@ -12,7 +12,7 @@ from roofmodel import units
 from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas
 from roofmodel.views.canvas import LOOKS, Look
-from roofmodel.views.panel import COLOURS, Panel, window
+from roofmodel.views.panel import COLOURS, MATTERS, Panel, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
-LISTED = 18  # points with a number in the picture and a line beside it
+LISTED = 12  # points with a number in the picture and a line beside it
+LARGE = 0.05  # share of the time from which a point carries its part of the roof
 FOOT = (
     "Filled: measured (circle DRAM, square L2, triangle L1). Hollow: predicted, at its bound. "
     "Arrow: a lower bound, for no tensor counter was collected. Black ring: above its roof. Size: share of the time."
@@ -39,9 +40,13 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
     several = len(panels) > 1
     looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
-    at = [(p.intensity or 0, p.flops_per_second or 0) for found in drawn for p in found]
-    with canvas.picture(path, form, heading, subtitle, FOOT_OF_SEVERAL if several else FOOT) as (figure, axes):
-        canvas.frame(axes, *window(at, [(panel.pipes[0].peak, panel.device.bandwidth) for panel in panels]))
+    shown = view(panels)
+    outside = sum(not shown.holds(p) for found in drawn for p in found)
+    foot = (
+        f"{FOOT_OF_SEVERAL if several else FOOT}{f' {outside} of under {MATTERS:.0%} lie outside.' if outside else ''}"
+    )
+    with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
+        canvas.frame(axes, *shown)
         numbers = _numbers(panels)
         signs = []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
@@ -53,13 +58,13 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
                     canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak)
             for p in found:
                 _mark(axes, p, look.marker if several else MARKERS[p.level])
-                if p.level == "dram" and p.name in numbers:
-                    signs.append((numbers[p.name], p.intensity or 0, p.flops_per_second or 0))
+                if p.level == "dram" and p.name in numbers and shown.holds(p):
+                    signs.append((numbers[p.name] + _part(p), p.intensity or 0, p.flops_per_second or 0))
         canvas.peaks(
             axes, [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
         )
         canvas.labels(axes, signs, figure.dpi)
-        below = _keys(figure, [panel.title for panel in panels], looks, drawn) if several else 0.85
+        below = _keys(figure, [panel.title for panel in panels] if several else [], looks, drawn)
         _table(figure, panels, looks, numbers, below)
 
 
@@ -72,7 +77,23 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
         lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
     )  # fmt: skip
     if p.incomplete and p.level == "dram":
-        axes.annotate("", (x, y * 2.5), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1})
+        axes.annotate(
+            "", (x, y * 1.6), (x, y), annotation_clip=True,
+            arrowprops={"arrowstyle": "->", "color": colour, "lw": 1},
+        )  # fmt: skip
+
+
+def _part(p: Point) -> str:
+    """What is written beside the longest: the part of what the roofs allow."""
+    large = not p.predicted and p.fraction is not None and (p.share or 0) >= LARGE
+    return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
+
+
+def _short(name: str, room: int) -> str:
+    """A kernel's name in so many letters: namespaces go before letters do."""
+    while len(name) > room and "::" in name:
+        name = name.partition("::")[2]
+    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
@@ -90,7 +111,7 @@ def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], drawn: Seq
 
     devices = [
         Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
-        for name, look in zip(said, looks, strict=True)
+        for name, look in zip(said, looks, strict=False)
     ]
     kinds = [kind for kind in COLOURS if any(p.category == kind for found in drawn for p in found)]
     colours = [Line2D([], [], color=COLOURS[kind], ls="", marker="o", label=kind) for kind in kinds]
@@ -107,9 +128,9 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     Of more than two devices there is room for the part alone.
     """
     shares = len(panels) <= 2
-    left, step, width = 0.675, min(0.0365, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
+    left, step, width = 0.675, min(0.05, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
-    room = int((rights[0] - width - left - 0.02) / 0.0057)  # letters
+    room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     what = f"longest first: {'share of time, ' * shares}part of what the roofs allow"
     figure.text(left, top, what, color="0.3", fontsize=8)
     y = top - step
@@ -120,16 +141,15 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     for name, number in numbers.items():
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
-        short = p.name if p.predicted else base_name(p.name)
-        short = short if len(short) <= room else f"{short[: room - 1]}…"
-        figure.text(left, y, number, weight="bold", fontsize=8.5, color=COLOURS.get(p.category, canvas.GREY))
-        figure.text(left + 0.02, y, short, fontsize=7.5)
+        short = _short(p.name if p.predicted else base_name(p.name), room)
+        figure.text(left, y, number, weight="bold", fontsize=10, color=COLOURS.get(p.category, canvas.GREY))
+        figure.text(left + 0.02, y, short, fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:
                 share = "–" if point.share is None else f"{point.share:.0%}"
                 part = "–" if point.fraction is None else f"{'≥' * point.incomplete}{point.fraction:.0%}"
-                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=8)
-                figure.text(right, y, part, ha="right", fontsize=8)
+                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
+                figure.text(right, y, part, ha="right", fontsize=9)
         y -= step
     rest = len({p.name for panel in panels for p in panel.points}) - len(numbers)
     if rest:
