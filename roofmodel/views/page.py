@@ -61,18 +61,19 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         },
         "roofs": [_ceilings(i, panels) for i in range(len(panels))],
         "points": [
-            _mark(n, i, point, colour(panels, i, point.category), point in longest)
+            _mark(n, i, panels[i].device.id, point, colour(panels, i, point.category), point in longest)
             for n, (i, point) in enumerate(everything)
         ],
     }
     columns = _columns(point for _, point in everything)
+    names = [panel.device.id if len(panels) > 1 else "" for panel in panels]
     return Template(_part("page.html")).substitute(
         heading=escape(heading),
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
-        header=_header(columns),
-        rows="\n".join(_row(n, i, point, columns) for n, (i, point) in enumerate(everything)),
+        header=_header(columns, len(panels) > 1),
+        rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
         style=_part("page.css"),
         script=_part("page.js"),
@@ -137,7 +138,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     ]
 
 
-def _mark(number: int, index: int, point: Point, ink: str, signed: bool) -> dict[str, Any]:
+def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: bool) -> dict[str, Any]:
     """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
@@ -156,7 +157,7 @@ def _mark(number: int, index: int, point: Point, ink: str, signed: bool) -> dict
         "above": above,
         "sign": f"above the roof {point.fraction:.0%}" if above else sign,
         "tokens": _tokens(index, point),
-        "facts": _facts(point),
+        "facts": _facts(device, point),
     }
 
 
@@ -239,9 +240,9 @@ FIGURES = (
 )
 
 
-def _facts(point: Point) -> list[tuple[str, str]]:
+def _facts(device: str, point: Point) -> list[tuple[str, str]]:
     """Every figure of a point that is known, and what is to be said of it."""
-    facts = [(figure.title, figure.text(point)) for figure in FIGURES]
+    facts = [("device", device), *((figure.title, figure.text(point)) for figure in FIGURES)]
     notes = [] if point.finding is None else [f"above its roof: {point.finding}"]
     if point.predicted:
         notes.append("predicted, at its bound")
@@ -256,16 +257,19 @@ def _columns(points: Iterable[Point]) -> list[Figure]:
     return [figure for figure in FIGURES if any(getattr(p, figure.field) is not None for p in found)]
 
 
-def _header(columns: Iterable[Figure]) -> str:
-    cells = ['<th scope="col" class="word"><button>kernel</button></th>']
+def _header(columns: Iterable[Figure], several: bool) -> str:
+    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in ("kernel", *["device"] * several)]
     cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
     return "\n".join(cells)
 
 
-def _row(number: int, index: int, point: Point, columns: Iterable[Figure]) -> str:
+def _row(number: int, index: int, device: str, point: Point, columns: Iterable[Figure]) -> str:
+    """A line of the table; `device` is empty where there is only one."""
     name = escape(point.name)
     flag = ' <span class="above">above the roof</span>' if point.finding is not None else ""
     cells = [f'<th scope="row" class="word" data-value="{name}"><button title="{name}">{name}{flag}</button></th>']
+    if device:
+        cells.append(f'<td class="word" data-value="{escape(device)}">{escape(device)}</td>')
     for column in columns:
         value = getattr(point, column.field)
         raw = "" if value is None else escape(str(value))

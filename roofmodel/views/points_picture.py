@@ -101,7 +101,7 @@ def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
     share: dict[str, float] = {}
     for p in (p for panel in panels for p in panel.points):
         share[p.name] = max(share.get(p.name, 0), p.share or 0)
-    longest = sorted(share, key=lambda name: -share[name]) if len(panels) > 1 else list(share)
+    longest = sorted(share, key=lambda name: -share[name])
     return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
 
 

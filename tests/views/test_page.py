@@ -237,6 +237,16 @@ def test_a_page_names_the_file_and_the_device_but_no_folder(made: tuple[Path, di
         assert warning.removeprefix("warning: ").partition("<")[0][:40] in text
 
 
+def test_several_devices_are_told_apart_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ncu.csv").write_text(profile(), encoding="utf-8")
+    (tmp_path / "other.csv").write_text(profile(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run("plot", "ncu.csv@a100", "other.csv@h100", "-o", "x.html", monkeypatch=monkeypatch) == 0
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    for device in ("a100-sxm-80gb", "h100-sxm"):
+        assert text.count(f'<td class="word" data-value="{device}">') == 2 * len(KERNELS)
+
+
 def test_an_estimate_is_a_page_too(tmp_path: Path) -> None:
     api.estimate("gpt2", "v100").save(tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
