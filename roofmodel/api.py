@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
@@ -92,7 +93,7 @@ class ProfileReport:
         self.measured = measured
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> Sequence[Kernel]:
         """The kernels: seconds, FLOPs by pipe, bytes by level; None for what was not collected."""
         return self.measured.kernels
 

@@ -166,8 +166,10 @@ def kernels_command(
     _known_format(form, ("table", "json", "csv"))
     from roofmodel.study import measured
     from roofmodel.views import measured as views
+    from roofmodel.views import progress
 
-    found = measured.kernels(files, hw, times or [])
+    with progress.shown():
+        found = measured.kernels(files, hw, times or [])
     if form == "table":
         _print_rich(views.kernels_table(found))
     else:
@@ -204,8 +206,10 @@ def plot_command(
     workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
     from roofmodel.study import measured
     from roofmodel.views import measured as views
+    from roofmodel.views import progress
 
-    placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
+    with progress.shown():
+        placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
     if output is None:
         output = f"{placed.stem}.roofline.png"
     _note(f"wrote {views.save_points(placed, output)}")

@@ -119,6 +119,9 @@ class Numbers:
 
     def value(self, text: str, line: int, what: str) -> int | float:
         """The number in a cell; an int where it is written as one. Raises ProfileError with file and line."""
+        if self.decimal is not None and _VALID[self.decimal].fullmatch(text):
+            plain = text.replace(_OTHER[self.decimal], "").replace(",", ".")
+            return int(plain) if plain.isdecimal() else float(plain)
         where = f"{self.file}:{line}: {what}"
         text = _SPACED.sub("", text)
         found = readings(text)

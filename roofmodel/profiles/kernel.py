@@ -7,7 +7,7 @@ know, or would not add up, they say in `warnings`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,6 +80,17 @@ class Kernel:
     bytes: Traffic = NO_TRAFFIC
 
 
+class Columns(Sequence[Kernel]):
+    """Very many kernels, each of which is made when it is looked at, and which add themselves up."""
+
+    def summed(self) -> tuple[Kernel, ...]:
+        """A kernel for each name and range: the sums over its launches, None where one lacks a figure.
+
+        Occupancy is weighted by time, registers and clock are the most of any. Launches without a time are apart.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a file says of the device it was taken on; None where it says nothing."""
@@ -99,6 +110,10 @@ class Profile:
 
     tool: str  # "ncu", "nvprof", "nsys" or "torch"
     files: tuple[str, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: Sequence[Kernel]
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+
+    def summed(self) -> Sequence[Kernel]:
+        """Few kernels that stand for all, wherever those of one name are added up."""
+        return self.kernels.summed() if isinstance(self.kernels, Columns) else self.kernels

@@ -29,13 +29,24 @@ def decode(content: bytes) -> str:
     return content.decode(encoding(content), errors="replace")
 
 
-def split(row: str) -> list[str] | None:
-    """The cells of a row of CSV, blanks around them removed; None where its quotes do not close or enclose a part."""
+def cells(row: str) -> list[str] | None:
+    """The cells of a row of CSV; None where its quotes do not close or enclose a part."""
+    line = row.removesuffix("\n")
+    if line[:1] == line[-1:] == '"':
+        plain = line[1:-1].split('","')
+        if line.count('"') == 2 * len(plain):  # every quote begins or ends a cell
+            return plain
     try:
-        (cells,) = csv.reader(io.StringIO(row, newline=""), strict=True)
+        (found,) = csv.reader(io.StringIO(row, newline=""), strict=True)
     except (csv.Error, ValueError):
         return None
-    return [cell.strip() for cell in cells]
+    return found
+
+
+def split(row: str) -> list[str] | None:
+    """The cells of a row of CSV, blanks around them removed; None as for `cells`."""
+    found = cells(row)
+    return None if found is None else [cell.strip() for cell in found]
 
 
 class Lines:
@@ -48,6 +59,7 @@ class Lines:
         self.file, self.number = file, 0
         self._text = io.TextIOWrapper(stream, encoding=encoding(stream.read(4096)), errors="replace")
         self._text.seek(0)
+        self._each = self._lines()
 
     def __enter__(self) -> Lines:
         return self
@@ -56,8 +68,13 @@ class Lines:
         self._text.detach()
 
     def __iter__(self) -> Iterator[str]:
-        while line := self.next():
-            yield line
+        return self._each
+
+    def _lines(self) -> Iterator[str]:
+        readline = self._text.readline
+        while line := readline(_LONGEST):
+            self.number += 1
+            yield line if line[0] != "\ufeff" and len(line) < _LONGEST else self._odd(line)
 
     @property
     def where(self) -> str:
@@ -65,8 +82,9 @@ class Lines:
 
     def next(self) -> str:
         """The next line, or an empty string at the end. Of one beyond all measure an empty line is left."""
-        line = self._text.readline(_LONGEST)
-        self.number += 1
+        return next(self._each, "")
+
+    def _odd(self, line: str) -> str:
         while len(line) == _LONGEST and not line.endswith("\n"):
             more = self._text.readline(_LONGEST)
             line = more if len(more) == _LONGEST else "\n"
@@ -93,6 +111,6 @@ class Lines:
                 raise ProfileError(f"{where}: the row ends inside a quoted text: the file is cut there")
             parts.append(more)
             count += more.count('"')
-        if (cells := split("".join(parts))) is None:
+        if (found := cells("".join(parts))) is None:
             raise ProfileError(f"{where}: not a row of a table: a quote or a line's end stands where none may")
-        return cells
+        return found

@@ -224,7 +224,7 @@ class _Launch:
         counts = {name: count(name) for name in parts}
         absent = [name for name, value in counts.items() if value is None]
         if not absent:
-            return sum(weight * (counts[name] or 0) for name, weight in parts.items())
+            return sum(parts[name] * value for name, value in counts.items() if value is not None)
         if len(absent) < len(parts):
             self.notes.append(f"{what} unknown: a part of the sum was not collected; add {_sums(absent)}")
         return None
@@ -295,7 +295,7 @@ class _Launch:
         for parts in ways:
             counts = [self.of_type(part) for part in parts]
             if None not in counts:
-                return sum(count or 0 for count in counts)
+                return sum(count for count in counts if count is not None)
             if any(count is not None for count in counts):
                 names = (f"sm__ops_path_tensor_src_{p}" for p, c in zip(parts, counts, strict=True) if c is None)
                 partial.append(_sums(list(names)))
@@ -312,7 +312,7 @@ class _Launch:
         counts = {f"op_{doer}_src_{source}": self.by_instruction(doer, source) for doer in doers}
         absent = [f"sm__ops_path_tensor_{name}" for name, count in counts.items() if count is None]
         if counts and not absent:
-            return sum(count or 0 for count in counts.values())
+            return sum(count for count in counts.values() if count is not None)
         if len(absent) < len(counts):
             self.notes.append(
                 f"{source} tensor operations unknown: some instructions' are missing; add {_sums(absent)}"
@@ -328,7 +328,7 @@ class _Launch:
         total = self.dense_and_sparse(f"op_{doer}_src_{source}")
         if total is None and doer == "hmma" and source == "fp16":  # Hopper splits it once more
             halves = [self.dense_and_sparse(f"op_hmma_src_{half}") for half in catalogue.HALF]
-            total = None if None in halves else sum(half or 0 for half in halves)
+            total = None if None in halves else sum(half for half in halves if half is not None)
         return total
 
     def dense_and_sparse(self, name: str) -> float | None:

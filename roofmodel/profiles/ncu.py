@@ -21,10 +21,11 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import metrics, ncu_report
 from roofmodel.profiles.cells import Numbers
-from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Profile, Traffic
+from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.lines import Lines, decode
-from roofmodel.profiles.ncu_tables import AGAIN, HEADER, Reader, reader
-from roofmodel.profiles.tables import Launch, Table, join
+from roofmodel.profiles.ncu_reader import AGAIN, HEADER, Reader
+from roofmodel.profiles.ncu_tables import reader
+from roofmodel.profiles.tables import Table, join
 
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin its line
 
@@ -62,57 +63,36 @@ def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = N
 
 def profile(tables: Iterable[Table], files: Iterable[str], generation: str | None = None) -> Profile:
     """Read the metrics of all launches, once tables of one run were joined."""
+    from roofmodel.profiles.columns import Kernels, Part, meanings, places
+
     joined, warnings = join(tables)
     given = metrics.capability(generation)
-    kernels: list[Kernel] = []
+    parts: list[Part] = []
     evidence: list[Evidence] = []
     notes: Counter[str] = Counter()
     for table in joined:
         warnings.extend(table.warnings)
         evidence.extend(e for e in table.evidence if e not in evidence)
         told = {e.compute_capability for e in table.evidence if e.compute_capability}
-        for launch in table.launches:
-            own = launch.capability or (next(iter(told)) if len(told) == 1 else None)
+        parts.append(part := Part(table))
+        for (said, averaged), launches in places(table, lambda kind: (kind.capability, kind.invocations > 1)):
+            own = said or (next(iter(told)) if len(told) == 1 else None)
             if own and given and own != given:
-                notes[f"compute capability {given} was given, and the file says {own}: the file's is used"] += 1
-            meaning = metrics.interpret(launch.values, own or given, averaged=launch.invocations > 1)
-            notes.update(meaning.notes)
+                note = f"compute capability {given} was given, and the file says {own}: the file's is used"
+                notes[note] += len(launches)
             if own and not told and (seen := Evidence(compute_capability=own)) not in evidence:
                 evidence.append(seen)
-            kernels.append(_kernel(launch, table.file, meaning))
+            for alike, meaning in meanings(table, launches, own or given, averaged):
+                notes.update(dict.fromkeys(meaning.notes, len(alike)))
+                part.fill(alike, meaning)
+    kernels = Kernels(parts)
     counted = (f"{text} ({n} of {len(kernels)} kernels)" if n < len(kernels) else text for text, n in notes.items())
     return Profile(
         tool="ncu",
         files=tuple(files),
-        kernels=tuple(kernels),
+        kernels=kernels,
         evidence=tuple(evidence),
         warnings=tuple(dict.fromkeys([*warnings, *counted])),
-    )
-
-
-def _kernel(launch: Launch, file: str, meaning: metrics.Meaning) -> Kernel:
-    times = launch.invocations
-
-    def total(value: float | None) -> float | None:
-        return None if value is None else value * times
-
-    return Kernel(
-        id=launch.id,
-        file=file,
-        name=launch.name,
-        process=launch.process,
-        device=launch.device,
-        stream=launch.stream,
-        grid=launch.grid,
-        block=launch.block,
-        nvtx=launch.nvtx,
-        invocations=times,
-        seconds=total(meaning.seconds),
-        occupancy=meaning.occupancy,
-        registers=meaning.registers,
-        clock=meaning.clock,
-        flops=Flops(*map(total, meaning.flops)),
-        bytes=Traffic(*map(total, meaning.bytes)),
     )
 
 
@@ -124,11 +104,11 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
     numbers, outside = Numbers(file), _Outside()
     readers: list[Reader] = []
     with Lines(stream, file) as lines:
-        for line in lines:
-            if HEADER.match(line):
-                readers.append(reader(line, lines, numbers))
-            elif readers and readers[-1].starts_row(line):
+        while line := readers[-1].skim() if readers else lines.next():
+            if readers and readers[-1].starts_row(line):
                 readers[-1].read_row(line)
+            elif HEADER.match(line):
+                readers.append(reader(line, lines, numbers))
             elif readers and _COLLISION.search(line):
                 raise ProfileError(
                     f"{lines.where}: other output runs into a row of the table; "
@@ -136,7 +116,7 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
                 )
             else:
                 outside.see(line)
-    found = [table for number, each in enumerate(readers) if (table := each.finish(number)).launches]
+    found = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
     if not found:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from array import array
 from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import metrics
 from roofmodel.profiles.kernel import Evidence, extent
-from roofmodel.profiles.ncu_tables import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
+from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.on_disk import on_disk
-from roofmodel.profiles.tables import Launch, Table
+from roofmodel.profiles.tables import Kind, Table, pad
 
 MAGIC = b"NVR\0"  # how a report begins
 
@@ -34,7 +35,8 @@ def parse(stream: BinaryIO, file: str) -> Table:
             raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_instead(file)}") from None
         for number, action in enumerate(results):
             _read(action, number, table)
-    if not table.launches:
+    table.pad()
+    if not table.ids:
         raise ProfileError(
             f"{file}: ncu-report finds no results in this report: it is empty, damaged, or written by a newer Nsight "
             f"Compute (pip install -U ncu-report); {_instead(file)}"
@@ -68,8 +70,7 @@ def _read(action: Any, number: int, table: Table) -> None:
     seen = evidence(attributes, lambda name: _unit(action, ATTRIBUTE + name))
     if seen != Evidence() and seen not in table.evidence:
         table.evidence.append(seen)
-    launch = Launch(
-        id=str(number),
+    kind = Kind(
         name=sys.intern(kernel),
         device=known.get("launch__device_id"),
         stream=known.get("launch__stream_id"),
@@ -78,6 +79,10 @@ def _read(action: Any, number: int, table: Table) -> None:
         capability=seen.compute_capability,
         nvtx=_ranges(action.nvtx_state()),
     )
+    if kind not in table.kinds[-1:]:
+        table.kinds.append(kind)
+    table.ids.append(number)
+    table.kind.append(len(table.kinds) - 1)
     for name in filter(_wanted, names):
         value = action.metric_by_name(name).value()
         if isinstance(value, int | float) and math.isfinite(value):
@@ -85,8 +90,9 @@ def _read(action: Any, number: int, table: Table) -> None:
             factor = scale(name, unit)
             if factor is None:
                 raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which is not read here")
-            launch.values[name] = in_base_units(value, factor)
-    table.launches.append(launch)
+            column = table.values.setdefault(name, array("d"))
+            pad(column, number)
+            column.append(in_base_units(value, factor))
 
 
 # The same names come back with every result.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import io
 import os
 import shutil
 import sys
@@ -15,13 +16,17 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import ncu, nsys, nvprof, torch_trace
 from roofmodel.profiles.kernel import Profile
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _HEAD = 1 << 20  # bytes of a file that must suffice to recognise it: programs print much before a profiler does
 
@@ -37,6 +42,11 @@ class Source:
     open: Callable[[], BinaryIO]
     path: Path | None = None
 
+
+Watch = Callable[[str, int, int], None]
+"""Is told a file's name, how many of its bytes were read, and how many there are."""
+
+watching: ContextVar[Watch] = ContextVar("watching", default=lambda name, done, total: None)
 
 Recognise = Callable[[bytes], bool]
 Read = Callable[[Sequence[Source], str | None], Profile]
@@ -139,17 +149,12 @@ def _sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
     sources: dict[object, Source] = {}
     with ExitStack() as copies:
 
-        def copied(stream: BinaryIO) -> Callable[[], BinaryIO]:
+        def copied(stream: BinaryIO) -> Callable[[], int]:
             copy = copies.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, copy)
             copy.flush()
 
-            def opened() -> BinaryIO:
-                again = os.fdopen(os.dup(copy.fileno()), "rb")
-                again.seek(0)
-                return again
-
-            return opened
+            return lambda: os.dup(copy.fileno())
 
         for path in map(str, paths):
             if path == "-":
@@ -181,9 +186,11 @@ def _files(path: str) -> list[Path]:
     raise ProfileError(f"{shorten(path)}: there is no such file")
 
 
-def _source(name: str, file: Path | Callable[[], BinaryIO]) -> Source:
+def _source(name: str, file: Path | Callable[[], int]) -> Source:
     def plain() -> BinaryIO:
-        return file.open("rb") if isinstance(file, Path) else file()
+        raw = _Watched(file if isinstance(file, Path) else file(), name)
+        raw.seek(0)  # a copy shares its place with those that were opened before
+        return cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
 
     def unpacked() -> BinaryIO:
         stream = plain()
@@ -195,6 +202,19 @@ def _source(name: str, file: Path | Callable[[], BinaryIO]) -> Source:
     except OSError as error:
         raise ProfileError(f"{name}: cannot be read: {_why(error)}") from None
     return Source(name, unpacked, None if packed or not isinstance(file, Path) else file)
+
+
+class _Watched(io.FileIO):
+    """A file that says how much of it was read; of a compressed one, as it lies on the disk."""
+
+    def __init__(self, file: Path | int, name: str) -> None:
+        super().__init__(file, "r")
+        self._said, self._watch, self._size = name, watching.get(), os.fstat(self.fileno()).st_size
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        count = super().readinto(buffer)
+        self._watch(self._said, self.tell(), self._size)
+        return count
 
 
 def _is_gzip(stream: BinaryIO) -> bool:

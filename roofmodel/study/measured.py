@@ -121,7 +121,10 @@ def place(
     for run in read or [runs.Run(hw, Profile("", (), ()))]:
         identified = identify(run.profile.evidence, run.hw, run.profile.files)
         counted = run.profile.tool == "ncu" and not times
-        drawn = settle(identified.device, clock, ceilings, run.profile.kernels, may_be_locked=counted)
+        kernels: Sequence[Kernel] = run.profile.summed()
+        if any(kernel.clock for kernel in kernels):
+            kernels = run.profile.kernels  # each has its own
+        drawn = settle(identified.device, clock, ceilings, kernels, may_be_locked=counted)
         found, said = _measured(run.profile, by, identified, drawn) if files else ([], [])
         said = [*run.profile.warnings, *identified.warnings, *drawn.notes, *said]
         if architecture is not None:
@@ -137,7 +140,7 @@ def _measured(
     profile: Profile, by: str, identified: Identified, drawn: Conditions
 ) -> tuple[list[points.Point], list[str]]:
     """A profile's points under the roofs as drawn, and what is to be said of them."""
-    groups = points.group(profile.kernels, by)
+    groups = points.group(profile.summed(), by)
     found = points.points(groups, drawn.device)
     if all(point.intensity is None for point in found):
         raise ProfileError(
@@ -161,9 +164,9 @@ def _lacking(profile: Profile) -> str:
     """What keeps every kernel of a profile off the roofline."""
     if not profile.kernels:
         return "for it holds no kernels"
-    if all(kernel.bytes == NO_TRAFFIC for kernel in profile.kernels):
+    if all(kernel.bytes == NO_TRAFFIC for kernel in profile.summed()):
         return "for no bytes were collected"
-    if all(kernel.flops == NO_FLOPS for kernel in profile.kernels):
+    if all(kernel.flops == NO_FLOPS for kernel in profile.summed()):
         return "for no FLOPs were collected"
     return "for no kernel has FLOPs, bytes and a time"
 
@@ -171,7 +174,7 @@ def _lacking(profile: Profile) -> str:
 def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
     """Why a picture has fewer points than the file has kernels, and what to collect."""
     notes = []
-    timeless = sum(kernel.invocations for kernel in profile.kernels if kernel.seconds is None)
+    timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
     if timeless:
         notes.append(f"{timeless} kernel launches have no time and are left out; add the metric gpu__time_duration.sum")
     if any(point.incomplete for point in found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import heapq
 import io
 import json
 from collections.abc import Sequence
@@ -190,12 +191,12 @@ def _kernels_table(run: Measured) -> RichGroup:
     profile, identified = run
     columns: list[tuple[str, Any]] = [("kernel", "left"), ("×", "right"), ("time", "right"), ("FLOPs", "right")]
     columns.append(("DRAM", "right"))
-    registers = any(kernel.registers is not None for kernel in profile.kernels)
-    occupancy = any(kernel.occupancy is not None for kernel in profile.kernels)
+    longest = heapq.nlargest(SHOWN, profile.kernels, key=lambda kernel: kernel.seconds or 0)
+    registers = any(kernel.registers is not None for kernel in longest)
+    occupancy = any(kernel.occupancy is not None for kernel in longest)
     columns += [("regs", "right")] * registers + [("occ.", "right")] * occupancy
     table = _table(*columns)
-    longest = sorted(profile.kernels, key=lambda kernel: -(kernel.seconds or 0))
-    for kernel in longest[:SHOWN]:
+    for kernel in longest:
         flops = [n for pipe, n in kernel.flops._asdict().items() if n is not None and not pipe.startswith("tensor_l")]
         table.add_row(
             Text(kernel.name, no_wrap=True, overflow="ellipsis"),
@@ -206,11 +207,12 @@ def _kernels_table(run: Measured) -> RichGroup:
             *(["–" if kernel.registers is None else str(kernel.registers)] * registers),
             *(["–" if kernel.occupancy is None else f"{kernel.occupancy:.0%}"] * occupancy),
         )
-    total = sum(kernel.seconds or 0 for kernel in profile.kernels)
-    launches = sum(kernel.invocations for kernel in profile.kernels)
+    sums = profile.summed()
+    total = sum(kernel.seconds or 0 for kernel in sums)
+    launches = sum(kernel.invocations for kernel in sums)
     where = f" on {identified.device.name}" if identified else ""
     head = Text(f"{launches} kernel launches{where}, {units.seconds(total)} together, by {profile.tool}", style="bold")
-    rest = len(longest) - SHOWN
+    rest = len(profile.kernels) - SHOWN
     tail = [Text(f"and {rest} more; all of them in --format csv or json", style="dim")] if rest > 0 else []
     return RichGroup(head, table, *tail)
 

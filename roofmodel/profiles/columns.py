@@ -1,0 +1,222 @@
+"""Many launches at once: their metrics as arrays, and the kernels that come of them as columns.
+
+A gigabyte of Nsight Compute's CSV is half a million launches and more. As objects they would take a kilobyte each
+and their reading minutes, so they stay columns from the file to the sums. What metrics mean is not said here again:
+`metrics.interpret` is written for one launch, and reads many when it is given `Lanes` in place of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, TypeVar, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from roofmodel.profiles import metrics
+from roofmodel.profiles.kernel import Columns, Flops, Kernel, Traffic
+from roofmodel.profiles.tables import Kind, Table
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]  # where in a table launches stand
+
+Key = TypeVar("Key")
+
+_CHUNK = 4096  # kernels that are made at a time
+
+
+class Lanes(np.ndarray[Any, Any]):
+    """One number of many launches, in the place of one: arithmetic is theirs, and so is a decision if they agree."""
+
+    def __bool__(self) -> bool:
+        mask = np.asarray(self) != 0
+        if mask.any() and not mask.all():
+            raise Diverged(mask)
+        return bool(mask[0])
+
+    def __round__(self, digits: int = 0) -> Any:
+        return np.rint(self) if not digits else NotImplemented
+
+
+class Diverged(Exception):
+    """Launches take different ways from here on: those in `mask`, and the others."""
+
+    def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.mask = mask
+
+
+def places(table: Table, key: Callable[[Kind], Key]) -> Iterator[tuple[Key, Places]]:
+    """Where the launches of each key stand, which is of their kind."""
+    keys = list(map(key, table.kinds))
+    of_kind = np.frombuffer(table.kind, np.intc)
+    for each in dict.fromkeys(keys):
+        yield each, np.flatnonzero(np.array([other == each for other in keys])[of_kind])
+
+
+def meanings(
+    table: Table, launches: Places, generation: str | None, averaged: bool
+) -> Iterator[tuple[Places, metrics.Meaning]]:
+    """What the metrics of the launches at these places amount to: for each set of them that go one way, its meaning.
+
+    The numbers in a meaning are arrays over the launches of its set.
+    """
+    columns = {name: np.frombuffer(column)[launches] for name, column in table.values.items()}
+    collected = np.zeros(len(launches), np.intp)  # launches of one number have the same metrics
+    for column in columns.values():
+        collected = np.unique(2 * collected + np.isnan(column), return_inverse=True)[1]
+    for number in range(collected.max(initial=-1) + 1):
+        together = np.flatnonzero(collected == number)
+        values = {
+            name: column[together].view(Lanes) for name, column in columns.items() if not np.isnan(column[together[0]])
+        }
+        for places, meaning in _one_way(values, np.arange(len(together)), generation, averaged):
+            yield launches[together[places]], meaning
+
+
+def _one_way(
+    values: Mapping[str, Lanes], places: Places, generation: str | None, averaged: bool
+) -> Iterator[tuple[Places, metrics.Meaning]]:
+    try:
+        meaning = metrics.interpret(cast(Mapping[str, float], values), generation, averaged)
+    except Diverged as diverged:
+        for mask in (diverged.mask, ~diverged.mask):
+            some = {name: lanes[mask].view(Lanes) for name, lanes in values.items()}
+            yield from _one_way(some, places[mask], generation, averaged)
+    else:
+        yield places, meaning
+
+
+class Part:
+    """The kernels of one table: what `table` says of its launches, and columns of numbers, NaN where there is none."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.columns: dict[str, Floats] = {}
+        times = np.array([kind.invocations for kind in table.kinds], np.float64)
+        self.kind = np.frombuffer(table.kind, np.intc)
+        self.times = times[self.kind]
+
+    def fill(self, places: Places, meaning: metrics.Meaning) -> None:
+        """Take over what was found for the launches at `places`; per launch there, over all invocations here."""
+        times = self.times[places]
+        self._put("seconds", places, meaning.seconds, times)
+        for name in ("occupancy", "registers", "clock"):
+            self._put(name, places, getattr(meaning, name), 1)
+        for name, value in (meaning.flops._asdict() | meaning.bytes._asdict()).items():
+            self._put(name, places, value, times)
+
+    def _put(self, name: str, places: Places, value: float | None, times: Floats | int) -> None:
+        if value is None:
+            return
+        if name not in self.columns:
+            self.columns[name] = np.full(len(self.table.ids), np.nan)
+        self.columns[name][places] = np.asarray(value) * times
+
+    def kernels(self, start: int, stop: int) -> Iterator[Kernel]:
+        """The kernels at these places, made one by one."""
+        table = self.table
+        kinds = map(table.kinds.__getitem__, table.kind[start:stop])
+        flops, moved = (
+            map(form._make, zip(*(self._cells(name, start, stop, whole=True) for name in form._fields), strict=False))
+            for form in (Flops, Traffic)
+        )
+        numbers = (self._cells(name, start, stop) for name in ("seconds", "occupancy", "clock"))
+        registers = self._cells("registers", start, stop, whole=True)
+        rows = zip(table.ids[start:stop], kinds, flops, moved, registers, *numbers, strict=False)
+        for launch, kind, done, traffic, registers_, seconds, occupancy, clock in rows:
+            yield Kernel(
+                id=f"{table.prefix}{launch}",
+                file=table.file,
+                name=kind.name,
+                process=kind.process,
+                device=kind.device,
+                stream=kind.stream,
+                grid=kind.grid,
+                block=kind.block,
+                nvtx=kind.nvtx,
+                invocations=kind.invocations,
+                seconds=seconds,
+                occupancy=occupancy,
+                registers=registers_,
+                clock=clock,
+                flops=done,
+                bytes=traffic,
+            )
+
+    def _cells(self, name: str, start: int, stop: int, whole: bool = False) -> Iterable[Any]:
+        """A column's numbers, None for NaN; `whole`: an int where it is one, for a count is one."""
+        if name not in self.columns:
+            return repeat(None)
+        numbers = self.columns[name][start:stop].tolist()
+        return (None if n != n else int(n) if whole and n.is_integer() else n for n in numbers)
+
+    def summed(self) -> Iterator[Kernel]:
+        """A kernel for all launches of one name and range; those without a time are one of their own."""
+        found: dict[tuple[str, tuple[str, ...]], int] = {}
+        of = np.array([found.setdefault((kind.name, kind.nvtx), len(found)) for kind in self.table.kinds], np.intp)
+        seconds = self.columns.get("seconds", np.full(len(self.table.ids), np.nan))
+        present, index = np.unique(2 * of[self.kind] + np.isnan(seconds), return_inverse=True)
+        sums: dict[str, npt.NDArray[Any]] = {
+            name: np.bincount(index, column, len(present)) for name, column in self.columns.items()
+        }
+        if "occupancy" in sums:
+            resident, time = np.bincount(index, self.columns["occupancy"] * seconds), np.bincount(index, seconds)
+            sums["occupancy"] = np.divide(resident, time, out=resident, where=time != 0)  # without time: no weight
+        for name in sums.keys() & {"registers", "clock"}:
+            sums[name] = np.full(len(present), np.nan)
+            np.fmax.at(sums[name], index, self.columns[name])
+        sums["invocations"] = np.bincount(index, self.times, len(present))
+        names = list(found)
+        for place, key in enumerate(present.tolist()):
+            cells = {name: None if n != n else n for name, column in sums.items() for n in [column[place].item()]}
+            registers = cells.get("registers")
+            name, nvtx = names[key // 2]
+            yield Kernel(
+                id=str(place),
+                file=self.table.file,
+                name=name,
+                nvtx=nvtx,
+                invocations=int(cells["invocations"] or 0),
+                seconds=cells.get("seconds"),
+                occupancy=cells.get("occupancy"),
+                registers=None if registers is None else int(registers),
+                clock=cells.get("clock"),
+                flops=Flops._make(map(cells.get, Flops._fields)),
+                bytes=Traffic._make(map(cells.get, Traffic._fields)),
+            )
+
+
+class Kernels(Columns):
+    """The kernels of tables, one after the other; each is made when it is looked at."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(part.table.ids) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Kernel]:
+        for part in self._parts:
+            for start in range(0, len(part.table.ids), _CHUNK):
+                yield from part.kernels(start, start + _CHUNK)
+
+    @overload
+    def __getitem__(self, index: int) -> Kernel: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Kernel, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Kernel | tuple[Kernel, ...]:
+        if isinstance(index, slice):
+            return tuple(map(self.__getitem__, range(*index.indices(len(self)))))
+        place = range(len(self))[index]
+        for part in self._parts:
+            if place < len(part.table.ids):
+                return next(part.kernels(place, place + 1))
+            place -= len(part.table.ids)
+        raise AssertionError("unreachable")
+
+    def summed(self) -> tuple[Kernel, ...]:
+        return tuple(kernel for part in self._parts for kernel in part.summed())

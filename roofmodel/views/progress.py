@@ -1,0 +1,61 @@
+"""How far the reading of large files is, on stderr: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from roofmodel.profiles.reading import watching
+
+AFTER, EVERY = 1.0, 10.0  # seconds: before anything is shown, and between two lines
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """While this context lasts, show how much of a profiler's files was read, if that takes longer than a second."""
+    progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines()
+    token = watching.set(progress.see)
+    try:
+        yield
+    finally:
+        watching.reset(token)
+        progress.end()
+
+
+class _Lines:
+    """Progress where nothing can be overwritten."""
+
+    def __init__(self) -> None:
+        self.next = time.monotonic() + AFTER
+
+    def see(self, name: str, done: int, total: int) -> None:
+        if time.monotonic() >= self.next:
+            sys.stderr.write(f"reading {name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB\n")
+            self.next = time.monotonic() + EVERY
+
+    def end(self) -> None:
+        pass
+
+
+class _Bar:
+    """Progress on a terminal; it leaves nothing behind."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        self.begin = time.monotonic() + AFTER
+        self.bar = Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task("", total=None)
+
+    def see(self, name: str, done: int, total: int) -> None:
+        if time.monotonic() >= self.begin:
+            self.bar.start()
+            self.bar.update(self.task, description=name.replace("[", r"\["), completed=done, total=total)
+
+    def end(self) -> None:
+        self.bar.stop()

@@ -1,0 +1,191 @@
+"""Very many launches: read as columns, they are what they are one by one, and take little memory."""
+
+import csv
+import io
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import lines, metrics, ncu
+from roofmodel.profiles.columns import Diverged, Lanes
+from roofmodel.profiles.kernel import Flops, Profile, Traffic
+from roofmodel.profiles.ncu_reader import Reader
+from roofmodel.profiles.ncu_tables import Long
+from roofmodel.profiles.tables import Kind, Table
+from roofmodel.study.points import GROUPINGS, group
+from tests.profiles.ncu_samples import HEADER, RULES, launch, read, row
+
+THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+TENSOR = "sm__inst_executed_pipe_tensor{}.sum"
+NAMES = [
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.avg",
+    "sm__cycles_elapsed.avg.per_second",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "dram__bytes.sum.per_second",
+    "lts__t_sectors.sum",
+    "launch__registers_per_thread",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    *(THREADS.format(op) for op in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")),
+    THREADS.format("ffma") + ".per_cycle_elapsed",
+    *(TENSOR.format(kind) for kind in ("", "_op_hmma", "_op_hmma_type_hfma2", "_op_imma")),
+    "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+    "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+    "sm__ops_path_tensor_src_int4.sum",
+]
+VALUES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 1.0, 7.0, 0.5, 1e9]), max_size=12)
+KINDS = st.builds(
+    Kind,
+    name=st.sampled_from(["gemm", "void relu<float>(T *)", "softmax"]),
+    nvtx=st.sampled_from([(), ("step",), ("step", "layer")]),
+    capability=st.sampled_from([None, "7.0", "8.0", "9.0", "10.0"]),
+    invocations=st.sampled_from([1, 3]),
+)
+
+
+def table(launches) -> Table:
+    found = Table("file.csv", summary=False)
+    for number, (kind, values) in enumerate(launches):
+        found.kinds.append(kind)
+        found.ids.append(number)
+        found.kind.append(number)
+        for name, value in values.items():
+            column = found.values.setdefault(name, type(found.ids)("d"))
+            column.extend([float("nan")] * (number - len(column)))
+            column.append(value)
+    found.pad()
+    return found
+
+
+# --- meaning ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_launches_read_together_are_what_they_are_one_by_one(launches):
+    profile = ncu.profile([table(launches)], ["file.csv"])
+    notes = Counter()
+    for kernel, (kind, values) in zip(profile.kernels, launches, strict=True):
+        alone = metrics.interpret(values, kind.capability, kind.invocations > 1)
+        notes.update(alone.notes)
+        times = kind.invocations
+        assert kernel.flops == Flops(*(None if n is None else n * times for n in alone.flops))
+        assert kernel.bytes == Traffic(*(None if n is None else n * times for n in alone.bytes))
+        assert kernel.seconds == (None if alone.seconds is None else alone.seconds * times)
+        assert (kernel.occupancy, kernel.registers, kernel.clock) == (alone.occupancy, alone.registers, alone.clock)
+    share = {note: f" ({n} of {len(launches)} kernels)" if n < len(launches) else "" for note, n in notes.items()}
+    assert set(profile.warnings) == {note + share[note] for note in notes}
+
+
+def test_lanes_decide_together_or_not_at_all():
+    assert bool(np.array([1.0, 2.0]).view(Lanes))
+    assert not np.array([0.0, 0.0]).view(Lanes)
+    with pytest.raises(Diverged) as told:
+        max(np.array([-1.0, 5.0]).view(Lanes), 0)
+    assert told.value.mask.tolist() == [True, False]
+
+
+# --- sums -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+@given(launches=st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_sums_of_columns_are_the_sums_of_their_kernels(by, launches):
+    profile = ncu.profile([table(launches)], ["file.csv"])
+    few, all_of_them = ({g.name: g for g in group(kernels, by)} for kernels in (profile.summed(), profile.kernels))
+    assert few.keys() == all_of_them.keys()
+    for name, one in few.items():
+        other = all_of_them[name]
+        assert (one.category, one.invocations, one.registers) == (other.category, other.invocations, other.registers)
+        for ours, theirs in zip(
+            (one.seconds, one.occupancy, *one.flops, *one.bytes),
+            (other.seconds, other.occupancy, *other.flops, *other.bytes),
+            strict=True,
+        ):
+            assert ours == (None if theirs is None else pytest.approx(theirs, rel=1e-12))
+    timeless, all_timeless = (
+        sum(kernel.invocations for kernel in kernels if kernel.seconds is None)
+        for kernels in (profile.summed(), profile.kernels)
+    )
+    assert timeless == all_timeless
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def careful(text: str) -> Profile | str:
+    """What comes of a file where no line is taken as plain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Long, "skim", Reader.skim)
+        patch.setattr(lines, "cells", by_the_library)
+        return outcome(text)
+
+
+def by_the_library(line: str) -> list[str] | None:
+    try:
+        (found,) = csv.reader(io.StringIO(line, newline=""), strict=True)
+    except (csv.Error, ValueError):
+        return None
+    return found
+
+
+def outcome(text: str) -> Profile | str:
+    try:
+        found = read(text)
+    except ProfileError as error:
+        return str(error)
+    return Profile(found.tool, found.files, tuple(found.kernels), found.evidence, found.warnings)
+
+
+@given(st.text(alphabet='",a \n', max_size=20))
+def test_plain_rows_have_the_cells_that_the_csv_module_finds(text):
+    for line in (text, f'"{text}"\n', f'"{text}","{text}"\n'):
+        assert lines.cells(line) == by_the_library(line)
+
+
+VALUE = st.sampled_from(["7", "1,234", "1,234.5", "65.77", "n/a", "7 (0: 3; 1: 4)", " 8 ", "", '9""', "٣", "1e3", "x"])
+ROWS = st.builds(
+    lambda number, name, cc, metric, value, end: f'{launch(number, name, cc=cc)},"Section",{metric},"{value}"{end}',
+    st.integers(0, 2),
+    st.sampled_from(["gemm", "gemm", "gemm", 'relu<""x"", y>', "two\nlines"]),
+    st.sampled_from(["8.0", "8.0", "8.0", "9.0"]),
+    st.sampled_from(['"dram__bytes.sum","byte"', '"gpu__time_duration.sum","us"', '"Other","%"', '"",""', '"a""b",""']),
+    VALUE,
+    st.sampled_from(["\n", "\n", "\n", ",\n", ',"Rule","OPT","advice","",""\n', ',"', "", ", \n"]),
+)
+OTHER = st.sampled_from(["loss 2.31\n", "==PROF== done\n", "\n", '"', '"0",\n', HEADER])
+
+
+@given(st.sampled_from([HEADER, HEADER[:-1] + RULES]), st.lists(st.one_of(ROWS, ROWS, ROWS, OTHER), max_size=14))
+@settings(deadline=None, max_examples=400)
+def test_the_short_way_through_plain_rows_ends_where_the_careful_one_does(header, rows):
+    text = header + "".join(rows)
+    assert outcome(text) == careful(text)
+
+
+def test_ids_that_do_not_rise_are_looked_up():
+    numbers = (5, 3, 9, 3, 5)
+    profile = read(HEADER + "".join(row("dram__bytes.sum", "byte", str(n), number=n) for n in numbers))
+    assert [(kernel.id, kernel.bytes.dram) for kernel in profile.kernels] == [("5", 5), ("3", 3), ("9", 9)]
+    assert any("repeats a launch" in warning for warning in profile.warnings)
+
+
+def test_a_launch_takes_less_than_two_hundred_bytes():
+    def peak(launches: int) -> int:
+        rows = (row("dram__bytes.sum", "byte", str(1000 + n), number=n) for n in range(launches))
+        text = (HEADER + "".join(rows)).encode()
+        tracemalloc.start()
+        kernels = ncu.read(io.BytesIO(text), "file.csv").kernels
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(kernels) == launches
+        return size
+
+    assert (peak(9000) - peak(3000)) / 6000 < 200
