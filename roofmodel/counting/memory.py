@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Attention
 
 
 class Memory(NamedTuple):
@@ -59,21 +59,24 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
         widths = operator.widths
     for stage in arch.head.stages:
         if stage.spare_bias:  # no operator reads it, yet the class holds it
-            yield 1, arch.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
+            yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 
 def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     """Keys and values kept after the pass: every token's, or those a window still reaches."""
     if not (arch.causal and step.cached):
         return 0
-    total: Number = 0
-    for layer in arch.layers:
-        att = layer.attention
-        tokens = step.context + step.tokens
-        if att.window is not None:
-            tokens = minimum(tokens, att.window)
-        total += 2 * step.widths.kv.bytes(step.batch * tokens * att.kv_heads * att.head_dim)
-    return total
+    return sum(
+        2 * step.widths.kv.bytes(step.batch * _kept(part, step) * part.kv_heads * part.head_dim)
+        for part in arch.stack.parts
+        if isinstance(part, Attention)
+    )
+
+
+def _kept(att: Attention, step: Step) -> Number:
+    """Tokens of a sequence whose keys and values are in the cache after the pass."""
+    tokens = step.context + step.tokens
+    return tokens if att.window is None or not att.window_evicts else minimum(tokens, att.window)
 
 
 def activation_bytes(operators: Iterable[Operator]) -> Number:

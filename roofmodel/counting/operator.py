@@ -14,6 +14,9 @@ Names say what a tensor is. `W_up` is a matrix of a linear layer (what a quantis
 quantises), other capitals (`E_token`, `B_up`, `G_norm`: tables, biases, gains) are parameters that
 keep the working width, `cache.k` lives in the KV cache, everything else is an activation.
 
+`=>` in place of `->` says that the FLOPs are stated beside the line, although an axis may be summed away: a weighted
+sum on the vector units is no matrix product.
+
 `t:s` is a joint axis: the (query, key) pairs that the mask leaves. Where it stands, it takes the
 place of `t` and `s`; its size is t x s where all pairs are computed, and less where a fused kernel
 skips the masked ones.
@@ -57,8 +60,11 @@ AXES: dict[str, Axis] = {
     "g": Axis("query heads that share a key-value head", "G"),
     "h": Axis("head size", "D_h"),
     "r": Axis("elements of a head that rotary embedding turns", "R"),
-    "f": Axis("width of the MLP", "F"),
-    "e": Axis("width of the token embedding, where it is not the hidden size", "E"),
+    "f": Axis("width of the MLP, or of an expert", "F"),
+    "F": Axis("twice that width: gate and up in one matrix", "2F"),
+    "x": Axis("experts", "E"),
+    "b:t:x": Axis("token-expert pairs that the router chose", r"\langle BTE\rangle"),
+    "e": Axis("width of the token embedding, where it is not the hidden size", "D_e"),
     "v": Axis("vocabulary", "V"),
     "p": Axis("rows of the position table", "P"),
     "y": Axis("rows of the token-type table", "Y"),
@@ -112,7 +118,7 @@ class Line(NamedTuple):
     @property
     def contracted(self) -> tuple[str, ...]:
         """The axes summed over: shared by both factors, absent from the outputs. Empty: no contraction."""
-        if len(self.factors) != 2:
+        if len(self.factors) != 2 or "=>" in self.text:
             return ()
         kept = {axis for tensor in self.outputs for axis in _apart(tensor.axes)}
         a, b = (_apart(tensor.axes) for tensor in self.factors)
@@ -125,7 +131,7 @@ _TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':\s]*)\]")
 @cache
 def parse(text: str) -> Line:
     """Read `x[b t d] W[d f] + B[f] -> u[b t f]`. Raises ValueError that quotes the line."""
-    left, arrow, right = text.partition("->")
+    left, arrow, right = text.replace("=>", "->").partition("->")
     if not arrow:
         raise ValueError(f"{text!r}: an operator needs '->' between what it reads and what it writes")
     products, *terms = left.split("+")
@@ -281,8 +287,8 @@ class Operator:
 
     @property
     def gemm(self) -> Gemm | None:
-        """Batch, M, N, K where the operator is one contraction; None for anything else."""
-        if len(self.lines) != 1 or not self.lines[0].contracted:
+        """Batch, M, N, K where the operator is one contraction of whole matrices; None for anything else."""
+        if len(self.lines) != 1 or not self.lines[0].contracted or self.kind == "grouped_gemm":
             return None
         line = self.lines[0]
         a, b = (_apart(tensor.axes) for tensor in line.factors)

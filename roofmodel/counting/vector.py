@@ -13,6 +13,7 @@ ADD = 1
 SCALE = 1  # q k^T / sqrt(h)
 MASK = 1  # + mask, where the mask is added as a matrix
 SOFTMAX = 5  # running max 1, subtract it 1, exp 1, sum 1, divide 1
+CHOOSE = 1  # the largest few: one comparison an element, at least
 
 # x' = x cos + rotate(x) sin: two products and a sum (RoFormer, arXiv 2104.09864, eq. 34)
 ROTARY = 3

@@ -78,20 +78,24 @@ class Step(NamedTuple):
         return self.phase != "forward"
 
 
-def attended(step: Step, window: Number | None) -> Number:
-    """Key positions that are read: the cached ones a window still reaches, and the new ones."""
-    reachable = step.context if window is None else minimum(step.context, window - 1)
-    return reachable + step.tokens
+def attended(step: Step, window: Number | None, evicts: bool = True) -> Number:
+    """Key positions that are read: the cached ones a window still reaches, and the new ones.
+
+    Where the cache does not evict what the window has left behind, eager attention reads that too, and masks it.
+    """
+    if window is None or (step.attention == "eager" and not evicts):
+        return step.context + step.tokens
+    return minimum(step.context, window - 1) + step.tokens
 
 
-def pairs(step: Step, window: Number | None, causal: bool) -> Number:
+def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True) -> Number:
     """Query-key pairs per head: all that are read under eager attention, the unmasked under flash.
 
     Causal: S(S+1)/2; for a chunk of C after c: C c + C(C+1)/2; with a window W: W S - W(W-1)/2 for
     S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W).
     """
     if step.attention == "eager" or not causal:
-        return step.tokens * attended(step, window)
+        return step.tokens * attended(step, window, evicts)
 
     def seen(n: Number) -> Number:
         reach = n if window is None else minimum(n, window)

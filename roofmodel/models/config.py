@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from roofmodel.errors import ModelError, choices, shorten
-from roofmodel.models.architecture import MLP, Architecture, Attention, Embedding, Fact, Head, Layer, Norm
-from roofmodel.models.families import ACTIVATIONS, CORE, FAMILIES, FIELDS, REQUIRED, Family, Key
+from roofmodel.errors import ModelError, choices, shorten, suggest
+from roofmodel.models.architecture import (
+    MLP,
+    Architecture,
+    Attention,
+    Branch,
+    Embedding,
+    Fact,
+    Head,
+    HeadNorm,
+    Layer,
+    MoE,
+    Norm,
+    Stack,
+    Sublayer,
+)
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.family import Family
+from roofmodel.models.fields import ACTIVATIONS, CORE, FIELDS, LABELS, REQUIRED, SLIDING, Key, Kind
 
 Config = Mapping[str, Any]
 Fields = Mapping[str, Any]
@@ -23,27 +39,15 @@ def architecture(config: Config, name: str, where: str) -> Architecture:
     for an unknown `model_type`, a missing core size, or a value that cannot be.
     """
     model_type, family = _family(config, where)
-    facts: dict[str, Fact] = {}
-    fields: dict[str, Any] = {}
-    for field in FIELDS:
-        facts[field] = _fact(field, family, config, fields, where)
-        fields[field] = facts[field].value
+    reading = _Reading(family, config, where)
+    fields = dict(reading)
+    facts = {name: reading.facts[name] for name in fields}
     _check(fields, facts, where)
     head, head_notes = _head(family, fields, config, model_type, where)
     return Architecture(
         name=name,
         model_type=model_type,
-        causal=not family.encoder,
-        hidden=fields["hidden"],
-        embedding=Embedding(
-            vocabulary=fields["vocabulary"],
-            width=fields["embedding_width"],
-            position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
-            type_rows=fields["types"],
-            norm=fields["embedding_norm"],
-        ),
-        layers=_layers(fields),
-        final_norm=fields["pre_norm"] and not fields["final_norm_removed"],
+        stack=_stack(fields, causal=not family.encoder),
         head=head,
         tied=fields["tied"],
         max_tokens=_max_tokens(fields),
@@ -60,8 +64,11 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     family = FAMILIES.get(model_type)
     if family is None:
         # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
-        known = choices(model_type, sorted(FAMILIES), cutoff=0.85)
-        raise ModelError(f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{known}")
+        near = suggest(model_type, FAMILIES, cutoff=0.85)
+        raise ModelError(
+            f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
+            f"{len(FAMILIES)} are, from {min(FAMILIES)} to {max(FAMILIES)}; `roof models list` shows models of each"
+        )
     for switch in family.refuses:
         if config.get(switch):
             raise ModelError(f"{where}: {switch!r} is true, and that work is not counted for {model_type}")
@@ -71,32 +78,67 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
 # --- One field --------------------------------------------------------------------------------------
 
 
-def _fact(field: str, family: Family, config: Config, fields: Fields, where: str) -> Fact:
+class _Reading(Mapping[str, Any]):
+    """The fields of a config by name, each read when it is asked for: a default may depend on any other field."""
+
+    def __init__(self, family: Family, config: Config, where: str) -> None:
+        self.config, self.where = config, where
+        self.sources: dict[str, tuple[Kind, Any]] = dict(family.switches)
+        self.sources |= {field: (kind, family.fields.get(field, usual)) for field, (kind, usual) in FIELDS.items()}
+        self.facts: dict[str, Fact] = {}
+
+    def __getitem__(self, field: str) -> Any:
+        if field not in self.facts:
+            kind, source = self.sources[field]
+            self.facts[field] = _fact(field, kind, source, self.config, self, self.where)
+        return self.facts[field].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: str) -> Fact:
     """A field's value: from the config, else the class's default, else built into the family."""
-    kind, usual = FIELDS[field]
-    source = family.fields.get(field, usual)
     if not isinstance(source, Key):
         return Fact(source(fields) if callable(source) else source, None)
 
     found = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
+    given = {}
     for name, value in found.items():
-        if not (kind.accepts(value) or (value is None and (source.takes_null or len(found) > 1))):
-            raise ModelError(f"{where}: {name!r} is {shorten(value)}; it must be {kind.wanted}")
-    given = {name: value for name, value in found.items() if value is not None}
-    if field == "labels":
-        given = {name: len(v) if isinstance(v, dict) else v for name, v in given.items()}
+        if value is None and (source.takes_null or len(found) > 1):
+            continue
+        given[name] = _checked(value, source, kind, f"{where}: {name!r}")
     if given:
         name, value = next(iter(given.items()))
         if any(other != value for other in given.values()):
             both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
             raise ModelError(f"{where}: {both}; they are two names of one thing, keep one")
         return Fact(value, name)
-    default = source.null if found and source.null is not REQUIRED else source.default
+    null = (found or source.default is None) and source.null is not REQUIRED
+    default = source.null if null else source.default
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
-        raise ModelError(f"{where}: lacks {names}, the {CORE[field]}; it must be {kind.wanted}")
+        raise ModelError(f"{where}: lacks {names}, the {CORE.get(field, field)}; it must be {kind.wanted}")
     value = default(fields) if callable(default) else default
+    if source.read and value is not None:
+        value = source.read(value)
     return Fact(value, next(iter(found), source.names[0]), assumed=True)
+
+
+def _checked(value: Any, source: Key, kind: Kind, what: str) -> Any:
+    """A value of the config in the field's own words. Raises ModelError for one that cannot be."""
+    wanted, read = kind.wanted, value
+    if source.read:
+        try:
+            read = source.read(value)
+        except ValueError as error:
+            read, wanted = None, str(error)
+    if read is None or not kind.accepts(read):
+        raise ModelError(f"{what} is {shorten(value)}; it must be {wanted}")
+    return len(read) if kind is LABELS and isinstance(read, dict) else read
 
 
 def _look_up(config: Config, name: str) -> Any:
@@ -129,51 +171,100 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
             f"{where}: {named('heads')} is not divisible by {named('kv_heads')}; "
             "each key-value head serves the same number of query heads"
         )
-    types = fields["window_types"]
-    if types is not None and len(types) != fields["layers"]:
-        raise ModelError(
-            f"{where}: 'layer_types' has {len(types)} entries, but {named('layers')}; it wants one a layer"
-        )
+    for field in ("layer_types", "rotary_layers"):
+        value = fields[field]
+        if value is not None and len(value) != fields["layers"]:
+            raise ModelError(
+                f"{where}: {facts[field].key!r} has {len(value)} entries, but {named('layers')}; it wants one a layer"
+            )
 
 
-def _layers(fields: Fields) -> tuple[Layer, ...]:
-    """One Layer a layer; layers that are alike share one object."""
-    attention = Attention(
+def _stack(fields: Fields, *, causal: bool) -> Stack:
+    norm = _norm(fields)
+    return Stack(
+        hidden=fields["hidden"],
+        causal=causal,
+        embedding=Embedding(
+            vocabulary=fields["vocabulary"],
+            width=fields["embedding_width"],
+            position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
+            fixed_positions=fields["position_fixed"],
+            type_rows=fields["types"],
+            norm=norm if fields["embedding_norm"] else None,
+        ),
+        layers=tuple(_layer(i, fields, norm) for i in range(fields["layers"])),
+        norm=norm,
+        final_norm=norm if fields["final_norm"] else None,
+    )
+
+
+def _norm(fields: Fields) -> Norm:
+    return Norm(kind=fields["norm"], gain=fields["norm_affine"], bias=fields["norm_bias"])
+
+
+def _layer(index: int, fields: Fields, norm: Norm) -> Layer:
+    """A layer's sublayers; layers that are alike compare equal."""
+    before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
+    closing = norm if fields["sum_norm"] else None
+    attention = Branch(_attention(index, fields), before, after)
+    mlp = Branch(_moe(fields) if _has_experts(index, fields) else _mlp(fields, fields["mlp_width"]), before, after)
+    if not fields["parallel"]:
+        return Sublayer((attention,), closing), Sublayer((mlp,), closing)
+    if fields["parallel_norms"] == 1:
+        mlp = mlp._replace(before=None)
+    return (Sublayer((attention, mlp), closing),)
+
+
+def _attention(index: int, fields: Fields) -> Attention:
+    gains, norm, turned = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
+    head_norm = HeadNorm(
+        norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
+        "each" if gains == "each" else "shared",
+    )
+    return Attention(
         heads=fields["heads"],
         kv_heads=fields["kv_heads"],
         head_dim=fields["head_dim"],
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
         out_bias=fields["out_bias"],
-        rotary_dim=int(fields["head_dim"] * fields["rotary"]),
+        rotary_dim=fields["rotary_dim"] if turned is None or turned[index] else 0,
         alibi=fields["alibi"],
+        window=(fields["window"] or None) if fields["layer_types"][index] == SLIDING else None,
+        window_evicts=fields["window_evicts"],
+        norm=head_norm if fields["qk_norm"] else None,
+        sinks=fields["sinks"],
     )
-    full = Layer(
-        attention=attention,
-        mlp=MLP(
-            width=fields["mlp_width"],
-            activation=ACTIVATIONS[fields["activation"]],
-            gated=fields["gated"],
-            bias=fields["mlp_bias"],
-        ),
-        norm=Norm(
-            kind=fields["norm"],
-            gain=fields["norm_affine"],
-            bias=fields["norm_affine"] and fields["norm"] == "layernorm",
-        ),
-        post_norm=not fields["pre_norm"],
-        parallel=fields["parallel"],
-    )
-    sliding = full._replace(attention=attention._replace(window=fields["window"]))
-    return tuple(sliding if _slides(i, fields) else full for i in range(fields["layers"]))
 
 
-def _slides(layer: int, fields: Fields) -> bool:
-    if fields["window"] is None or not fields["window_used"]:
-        return False
-    if fields["window_types"] is not None:
-        return bool(fields["window_types"][layer] == "sliding_attention")
-    return bool(layer >= fields["window_from"])
+def _mlp(fields: Fields, width: int, bias: str = "mlp_bias") -> MLP:
+    return MLP(
+        width=width,
+        activation=ACTIVATIONS[fields["activation"]],
+        gated=fields["gated"],
+        fused=fields["fused_gate"],
+        bias=fields[bias],
+    )
+
+
+def _moe(fields: Fields) -> MoE:
+    return MoE(
+        experts=fields["experts"],
+        active=fields["experts_active"],
+        expert=_mlp(fields, fields["expert_width"], "expert_bias"),
+        shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
+        shared_gate=fields["shared_gate"],
+        router_bias=fields["router_bias"],
+    )
+
+
+def _has_experts(layer: int, fields: Fields) -> bool:
+    return bool(
+        fields["experts"]
+        and layer >= fields["dense_first"]
+        and layer not in fields["dense_layers"]
+        and (layer + 1) % fields["moe_every"] == 0
+    )
 
 
 def _max_tokens(fields: Fields) -> int | None:
@@ -206,6 +297,7 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
             spare_bias=stage.spare_bias and not fields["tied"],
             activation=_activation(stage.activation, fields),
             classes=fields["labels"] if stage.classes is None else stage.classes,
+            bias=fields["head_bias"] if stage.bias is None else stage.bias,
         )
         for stage in family.classes[classes[name]]
     )
@@ -231,7 +323,7 @@ def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, config: 
     if not assumed:
         return ()
     values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in assumed.items())
-    return (f"{where}: not in the config, so {family.prefix}Config's defaults hold: {values}",)
+    return (f"{where}: not in the config, so {family.config_class}'s defaults hold: {values}",)
 
 
 def _quantisation(config: Config, where: str) -> tuple[str, ...]:

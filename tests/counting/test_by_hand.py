@@ -155,6 +155,26 @@ def test_a_pooler_reads_the_first_token_of_each_sequence() -> None:
     assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * (2 * 8 + 8 * 8 + 8), 2 * 2 * 8)
 
 
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def test_experts_compute_for_chosen_tokens_and_read_the_experts_that_any_token_chose() -> None:
+    f = MIXTRAL["intermediate_size"]
+    op = count(MIXTRAL)["mlp.expert_down"]
+    pairs = 2 * 3 * 2  # 2 sequences of 3 tokens, 2 experts each
+    assert op.matmul_flops == 2 * pairs * f * 8
+    # of 4 experts, each token leaves one out with probability 1/2: 4 (1 - 1/2^6) = 3.9375 are read
+    assert op.cost.weight_bytes == 2 * 3.9375 * f * 8
+    assert op.cost.bytes_written == 2 * pairs * 8
+    combine = count(MIXTRAL)["mlp.combine"]
+    assert (combine.matmul_flops, combine.vector_flops) == (0, 2 * pairs * 8)  # weigh and add
+
+
+def test_all_experts_are_read_where_all_are_active() -> None:
+    op = count(MIXTRAL | {"num_experts_per_tok": 4})["mlp.expert_gate_up"]
+    assert op.cost.weight_bytes == 2 * 4 * 8 * (2 * 10)  # 4 experts, hidden 8, gate and up of width 10
+
+
 @pytest.mark.parametrize(
     ("name", "operations"),
     [

@@ -15,7 +15,8 @@ import pytest
 import roofmodel
 from roofmodel.errors import ModelError
 from roofmodel.models import hub
-from roofmodel.models.families import FAMILIES, FIELDS, Key
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.fields import FIELDS, Key
 
 ROOT = Path(__file__).parents[2]
 REAL_CONFIGS = Path(os.environ.get("ROOF_SHARED_CONFIGS", ROOT.parent / "shared" / "configs"))
@@ -134,6 +135,7 @@ def test_a_packaged_config_holds_only_keys_that_its_family_knows(file: Path) -> 
     config = _entry(file)["config"]
     family = FAMILIES[config["model_type"]]
     sources = [family.fields.get(field, usual) for field, (_, usual) in FIELDS.items()]
+    sources += [source for _, source in family.switches.values()]
     known = {name for source in sources if isinstance(source, Key) for name in source.names}
     assert set(config) <= known | {"model_type", "architectures", "torch_dtype"}
     assert len(config["architectures"]) == 1
@@ -223,7 +225,7 @@ def test_every_real_config_loads_or_is_refused_by_its_model_type() -> None:
                 hub.load(str(file))
             message = str(caught.value)
             assert message.startswith(f"{file}: unknown model_type {model_type!r}")
-            assert all(known in message for known in FAMILIES)
+            assert "roof models list" in message
     assert loaded >= set(REAL_PARAMETERS)
 
 
@@ -237,5 +239,5 @@ def test_real_llama_configs_give_the_published_parameters(stem: str, parameters:
 @pytest.mark.parametrize("stem", REAL_PARAMETERS)
 def test_a_packaged_model_has_the_shape_of_its_real_config(stem: str) -> None:
     real, packaged = hub.load(str(REAL_CONFIGS / f"{stem}.json")), hub.load(stem.replace("--", "/"))
-    for field in ("hidden", "embedding", "layers", "final_norm", "head", "tied", "max_tokens"):
+    for field in ("stack", "head", "tied", "max_tokens"):
         assert getattr(packaged, field) == getattr(real, field)

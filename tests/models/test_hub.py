@@ -79,21 +79,21 @@ def refusal(model: str) -> str:
 def test_a_packaged_name_wins_over_a_folder_and_a_dot_forces_the_path(working_folder: Path, name: str) -> None:
     write(working_folder / name)
     assert hub.load(name).name == "openai-community/gpt2"
-    assert hub.load(name).hidden == 768
-    assert hub.load(f"./{name}").hidden == 48
-    assert hub.load(str(working_folder / name)).hidden == 48
+    assert hub.load(name).stack.hidden == 768
+    assert hub.load(f"./{name}").stack.hidden == 48
+    assert hub.load(str(working_folder / name)).stack.hidden == 48
 
 
 def test_a_folder_that_is_no_packaged_name_needs_no_dot(working_folder: Path) -> None:
     write(working_folder / "mine")
     arch = hub.load("mine")
-    assert (arch.name, arch.hidden) == ("mine", 48)
+    assert (arch.name, arch.stack.hidden) == ("mine", 48)
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path / "mine")
-    assert hub.load("~/mine").hidden == 48
+    assert hub.load("~/mine").stack.hidden == 48
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str, kind: str)
 def test_a_byte_order_mark_and_carriage_returns_are_read_over(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_bytes(b"\xef\xbb\xbf" + json.dumps(TINY, indent=1).replace("\n", "\r\n").encode())
-    assert hub.load(str(file)).hidden == 48
+    assert hub.load(str(file)).stack.hidden == 48
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00\xff", b"\xff\xfe{\x00}\x00", bytes(range(256))])
@@ -252,25 +252,25 @@ def test_a_download_of_earlier_is_found(
     monkeypatch.setenv(variable, str(tmp_path / "cache"))
     cached(tmp_path / root)
     arch = hub.load(UNKNOWN)
-    assert (arch.name, arch.hidden) == (UNKNOWN, 48)
+    assert (arch.name, arch.stack.hidden) == (UNKNOWN, 48)
 
 
 def test_the_cache_of_the_home_folder_is_the_usual_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     cached(tmp_path / ".cache" / "huggingface" / "hub")
-    assert hub.load(UNKNOWN).hidden == 48
+    assert hub.load(UNKNOWN).stack.hidden == 48
 
 
 def test_the_cache_serves_offline_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     cached(tmp_path / "huggingface" / "hub")
-    assert hub.load(UNKNOWN).hidden == 48
+    assert hub.load(UNKNOWN).stack.hidden == 48
 
 
 def test_a_packaged_name_wins_over_the_cache(tmp_path: Path) -> None:
     cached(tmp_path / "huggingface" / "hub", "openai-community/gpt2")
-    assert hub.load("openai-community/gpt2").hidden == 768
+    assert hub.load("openai-community/gpt2").stack.hidden == 768
 
 
 def test_a_half_written_cache_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_what_is_nowhere_else_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatc
     file = write(tmp_path / "download")
     asked = hub_answers(monkeypatch, lambda name, wanted: str(file))
     arch = hub.load(UNKNOWN)
-    assert (arch.name, arch.hidden) == (UNKNOWN, 48)
+    assert (arch.name, arch.stack.hidden) == (UNKNOWN, 48)
     assert asked == [(UNKNOWN, "config.json")]
 
 
@@ -319,7 +319,7 @@ def test_an_offline_switch_that_is_off_changes_nothing(
     monkeypatch.setenv("HF_HUB_OFFLINE", setting)
     file = write(tmp_path / "download")
     hub_answers(monkeypatch, lambda name, wanted: file)
-    assert hub.load(UNKNOWN).hidden == 48
+    assert hub.load(UNKNOWN).stack.hidden == 48
 
 
 def test_without_huggingface_hub_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

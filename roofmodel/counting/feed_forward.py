@@ -1,0 +1,99 @@
+"""The part that works on each token alone: an MLP, or experts among which a router chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from roofmodel.algebra import Number
+from roofmodel.counting import vector
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.site import Site
+from roofmodel.models.architecture import MLP, MoE
+
+
+def feed_forward(mlp: MLP, site: Site) -> Iterator[Operator]:
+    """Up, activation, down; with a gate: act(gate) times up, then down."""
+    return _mlp(_build(mlp, site), mlp, "", site.reads, site.gives)
+
+
+def experts(moe: MoE, site: Site) -> Iterator[Operator]:
+    """Router, the chosen experts, the sum of what they give; beside them the shared expert, which takes every token.
+
+    `b:t:x` are the (token, expert) pairs that the router chose, `active` for each token. Of the experts' weights those
+    of the experts that any token chose are read: x (1 - (1 - active / x)^tokens) of them are expected if the router
+    chooses evenly.
+    """
+    step, expert = site.step, moe.expert
+    tokens = step.batch * step.tokens
+    build = _build(expert, site, x=moe.experts, **{"b:t:x": tokens * moe.active})
+    bias = " + B_router[x]" if moe.router_bias else ""
+    yield build.operator("mlp.router", "mlp", f"{site.reads} W_router[d x]{bias} -> r[b t x]")
+    yield build.operator(
+        "mlp.choose", "mlp", "r[b t x] -> weight[b:t:x]", kind="routing", vector=vector.SOFTMAX + vector.CHOOSE
+    )
+    touched = _touched(moe, tokens)
+    for operator in _mlp(build, expert, "expert_", site.reads, "y[b:t:x d]"):
+        yield _of_some_experts(operator, touched, moe.experts)
+    yield build.operator(
+        "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", vector=2
+    )
+    if moe.shared:
+        yield from _shared(moe, moe.shared, site)
+
+
+def _shared(moe: MoE, shared: MLP, site: Site) -> Iterator[Operator]:
+    build = _build(shared, site)
+    yield from _mlp(build, shared, "shared_", site.reads, "z[b t d]")
+    weight = ""
+    if moe.shared_gate:
+        weight = " s[b t]"
+        yield build.operator("mlp.shared_gate_scalar", "mlp", f"{site.reads} W_shared_scalar[d] -> s[b t]")
+        yield build.operator(
+            "mlp.shared_sigmoid", "mlp", "s[b t] -> s[b t]", kind="elementwise", vector=vector.ACTIVATION["sigmoid"]
+        )
+    yield build.operator(
+        "mlp.shared_add", "mlp", f"z[b t d] {site.gives}{weight} -> {site.gives}", kind="elementwise",
+        vector=1 + bool(weight),
+    )  # fmt: skip
+
+
+def _build(mlp: MLP, site: Site, **sizes: Number) -> Builder:
+    return site.build(f=mlp.width, F=2 * mlp.width, **sizes)
+
+
+def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
+    """An MLP whose matrices and operators carry `name`; over the pairs b:t:x it is one of x experts."""
+    rows, expert = ("b:t:x", "x ") if "b:t:x" in gives else ("b t", "")
+    kind = "grouped_gemm" if expert else "gemm"
+    up, gate = f"u[{rows} f]", f"w[{rows} f]"
+
+    def linear(which: str, source: str, into: str, out: str, result: str) -> Operator:
+        bias = f" + B_{name}{which}[{expert}{out}]" if mlp.bias else ""
+        line = f"{source} W_{name}{which}[{expert}{into} {out}]{bias} -> {result}"
+        return build.operator(f"mlp.{name}{which}", "mlp", line, kind=kind)
+
+    if mlp.gated and mlp.fused:
+        yield linear("gate_up", x, "d", "F", f"{gate} {up}")
+    elif mlp.gated:
+        yield linear("gate", x, "d", "f", gate)
+    if not (mlp.gated and mlp.fused):
+        yield linear("up", x, "d", "f", up)
+    yield build.operator(
+        f"mlp.{name}activation", "mlp", f"{gate} {up} -> {up}" if mlp.gated else f"{up} -> {up}", kind="elementwise",
+        vector=vector.ACTIVATION[mlp.activation] + mlp.gated,
+    )  # fmt: skip
+    yield linear("down", up, "f", "d", gives)
+
+
+def _touched(moe: MoE, tokens: Number) -> Number:
+    """How many experts at least one token chose, expected where each chooses evenly; all where all are active."""
+    if moe.active == moe.experts:
+        return moe.experts
+    return moe.experts * (1 - (1 - moe.active / moe.experts) ** tokens)
+
+
+def _of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
+    """The operator reading the weights of the touched experts only."""
+    read = {t.name: t.elements(operator.sizes) // experts * touched for t in operator.parameters}
+    return replace(operator, touched=read)

@@ -1,0 +1,16 @@
+"""Hugging Face `model_type` -> what its config keys mean. A family is a row of data, not a class.
+
+To add one, add a row to the module of its kind, and a draw to `tests/draws.py`; the tests then compare it with the
+real class. `models/family.py` says what a row is, `models/fields.py` what its fields may be, and `models/config.py`
+reads a config through its row.
+"""
+
+from __future__ import annotations
+
+from roofmodel.models.families.encoders import ENCODERS
+from roofmodel.models.families.gpt import GPTS
+from roofmodel.models.families.llama import LLAMAS
+from roofmodel.models.families.mixtures import MIXTURES
+from roofmodel.models.family import Family
+
+FAMILIES: dict[str, Family] = {**GPTS, **LLAMAS, **MIXTURES, **ENCODERS}

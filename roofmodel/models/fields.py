@@ -1,0 +1,152 @@
+"""The fields of the neutral description: what each may be, and where in a config it stands.
+
+A family says for each field which config key holds it (`key("n_embd", "hidden_size")`: the first name that is
+there), or a constant that its code has built in (`True`, `"rmsnorm"`), or a function of other fields. A
+field that it leaves out takes the value in `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+REQUIRED = object()
+
+
+class Key(NamedTuple):
+    """A field that stands in the config: its names (where several are given they must agree), its default."""
+
+    names: tuple[str, ...]
+    default: Any = REQUIRED
+    null: Any = REQUIRED  # what null means, where it does not mean the default
+    read: Callable[[Any], Any] | None = None  # the config's word -> the field's; ValueError says what it must be
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether the class takes null: where it derives the default, has None for one, or gives null a sense."""
+        return callable(self.default) or self.default is None or self.null is not REQUIRED
+
+
+def key(*names: str, default: Any = REQUIRED, null: Any = REQUIRED, read: Callable[[Any], Any] | None = None) -> Key:
+    """A field's key: `key("n_positions", "max_position_embeddings", default=1024)`.
+
+    `default` is that of the Hugging Face config class, in its own words: a value, or a function of other fields.
+    Without one the key must be there.
+    """
+    return Key(names, default, null, read)
+
+
+class Kind(NamedTuple):
+    """What a value must be, as a test and in words."""
+
+    accepts: Callable[[Any], bool]
+    wanted: str
+
+
+def _whole(low: int, high: int) -> Kind:
+    return Kind(lambda v: type(v) is int and low <= v <= high, f"a whole number from {low} to {high}")
+
+
+def _one_of(*words: str) -> Kind:
+    return Kind(lambda v: v in words, f"{', '.join(words[:-1])} or {words[-1]}")
+
+
+# What transformers calls an activation (transformers.activations.ACT2FN) -> the function it is.
+ACTIVATIONS = {
+    **{name: name for name in ("linear", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish")},
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    **dict.fromkeys(("gelu", "gelu_10", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
+    "quick_gelu": "gelu_quick",
+}
+LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
+
+# Upper limits are far beyond any model: they catch a slip of the keyboard, not a design.
+SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
+WINDOW = _whole(0, 2**40)  # 0 as well as null: none
+FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
+FRACTION = Kind(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1")
+ACTIVATION = Kind(lambda v: isinstance(v, str) and v in ACTIVATIONS, f"one of {', '.join(sorted(ACTIVATIONS))}")
+TYPES = Kind(
+    lambda v: isinstance(v, list) and all(t in LAYER_TYPES for t in v),
+    f"a list of {' and '.join(map(repr, LAYER_TYPES))}, one a layer",
+)
+INDICES = Kind(lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layers by number, from 0")
+LAYER_FLAGS = Kind(
+    lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one a layer"
+)
+LABELS = Kind(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "the classes by number, or how many")
+NORM = _one_of("layernorm", "rmsnorm")
+GAINS = _one_of("shared", "each", "none")
+
+# field -> what it may be, and its value where a row leaves it out
+FIELDS: dict[str, tuple[Kind, Any]] = {
+    "hidden": (SIZE, REQUIRED),
+    "layers": (LAYERS, REQUIRED),
+    "heads": (SIZE, REQUIRED),
+    "vocabulary": (SIZE, REQUIRED),
+    # attention
+    "kv_heads": (SIZE, lambda f: f["heads"]),
+    "head_dim": (SIZE, lambda f: f["hidden"] // f["heads"]),
+    "fused_qkv": (FLAG, False),
+    "qkv_bias": (FLAG, False),
+    "out_bias": (FLAG, False),
+    "alibi": (FLAG, False),
+    "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
+    "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
+    "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
+    "window": (WINDOW, None),  # how far back a layer that slides can see
+    "window_evicts": (FLAG, True),  # whether the cache of such a layer forgets what the window has left behind
+    "layer_types": (TYPES, lambda f: [SLIDING if f["window"] else FULL] * f["layers"]),
+    "rotary_layers": (LAYER_FLAGS, None),  # the layers that turn at all, if not every one
+    # norms
+    "norm": (NORM, "layernorm"),
+    "norm_affine": (FLAG, True),
+    "norm_bias": (FLAG, lambda f: f["norm_affine"] and f["norm"] == "layernorm"),
+    "pre_norm": (FLAG, True),  # on what a block reads
+    "out_norm": (FLAG, False),  # on what a block gives, ahead of the residual sum
+    "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
+    "final_norm": (FLAG, lambda f: not f["sum_norm"]),
+    "qk_norm": (FLAG, False),  # on the heads' queries and keys
+    "qk_norm_gains": (GAINS, "shared"),
+    "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
+    # blocks
+    "parallel": (FLAG, False),  # attention and MLP side by side
+    "parallel_norms": (SIZE, 2),  # with a norm each, or one for both
+    "mlp_width": (SIZE, lambda f: 4 * f["hidden"]),
+    "gated": (FLAG, False),
+    "fused_gate": (FLAG, False),  # one matrix holds gate and up
+    "mlp_bias": (FLAG, False),
+    "activation": (ACTIVATION, REQUIRED),
+    # mixture of experts; without experts all layers have an MLP
+    "experts": (COUNT, 0),
+    "experts_active": (SIZE, 1),
+    "expert_width": (SIZE, lambda f: f["mlp_width"]),
+    "expert_bias": (FLAG, False),
+    "router_bias": (FLAG, False),
+    "shared_width": (COUNT, 0),  # of the MLP that takes every token; 0: none
+    "shared_gate": (FLAG, False),
+    "dense_first": (COUNT, 0),  # so many layers at the start keep an MLP
+    "moe_every": (SIZE, 1),  # one layer in so many has experts, the last of them
+    "dense_layers": (INDICES, []),
+    # embedding and head
+    "embedding_width": (SIZE, lambda f: f["hidden"]),
+    "embedding_norm": (FLAG, False),
+    "positions": (LENGTH, None),  # as the config states them
+    "position_table": (FLAG, False),  # whether they are rows of a learned table
+    "position_fixed": (FLAG, False),  # rows of sines and cosines, which are no parameters
+    "position_extra": (COUNT, 0),  # rows of that table beyond `positions`
+    "position_pad": (COUNT, None),  # the first this + 1 positions are never given to a token
+    "types": (COUNT, 0),
+    "tied": (FLAG, True),
+    "head_bias": (FLAG, False),
+    "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
+}
+# The core sizes, which every config must have, as a message names them.
+CORE = {
+    "hidden": "hidden size",
+    "layers": "number of layers",
+    "heads": "number of attention heads",
+    "vocabulary": "vocabulary size",
+}

@@ -1,0 +1,290 @@
+"""Small random configs of every family, its switches in all positions, by the keys of its real config.json.
+
+What a config class has and a draw leaves out is never tested: `test_families.py` lists the keys that change no shape.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class Draw:
+    """The sizes of one draw, which a family's recipe names, and its dice."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.heads = rng.choice([1, 2, 3, 4, 6])
+        self.kv_heads = rng.choice([k for k in (1, 2, 3, 4, 6) if self.heads % k == 0])
+        self.head_dim = 4 * rng.randint(1, 4)  # half of it can be turned
+        self.hidden = self.heads * self.head_dim
+        self.layers = rng.randint(1, 4)
+        self.vocabulary = rng.randint(20, 200)
+        self.width = rng.randint(5, 90)
+        self.positions = rng.choice([40, 48, 64])
+        self.other_head_dim = self.head_dim + 2 * rng.randint(0, 1)
+        self.window = rng.choice([4, 8, 16, 64])
+        self.experts = rng.randint(2, 6)
+        self.active = rng.randint(1, self.experts)
+
+    def flag(self) -> bool:
+        return self.rng.random() < 0.5
+
+    def one(self, *values: Any) -> Any:
+        return self.rng.choice(values)
+
+    def types(self) -> Any:
+        """Each layer's kind, or none given."""
+        return self.one(None, [self.one(FULL, SLIDING) for _ in range(self.layers)])
+
+    def usual(self) -> dict[str, Any]:
+        """What nearly all configs have."""
+        return {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "tie_word_embeddings": self.flag(),
+            "pad_token_id": 1,
+            "num_labels": self.one(2, 3, 7),
+            "max_position_embeddings": self.positions,
+            "intermediate_size": self.width,
+        }
+
+    def gpt(self) -> dict[str, Any]:
+        """The same by the names of GPT-2."""
+        own = {
+            "n_embd": self.hidden,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_positions": self.positions,
+            "n_inner": self.one(None, self.width),
+            "activation_function": self.one("gelu_new", "relu", "silu"),
+        }
+        shared = self.usual()
+        return {
+            name: shared[name] for name in ("vocab_size", "tie_word_embeddings", "pad_token_id", "num_labels")
+        } | own
+
+    def llama(self) -> dict[str, Any]:
+        return self.usual() | {"num_key_value_heads": self.kv_heads}
+
+    def experts_of(self) -> dict[str, Any]:
+        return {"num_local_experts": self.experts, "num_experts_per_tok": self.active}
+
+    def sparse(self) -> dict[str, Any]:
+        """Experts as Qwen has them, in some of the layers."""
+        return {
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.active,
+            "moe_intermediate_size": self.rng.randint(3, 40),
+            "decoder_sparse_step": self.one(1, 2),
+            "mlp_only_layers": self.one(None, [0], [1, 2]),
+        }
+
+    def qwen_windows(self) -> dict[str, Any]:
+        slides = self.flag()
+        types = [self.one(FULL, SLIDING) if slides else FULL for _ in range(self.layers)]
+        return {
+            "use_sliding_window": slides,
+            "sliding_window": self.window,
+            "max_window_layers": self.rng.randint(0, self.layers),
+            # switched off, the real class fails on a type that slides
+            "layer_types": self.one(None, types),
+        }
+
+    def bert(self) -> dict[str, Any]:
+        return self.usual() | {
+            "max_position_embeddings": self.positions + 2,
+            "type_vocab_size": self.one(1, 2, 4),
+            "hidden_act": self.one("gelu", "relu", "gelu_new"),
+        }
+
+    def distilbert(self) -> dict[str, Any]:
+        own = {"dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads, "hidden_dim": self.width}
+        shared = self.usual()
+        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            del shared[name]
+        return shared | own | {"sinusoidal_pos_embds": self.flag()}
+
+    def falcon(self) -> dict[str, Any]:
+        new = self.flag()
+        config = self.usual() | {
+            "ffn_hidden_size": self.one(None, self.width),
+            "new_decoder_architecture": new,
+            "multi_query": self.flag(),
+            "num_kv_heads": self.kv_heads if new else None,
+            "alibi": self.flag(),
+            "parallel_attn": new or self.flag(),
+            "bias": self.flag(),
+            "num_ln_in_parallel_attn": self.one(None, 1, 2) if new else None,
+        }
+        return config
+
+    def xglm(self) -> dict[str, Any]:
+        own = {
+            "d_model": self.hidden,
+            "num_layers": self.layers,
+            "attention_heads": self.heads,
+            "ffn_dim": self.width,
+            "max_position_embeddings": self.positions,
+        }
+        return {name: self.usual()[name] for name in ("vocab_size", "tie_word_embeddings", "pad_token_id")} | own
+
+
+RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
+    "gpt2": lambda d: d.gpt() | {"reorder_and_upcast_attn": d.flag()},
+    "gptj": lambda d: d.gpt() | {"rotary_dim": d.one(2, d.head_dim)},
+    "codegen": lambda d: d.gpt() | {"n_head": 4, "n_embd": 4 * d.head_dim, "rotary_dim": d.one(2, d.head_dim)},
+    "gpt_bigcode": lambda d: d.gpt() | {"multi_query": d.flag()},
+    "gpt_neo": lambda d: {
+        **{k: v for k, v in d.usual().items() if k not in ("num_hidden_layers", "num_attention_heads")},
+        "num_layers": 4,
+        "num_heads": d.heads,
+        "attention_types": d.one([[["global", "local"], 2]], [[["local"], 3], [["global"], 1]]),
+        "window_size": d.window,
+        "intermediate_size": d.one(None, d.width),
+    },
+    "opt": lambda d: (
+        d.usual()
+        | {
+            "ffn_dim": d.width,
+            "word_embed_proj_dim": d.one(d.hidden, 10, 24),
+            "do_layer_norm_before": d.flag(),
+            "enable_bias": d.flag(),
+            "layer_norm_elementwise_affine": d.flag(),
+            "_remove_final_layer_norm": d.flag(),
+        }
+    ),
+    "gpt_neox": lambda d: (
+        d.usual() | {"rotary_pct": d.one(0.25, 0.5, 1.0), "use_parallel_residual": d.flag(), "attention_bias": d.flag()}
+    ),
+    "bloom": lambda d: d.usual(),
+    "falcon": Draw.falcon,
+    "mpt": lambda d: {
+        "d_model": 4 * d.head_dim,
+        "n_heads": d.one(1, 2, 4),
+        "n_layers": d.layers,
+        "vocab_size": d.vocabulary,
+        "max_seq_len": d.positions,
+        "num_labels": d.one(2, 3, 7),
+        "tie_word_embeddings": d.flag(),
+        "pad_token_id": 1,
+    },
+    "biogpt": lambda d: d.usual(),
+    "xglm": Draw.xglm,
+    "starcoder2": lambda d: d.llama() | {"use_bias": d.flag(), "sliding_window": d.one(None, d.window)},
+    # transformers 5 insists that heads divide the hidden size even where head_dim is given
+    "llama": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim},
+    "mistral": lambda d: d.llama() | {"sliding_window": d.one(None, d.window), "head_dim": d.other_head_dim},
+    "ministral": lambda d: (
+        d.llama() | {"sliding_window": d.window, "head_dim": d.other_head_dim, "layer_types": d.types()}
+    ),
+    "qwen2": lambda d: d.llama() | d.qwen_windows(),
+    "qwen3": lambda d: d.llama() | d.qwen_windows() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "gemma": lambda d: d.llama() | {"head_dim": d.other_head_dim, "attention_bias": d.flag()},
+    "gemma2": lambda d: (
+        d.llama()
+        | {
+            "head_dim": d.other_head_dim,
+            "attention_bias": d.flag(),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "gemma3_text": lambda d: (
+        d.llama()
+        | {
+            "head_dim": d.other_head_dim,
+            "attention_bias": d.flag(),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+            "sliding_window_pattern": d.one(2, 3),
+        }
+    ),
+    "cohere": lambda d: d.llama() | {"attention_bias": d.flag(), "use_qk_norm": d.flag()},
+    "cohere2": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+            "sliding_window_pattern": d.one(2, 3),
+        }
+    ),
+    "olmo": lambda d: d.llama() | {"attention_bias": d.flag(), "clip_qkv": d.one(None, 1.0)},
+    "olmo2": lambda d: d.llama() | {"attention_bias": d.flag()},
+    "olmo3": lambda d: d.llama() | {"attention_bias": d.flag(), "sliding_window": d.window, "layer_types": d.types()},
+    "granite": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
+    "glm": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "glm4": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "phi": lambda d: d.llama() | {"qk_layernorm": d.flag(), "partial_rotary_factor": d.one(0.5, 1.0)},
+    "phi3": lambda d: d.llama() | {"sliding_window": d.one(None, d.window), "pad_token_id": 1},
+    "stablelm": lambda d: (
+        d.llama()
+        | {
+            "use_qkv_bias": d.flag(),
+            "qk_layernorm": d.flag(),
+            "use_parallel_residual": d.flag(),
+            "partial_rotary_factor": d.one(0.5, 1.0),
+        }
+    ),
+    "nemotron": lambda d: (
+        d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.one(None, d.other_head_dim)}
+    ),
+    "smollm3": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "use_sliding_window": d.flag(),
+            "sliding_window": d.one(None, d.window),
+            "no_rope_layer_interval": d.one(2, 3),
+        }
+    ),
+    "mixtral": lambda d: d.llama() | d.experts_of() | {"sliding_window": d.one(None, d.window)},
+    "phimoe": lambda d: d.llama() | d.experts_of() | {"attention_bias": d.flag(), "lm_head_bias": d.flag()},
+    "qwen2_moe": lambda d: (
+        d.llama()
+        | d.sparse()
+        | d.qwen_windows()
+        | {"qkv_bias": d.flag(), "shared_expert_intermediate_size": d.rng.randint(3, 40)}
+    ),
+    "qwen3_moe": lambda d: (
+        d.llama()
+        | d.sparse()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "use_sliding_window": d.flag(),
+            "sliding_window": d.window,
+        }
+    ),
+    "olmoe": lambda d: (
+        d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}
+    ),
+    "granitemoe": lambda d: d.llama() | d.experts_of() | {"attention_bias": d.flag()},
+    "gpt_oss": lambda d: (
+        d.llama()
+        | d.experts_of()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "bert": Draw.bert,
+    "roberta": Draw.bert,
+    "distilbert": Draw.distilbert,
+}
+
+
+def config(model_type: str, rng: random.Random) -> dict[str, Any]:
+    """A random config of a family."""
+    if model_type not in RECIPES:
+        raise NotImplementedError(f"no draw for {model_type}: a new family needs one here")
+    return {"model_type": model_type, **RECIPES[model_type](Draw(rng))}
