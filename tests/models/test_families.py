@@ -5,6 +5,7 @@ The expected values are attributes of the real config objects, never this packag
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -183,6 +184,31 @@ def test_every_head_is_a_class_of_transformers_with_this_config(model_type: str,
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
 def test_the_name_of_the_config_class_that_notes_give_is_the_real_one(model_type: str) -> None:
     assert type(_real(model_type)).__name__ == FAMILIES[model_type].config_class
+
+
+# Keys of the real config classes that change neither a shape nor the work: named here so that a new one shows.
+CHANGES_NO_SHAPE = re.compile(
+    r".*(dropout|dropout_prob|pdrop|drop|_eps|epsilon|norm_eps|_token_id|init_std|init_device|initializer_range|_coef|jitter_noise)"
+    r"|use_cache|rope_parameters|pretraining_tp|slow_but_exact|is_decoder|apply_residual_connection_post_layernorm"
+    r"|.*_multiplier|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit)"  # factors, clamps
+    r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
+    r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
+    r"|summary_.*"  # GPT2DoubleHeadsModel alone, which is refused
+    r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class reads none of them
+)
+# Keys that a family's code does not read although others do.
+NOT_READ = {"phimoe": {"num_experts_per_tok"}, "gpt_bigcode": {"num_key_value_heads"}}
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_every_key_of_the_real_config_class_is_read_or_changes_no_shape(model_type: str) -> None:
+    family = FAMILIES[model_type]
+    sources = [family.fields.get(field, usual) for field, (_, usual) in FIELDS.items()]
+    sources += [source for _, source in family.switches.values()]
+    read = {name.split(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
+    keys = set(_real(model_type).to_dict()) - set(transformers.PretrainedConfig().to_dict())
+    unknown = keys - read - set(family.refuses) - NOT_READ.get(model_type, set())
+    assert {key for key in unknown if not CHANGES_NO_SHAPE.fullmatch(key)} == set()
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
