@@ -143,32 +143,3 @@ def _slope(
         fontsize=10 if width >= 2 else 8.5,
         clip_on=True,
     )
-
-
-def labels(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float) -> None:
-    """Signs beside their points (sign, FLOP/B, FLOP/s); neighbours share one label, from left to right."""
-    placed: list[tuple[float, float, list[str]]] = []  # pixels from the left, pixels from below, signs
-    letter = dpi / 72 * 11  # a bold letter and a space, in pixels
-    for sign, x, y in sorted(signs, key=lambda item: item[1]):
-        across, up = axes.transData.transform((x, y))
-        for left, low, together in reversed(placed):
-            if across - left < letter * (len(" ".join(together)) / 2 + 1) and abs(up - low) < 1.6 * letter:
-                together += [sign] * (sign not in together)  # devices share the numbers
-                break
-        else:
-            placed.append((across, up, [sign]))
-    for across, up, together in placed:
-        x, y = axes.transData.inverted().transform((across, up))
-        text = " ".join(together)
-        beyond = across + letter * len(text) / 2 > axes.bbox.x1  # it would leave the axes at the right
-        axes.annotate(
-            text,
-            (x, y),
-            (-7 if beyond else 7, -16),
-            textcoords="offset points",
-            ha="right" if beyond else "left",
-            fontsize=9,
-            weight="bold",
-            zorder=4,
-            bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.5},
-        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
-from roofmodel.views import canvas
+from roofmodel.views import canvas, labels
 from roofmodel.views.panel import window
 from roofmodel.views.rows import describe_phase, describe_workload, full_label, rows, signed
 
@@ -47,7 +47,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
             size, colour = 30 + 500 * row.share, COLOURS[row.group]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
-        canvas.labels(axes, [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True)], figure.dpi)
+        labels.place(axes, [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True)], figure.dpi)
         _legend(figure, estimate)
 
 

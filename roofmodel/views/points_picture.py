@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel import units
 from roofmodel.study.points import Point, base_name
-from roofmodel.views import canvas
+from roofmodel.views import canvas, labels
 from roofmodel.views.canvas import LOOKS, Look
 from roofmodel.views.panel import COLOURS, MATTERS, Panel, view
 
@@ -63,7 +63,7 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         canvas.peaks(
             axes, [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
         )
-        canvas.labels(axes, signs, figure.dpi)
+        labels.place(axes, signs, figure.dpi)
         below = _keys(figure, [panel.title for panel in panels] if several else [], looks, drawn)
         _table(figure, panels, looks, numbers, below)
 

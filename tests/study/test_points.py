@@ -147,3 +147,8 @@ def test_predicted_operators_stand_exactly_on_their_roofs() -> None:
     for point in predicted(estimate(hub.load("gpt2"), A100)):
         assert point.predicted
         assert point.fraction == pytest.approx(1)
+
+
+def test_a_batch_norm_of_cudnn_is_a_norm_though_its_name_ends_in_a_layout() -> None:
+    assert category("void cudnn::detail::bn_fw_tr_1C11_kernel_NCHW<float, float>") == "norm"
+    assert category("at::native::distribution_elementwise_kernel<normal_kernel>") == "elementwise"
