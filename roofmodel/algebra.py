@@ -56,6 +56,25 @@ def ceil_div(a: Number, b: int) -> Number:
     return library.ceiling(a / b) if library.__name__ == "sympy" else library.ceil(a / b)
 
 
+def mean(total: Number, n: Number) -> Number:
+    """`total / n`; exact for ints: an int, or a Fraction where they do not divide."""
+    if not (isinstance(total, int) and isinstance(n, int)):
+        return total / n
+    from fractions import Fraction
+
+    return whole(Fraction(total, n))
+
+
+def whole(a: Number) -> Number:
+    """A Fraction that is a whole number as the int that it is; anything else as it stands."""
+    return a.numerator if getattr(a, "denominator", None) == 1 else a
+
+
+def plain(a: Number) -> Number:
+    """A Fraction as a float, for JSON and the like; anything else as it stands."""
+    return a if isinstance(a, int | float) else float(a)
+
+
 def half(a: Number) -> Number:
     """`a / 2` for a number known to be even; an int stays an int."""
     return a // 2 if isinstance(a, int) else a / 2

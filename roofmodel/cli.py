@@ -43,7 +43,7 @@ def estimate_command(
     model: Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")],
     hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
     phase: Annotated[
-        str | None, typer.Option(help="prefill, decode or forward; both of a decoder's if absent.")
+        str | None, typer.Option(help="prefill, decode, generate or forward; if absent, a decoder's first two.")
     ] = None,
     batch: Annotated[int, typer.Option(help="Sequences computed together.")] = 1,
     seq: Annotated[int | None, typer.Option(help="Prompt tokens; 1024, or the model's limit if smaller.")] = None,
@@ -53,6 +53,7 @@ def estimate_command(
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
     attention: Annotated[str, typer.Option(help="flash (fused, masked tiles skipped) or eager.")] = "flash",
     logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Decodes that --phase generate takes; 128.")] = None,
     mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
     decoder_seq: Annotated[int | None, typer.Option(help="Decoder tokens; for encoder-decoders.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,

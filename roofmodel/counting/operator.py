@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, product
+from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.widths import Widths
 
 Sizes = Mapping[str, Number]
@@ -193,12 +193,12 @@ class Cost:
 
     def __rmul__(self, times: Number) -> Cost:
         return Cost(
-            times * self.matmul_flops,
-            times * self.vector_flops,
-            times * self.bytes_read,
-            times * self.bytes_written,
-            times * self.weight_bytes,
-            times * self.cache_bytes,
+            whole(times * self.matmul_flops),
+            whole(times * self.vector_flops),
+            whole(times * self.bytes_read),
+            whole(times * self.bytes_written),
+            whole(times * self.weight_bytes),
+            whole(times * self.cache_bytes),
         )
 
 
@@ -217,7 +217,8 @@ class Operator:
 
     `touched` overrides, by tensor name, how many elements are read where that is not the whole
     tensor (rows gathered from a table). `layers` are the layers in which this same operator
-    occurs, None where it stands outside the layers; the costs are those of one occurrence.
+    occurs, None where it stands outside the layers; the costs are those of one occurrence. `stage` is the part of the
+    phase that it belongs to, where a phase has parts; `passes` is how often that part runs.
     """
 
     name: str
@@ -230,6 +231,8 @@ class Operator:
     vector_flops: Number
     touched: Mapping[str, Number] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
+    stage: str = ""
+    passes: int = 1
 
     @property
     def spec(self) -> str:
@@ -237,7 +240,7 @@ class Operator:
 
     @property
     def count(self) -> int:
-        return 1 if self.layers is None else len(self.layers)
+        return self.passes * (1 if self.layers is None else len(self.layers))
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number, half, minimum
+from roofmodel.algebra import Number, half, mean, minimum, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
-Phase = Literal["prefill", "decode", "forward"]
+Phase = Literal["prefill", "decode", "forward", "generate"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Workload:
     """What the user asks: lengths in tokens per sequence, formats by name.
 
     `context` is what is in the cache before; None: nothing at a prefill, the prompt at a decode.
-    `logits` None: the last position at a prefill, all in a forward pass.
+    `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
+    prefill where the phase is to generate.
     """
 
     phases: tuple[Phase, ...]
@@ -28,6 +29,7 @@ class Workload:
     kv: str | None = None
     attention: Literal["flash", "eager"] = "flash"
     logits: Literal["last", "all"] | None = None
+    new_tokens: Number = 1
 
     @property
     def widths(self) -> Widths:
@@ -39,10 +41,6 @@ class Workload:
         """Tokens in the cache before a decode step."""
         return self.seq if self.context is None else self.context
 
-    def with_attention(self, attention: Literal["flash", "eager"]) -> Workload:
-        """The same work with the other kind of attention kernel."""
-        return replace(self, attention=attention)
-
     def steps(self) -> tuple[Step, ...]:
         """The passes through the model, in order."""
         return tuple(self.step(phase) for phase in self.phases)
@@ -52,16 +50,21 @@ class Workload:
         tokens, context = self.seq, 0
         if phase == "decode":
             tokens, context = 1, self.decode_context
-        elif phase == "prefill" and self.phases == ("prefill",) and self.context is not None:
+        elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
             context = self.context  # a chunk; where a decode is asked for too, the context is the decode's
         logits = self.logits or ("all" if phase == "forward" else "last")
-        return Step(phase, self.batch, tokens, context, self.attention, tokens if logits == "all" else 1, self.widths)
+        passes = 1 + self.new_tokens if phase == "generate" else 1
+        positions = tokens if logits == "all" else 1
+        return Step(phase, self.batch, tokens, context, self.attention, positions, self.widths, passes)
 
 
 class Step(NamedTuple):
     """One pass through the model: `tokens` new tokens a sequence after `context` cached ones.
 
-    A prefill, a chunk of one, a decode and a forward pass are the same pass with other numbers.
+    A prefill, a chunk of one, a decode and a forward pass are the same pass with other numbers. Several `passes` are a
+    run in which each pass is one token longer than the one before: decodes after `context`, `context + 1`, ... cached
+    tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
+    passes, which is exact: costs are linear in each of `t`, `s` and `t:s`.
     """
 
     phase: Phase
@@ -71,6 +74,7 @@ class Step(NamedTuple):
     attention: Literal["flash", "eager"]
     logit_positions: Number
     widths: Widths
+    passes: Number = 1
 
     @property
     def cached(self) -> bool:
@@ -83,7 +87,11 @@ def attended(step: Step, window: Number | None, evicts: bool = True) -> Number:
 
     Where the cache does not evict what the window has left behind, eager attention reads that too, and masks it.
     """
-    if window is None or (step.attention == "eager" and not evicts):
+    if step.attention == "eager" and not evicts:
+        window = None
+    if step.cached and step.passes > 1:
+        return mean(_seen(step.context + step.passes, window) - _seen(step.context, window), step.passes)
+    if window is None:
         return step.context + step.tokens
     return minimum(step.context, window - 1) + step.tokens
 
@@ -94,11 +102,26 @@ def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True) 
     Causal: S(S+1)/2; for a chunk of C after c: C c + C(C+1)/2; with a window W: W S - W(W-1)/2 for
     S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W).
     """
-    if step.attention == "eager" or not causal:
+    masked = causal and step.attention == "flash"
+    if not step.cached and step.passes > 1:
+        last = whole(step.tokens + mean(step.passes - 1, 2))
+        longer, shorter = (_seen_by_all(n, window, masked) for n in (last, last - step.passes))
+        return mean(longer - shorter, step.passes)
+    if not masked or step.passes > 1:
         return step.tokens * attended(step, window, evicts)
+    return _seen(step.context + step.tokens, window) - _seen(step.context, window)
 
-    def seen(n: Number) -> Number:
-        reach = n if window is None else minimum(n, window)
-        return half(reach * (reach + 1)) + (n - reach) * reach
 
-    return seen(step.context + step.tokens) - seen(step.context)
+def _seen(n: Number, window: Number | None) -> Number:
+    """Pairs that the mask of n tokens leaves: the sum over i <= n of min(i, W)."""
+    reach = n if window is None else minimum(n, window)
+    return half(reach * (reach + 1)) + (n - reach) * reach
+
+
+def _seen_by_all(n: Number, window: Number | None, masked: bool) -> Number:
+    """Pairs of all sequences of up to n tokens: the sum over i <= n of `_seen(i)`, or of i x i without a mask."""
+    if not masked:
+        return n * (n + 1) * (2 * n + 1) // 6
+    reach = n if window is None else minimum(n, window)
+    beyond = n - reach
+    return reach * (reach + 1) * (reach + 2) // 6 + beyond * _seen(reach, window) + reach * half(beyond * (beyond + 1))

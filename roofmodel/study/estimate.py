@@ -6,11 +6,11 @@ efficiency factor to multiply with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number
-from roofmodel.counting import blocks, memory
+from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import Phase, Step, Workload
@@ -18,8 +18,10 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import Placement, place
+from roofmodel.study.fitting import largest_batch, largest_context
 
 DEFAULT_SEQ = 1024
+NEW_TOKENS = 128
 LONGEST = 10**9
 
 
@@ -41,28 +43,39 @@ class Placed(NamedTuple):
 
 
 class PhaseEstimate(NamedTuple):
-    """One pass: its operators placed, and its totals over all occurrences."""
+    """A phase: its operators placed, and its totals over all occurrences."""
 
     step: Step
     placed: tuple[Placed, ...]
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
+    uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
 
     @property
     def cost(self) -> Cost:
-        return sum((p.cost for p in self.placed), Cost())
+        return total_cost(self.placed)
 
     @property
     def bound_seconds(self) -> Number:
-        return sum(p.seconds for p in self.placed)
+        return total_seconds(self.placed)
 
     @property
     def tokens(self) -> Number:
-        """New tokens that the pass takes in, over the batch."""
-        return self.step.batch * self.step.tokens
+        """New tokens over the batch: those that the pass takes in, or those that generation gives."""
+        return self.step.batch * (self.step.passes - 1 if self.step.phase == "generate" else self.step.tokens)
 
     @property
     def bound_tokens_per_second(self) -> Number:
         return self.tokens / self.bound_seconds
+
+
+def total_cost(placed: Iterable[Placed]) -> Cost:
+    """The cost of all occurrences of all operators."""
+    return sum((p.cost for p in placed), Cost())
+
+
+def total_seconds(placed: Iterable[Placed]) -> Number:
+    """The bound of all occurrences of all operators."""
+    return sum(p.seconds for p in placed)
 
 
 class Estimate(NamedTuple):
@@ -75,6 +88,8 @@ class Estimate(NamedTuple):
     phases: tuple[PhaseEstimate, ...]
     memory: memory.Memory
     notes: tuple[str, ...]
+    largest_batch: int | None  # that fits; None where the device's memory is not known
+    largest_context: int | None  # likewise the value of --context if given, else --seq; None too where any length fits
 
     @property
     def fits(self) -> bool | None:
@@ -89,21 +104,32 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     Raises WorkloadError for options that make no sense, or a type that the device lacks.
     """
     work, notes = workload(arch, **options)
-    phases = []
+
+    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
+        return tuple(Placed(op, place(op.cost, device, work.dtype)) for op in operators)
+
+    found = []
     for step in work.steps():
-        counted = blocks.operators(arch, step)
-        placed = tuple(Placed(op, place(op.cost, device, work.dtype)) for op in counted)
-        eager = blocks.operators(arch, work.with_attention("eager").step(step.phase))
-        phases.append(PhaseEstimate(step, placed, sum(op.count * op.matmul_flops for op in eager)))
-    resident = (memory.resident(arch, phase.step, [p.operator for p in phase.placed]) for phase in phases)
+        counted = phases.operators(arch, step)
+        eager = phases.operators(arch, step._replace(attention="eager"))
+        found.append(
+            PhaseEstimate(
+                step,
+                placed(counted),
+                all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
+                uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
+            )
+        )
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, [p.operator for p in phases[0].placed]),
-        phases=tuple(phases),
-        memory=max(resident, key=lambda peak: peak.total),
+        parameters=memory.parameters(arch, [p.operator for p in found[0].placed]),
+        phases=tuple(found),
+        memory=phases.need(arch, work),
         notes=(*arch.notes, *notes, *_length_notes(arch, work), *_device_notes(device, work)),
+        largest_batch=device.capacity and largest_batch(arch, work, device.capacity, LONGEST),
+        largest_context=device.capacity and largest_context(arch, work, device.capacity, LONGEST),
     )
 
 
@@ -122,6 +148,7 @@ def workload(
     kv: str | None = None,
     attention: str = "flash",
     logits: str | None = None,
+    new_tokens: int | None = None,
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -140,6 +167,9 @@ def workload(
     if context is not None:
         _whole("context", context, 0)
 
+    if new_tokens is not None:
+        _whole("new-tokens", new_tokens, 1)
+
     notes = []
     cached = any(p != "forward" for p in phases)
     if context is not None and not cached:
@@ -148,15 +178,15 @@ def workload(
         notes.append("--kv is ignored: a forward pass keeps no KV cache")
     if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
         notes.append(f"--logits is ignored: {arch.head.name} has no logits to choose from")
+    if new_tokens is not None and phases != ("generate",):
+        notes.append(f"--new-tokens is ignored: {' and '.join(phases)} generates no text; --phase generate does")
     notes += _idle(arch, others)
-    return (
-        Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits),  # type: ignore[arg-type]
-        tuple(notes),
-    )
+    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS)  # type: ignore[arg-type]
+    return work, tuple(notes)
 
 
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
-    known: tuple[Phase, ...] = ("prefill", "decode", "forward") if arch.causal else ("forward",)
+    known: tuple[Phase, ...] = ("prefill", "decode", "forward", "generate") if arch.causal else ("forward",)
     if phase is None:
         return ("prefill", "decode") if arch.causal else ("forward",)
     if phase not in known:
@@ -201,7 +231,7 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
             continue
         if option not in _ELSEWHERE:
-            known = ("phase", "batch", "seq", "context", "dtype", "weights", "kv", "attention", "logits")
+            known = ("phase", "batch", "seq", "context", "dtype", "weights", "kv", "attention", "logits", "new_tokens")
             raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
@@ -217,7 +247,7 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
 def _length_notes(arch: Architecture, work: Workload) -> list[str]:
     limit, notes = arch.max_tokens, []
     for step in work.steps():
-        length = step.context + step.tokens
+        length = step.context + step.tokens + step.passes - 1
         if limit is not None and length > limit:
             notes.append(
                 f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
@@ -228,6 +258,9 @@ def _length_notes(arch: Architecture, work: Workload) -> list[str]:
 
 def _stay_inside(arch: Architecture, step: Step) -> str:
     """What to ask for instead, where a decode goes one token too far."""
+    if step.phase == "generate" and arch.max_tokens is not None:
+        longest = arch.max_tokens - step.context - step.passes + 1
+        return f" (--seq {longest} stays inside)" if longest > 0 else ""
     if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
         return ""
     return f" (--context {arch.max_tokens - 1} stays inside)"

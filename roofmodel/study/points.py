@@ -226,7 +226,7 @@ def predicted(estimate: Estimate) -> list[Point]:
                 flops[vector.name] = flops.get(vector.name, 0) + placed.cost.vector_flops
             found.append(
                 _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
-                    name=f"{phase.step.phase}: {placed.operator.name}",
+                    name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",
                     category=placed.operator.group,
                     share=placed.seconds / phase.bound_seconds,
                     invocations=placed.operator.count,

@@ -9,7 +9,7 @@ from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.views import canvas, labels
 from roofmodel.views.panel import window
-from roofmodel.views.rows import describe_phase, describe_workload, full_label, rows, signed
+from roofmodel.views.rows import Row, describe_phase, describe_workload, full_label, rows, signed, stages_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ COLOURS = {
     "residual": canvas.GREEN,
     "head": canvas.PURPLE,
 }
-MARKERS = ("o", "D")
+MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them
 FOOT = "Bounds: the least time each roof allows; no expectation. Size of a mark: its share of the phase."
 
 
@@ -32,8 +32,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     marks = [
         (sign, row, marker)
-        for i, (phase, marker) in enumerate(zip(estimate.phases, MARKERS, strict=False))
-        for sign, row in signed(i, rows(phase))
+        for i, phase in enumerate(estimate.phases)
+        for sign, row, marker in _marked(i, rows(phase))
         if row.cost.flops
     ]
     at = [(row.cost.intensity, row.flops_per_second) for _, row, _ in marks]
@@ -51,13 +51,19 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         _legend(figure, estimate)
 
 
+def _marked(phase: int, found: list[Row]) -> list[tuple[str, Row, str]]:
+    """Each row with its letter and the marker of its stage."""
+    stages, markers = stages_of(found), list(MARKERS)[phase:]
+    return [(sign, row, markers[stages[row.stage]]) for sign, row in signed(phase, found)]
+
+
 def _legend(figure: Figure, estimate: Estimate) -> None:
     """The rows of each phase beside the picture: mark, letter, name, count, share; the phase's bound above."""
     left, right, y = 0.675, 0.985, 0.85
     tables = [rows(phase) for phase in estimate.phases]
-    step = min(0.0265, 0.82 / sum(len(table) + 2.7 for table in tables))
+    step = min(0.0265, 0.82 / sum(len(table) + len(stages_of(table)) + 1.7 for table in tables))
     size = step / 0.0265 * 9
-    for i, (phase, table, marker) in enumerate(zip(estimate.phases, tables, MARKERS, strict=False)):
+    for i, (phase, table) in enumerate(zip(estimate.phases, tables, strict=True)):
         figure.text(left, y, describe_phase(phase), weight="bold", fontsize=size * 1.1)
         y -= step
         bound = f"at least {units.seconds(phase.bound_seconds)}"
@@ -65,10 +71,14 @@ def _legend(figure: Figure, estimate: Estimate) -> None:
             left, y, f"{bound}, at most {units.si(phase.bound_tokens_per_second)} tokens/s", color="0.3", fontsize=size
         )
         y -= step
-        for sign, row in signed(i, table):
+        stage = ""
+        for sign, row, marker in _marked(i, table):
+            if row.stage != stage:
+                stage = row.stage
+                figure.text(left, y, stage, weight="bold", fontsize=size)
+                y -= step
             count = f" × {row.times}" if row.times > 1 else ""
-            mark = {"o": "●", "D": "◆"}[marker]
-            figure.text(left, y, mark, color=COLOURS[row.group], fontsize=size)
+            figure.text(left, y, MARKERS[marker], color=COLOURS[row.group], fontsize=size)
             figure.text(left + 0.016, y, sign, weight="bold", fontsize=size)
             figure.text(left + 0.033, y, f"{full_label(row)}{count}", fontsize=size)
             figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)

@@ -21,7 +21,7 @@ def signs(points: Sequence[Point]) -> dict[Point, str]:
     places = [p for p in points if p.level == "dram" and p.intensity and p.flops_per_second]
     matter = [p for p in places if p.share is None or p.share >= MATTERS]
     longest = sorted(matter, key=lambda p: -(p.share or 0))
-    return dict(zip(longest, "".join(SIGNS), strict=False))
+    return dict(zip(longest, "".join(SIGNS.values()), strict=False))
 
 
 class PointsChart:

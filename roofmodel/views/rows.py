@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
+from roofmodel.algebra import plain
 from roofmodel.counting.operator import Cost
-from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed
+from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed, total_cost, total_seconds
 
 # What a person calls an operator; a name that is not here is read as it stands.
 LABELS = {
@@ -41,6 +43,7 @@ TITLES = {"mlp": "MLP"}
 class Row(NamedTuple):
     """Operators that a person thinks of as one, over all their occurrences."""
 
+    stage: str
     group: str
     label: str
     times: int
@@ -56,15 +59,22 @@ class Row(NamedTuple):
 
 
 def rows(phase: PhaseEstimate) -> list[Row]:
-    """The rows of a phase, in the order of the model; the groups that merge stand where they first occur."""
-    bundles: dict[str, list[Placed]] = {}
+    """The rows of a phase, stage by stage, in the order of the model; groups that merge are one row."""
+    bundles: dict[tuple[str, str], list[Placed]] = {}
     for placed in phase.placed:
-        group = placed.operator.group
-        bundles.setdefault(group if group in MERGED else placed.operator.name, []).append(placed)
+        operator = placed.operator
+        name = operator.group if operator.group in MERGED else operator.name
+        bundles.setdefault((operator.stage, name), []).append(placed)
     total = phase.bound_seconds
-    found = [_row(name, bundle, total) for name, bundle in bundles.items()]
+    found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
     order = {group: i for i, group in enumerate(("embedding", "attention", "mlp", "norm", "residual", "head"))}
-    return sorted(found, key=lambda row: order[row.group])
+    stages = stages_of(found)
+    return sorted(found, key=lambda row: (stages[row.stage], order[row.group]))
+
+
+def stages_of(found: Iterable[Row]) -> dict[str, int]:
+    """The stages of a phase, numbered in order; the one stage of a phase without any has no name."""
+    return {stage: number for number, stage in enumerate(dict.fromkeys(row.stage for row in found))}
 
 
 def _row(name: str, bundle: list[Placed], total: float) -> Row:
@@ -73,6 +83,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
         by_roof[placed.placement.bound] += placed.seconds
     seconds = sum(by_roof.values())
     return Row(
+        stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
         label=MERGED.get(name) or LABELS.get(name) or name.partition(".")[2].replace("_", " "),
         times=sum(placed.operator.count for placed in bundle),
@@ -83,14 +94,26 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     )
 
 
-# Letters that name rows in pictures, by phase; without those that look like others (I and l, O and o).
-SIGNS = ("ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnpqrstuvwxyz")
+# Letters that name rows in pictures, by phase and stage; without those that look like others (I and l, O and o).
+SIGNS = {
+    "capitals": "ABCDEFGHJKLMNPQRSTUVWXYZ",
+    "small letters": "abcdefghijkmnpqrstuvwxyz",
+    "Greek letters": "αβγδεζηθλμξπρστφχψω",
+    "Greek capitals": "ΓΔΘΛΞΠΣΦΨΩ",
+}
 
 
 def signed(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
     """Each row with its letter; rows without FLOPs, which no picture shows, and rows past the alphabet have none."""
-    letters = iter(SIGNS[phase])
-    return [(next(letters, "") if row.cost.flops else "", row) for row in found]
+    stages = stages_of(found)
+    letters = [iter(alphabet) for alphabet in list(SIGNS.values())[phase:]]
+    return [(next(letters[stages[row.stage]], "") if row.cost.flops else "", row) for row in found]
+
+
+def scripts(estimate: Estimate) -> list[tuple[str, str]]:
+    """Each phase or stage with the alphabet of its rows, where there are several."""
+    names = [stage or phase.step.phase for phase in estimate.phases for stage in stages_of(rows(phase))]
+    return list(zip(names, SIGNS, strict=False)) if len(names) > 1 else []
 
 
 def title(group: str) -> str:
@@ -140,6 +163,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "optimizer": mem.optimizer,
             "total": mem.total,
             "fits": estimate.fits,
+            "largest_batch": estimate.largest_batch,
+            "largest_context": estimate.largest_context,
         },
         "notes": list(estimate.notes),
     }
@@ -147,25 +172,23 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 
 def _phase(phase: PhaseEstimate) -> dict[str, Any]:
     step = phase.step
-    return {
+    document = {
         "phase": step.phase,
         "tokens": step.tokens,
         "context": step.context,
         "ops": [_op(placed) for placed in phase.placed],
         "totals": totals(phase),
     }
+    if phase.uncached is not None:
+        document["new_tokens"] = step.passes - 1
+        document["without_cache"] = _totals(phase.uncached)
+    return document
 
 
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals, over all occurrences of all operators."""
-    cost = phase.cost
     return {
-        "matmul_flops": cost.matmul_flops,
-        "vector_flops": cost.vector_flops,
-        "bytes": cost.bytes,
-        "weight_bytes": cost.weight_bytes,
-        "kv_cache_bytes": cost.cache_bytes,
-        "bound_seconds": phase.bound_seconds,
+        **_totals(phase.placed),
         "expected_seconds": None,
         "expected_low_seconds": None,
         "expected_high_seconds": None,
@@ -177,21 +200,34 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     }
 
 
+def _totals(placed: Sequence[Placed]) -> dict[str, Any]:
+    cost = total_cost(placed)
+    return {
+        "matmul_flops": cost.matmul_flops,
+        "vector_flops": cost.vector_flops,
+        "bytes": cost.bytes,
+        "weight_bytes": cost.weight_bytes,
+        "kv_cache_bytes": cost.cache_bytes,
+        "bound_seconds": total_seconds(placed),
+    }
+
+
 def _op(placed: Placed) -> dict[str, Any]:
     op, cost, gemm = placed.operator, placed.placement.cost, placed.operator.gemm
     return {
         "name": op.name,
+        "stage": op.stage or None,
         "group": op.group,
         "layers": None if op.layers is None else list(op.layers),
         "count": op.count,
         "kind": op.kind,
         "spec": op.spec,
         "gemm": gemm and {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k},
-        "matmul_flops": cost.matmul_flops,
-        "vector_flops": cost.vector_flops,
-        "bytes_read": cost.bytes_read,
-        "bytes_written": cost.bytes_written,
-        "intensity": cost.intensity,
+        "matmul_flops": plain(cost.matmul_flops),
+        "vector_flops": plain(cost.vector_flops),
+        "bytes_read": plain(cost.bytes_read),
+        "bytes_written": plain(cost.bytes_written),
+        "intensity": plain(cost.intensity),
         "bound": placed.placement.bound,
         "bound_seconds": placed.placement.bound_seconds,
         "expected_seconds": None,
@@ -215,9 +251,12 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
 
 
 def describe_phase(phase: PhaseEstimate) -> str:
-    """`prefill: 1 × 1024 tokens`."""
+    """`prefill: 1 × 1024 tokens`, `generate: 1 × 128 tokens after 1024`."""
     step = phase.step
-    text = f"{step.phase}: {step.batch} × {step.tokens} token{'s' if step.tokens != 1 else ''}"
+    tokens = phase.tokens // step.batch
+    text = f"{step.phase}: {step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
+    if step.phase == "generate":
+        return f"{text} after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
     return f"{text} after {step.context} cached" if step.context else text
 
 
@@ -232,6 +271,30 @@ def describe_workload(estimate: Estimate) -> str:
         everywhere = all(step.logit_positions == step.tokens for step in asked)
         parts.append("logits of all positions" if everywhere else "logits of the last position")
     return ", ".join(parts)
+
+
+def describe_uncached(phase: PhaseEstimate) -> str | None:
+    """What generation would cost without a KV cache."""
+    if phase.uncached is None:
+        return None
+    cost, seconds = total_cost(phase.uncached), total_seconds(phase.uncached)
+    return (
+        f"without a KV cache, each new token a pass over all before it: {units.si(cost.flops, 'FLOP')}, "
+        f"{units.si(cost.bytes, 'B')}, at least {units.seconds(seconds)}: "
+        f"{units.significant(cost.flops / phase.cost.flops)} × the FLOPs, "
+        f"{units.significant(seconds / phase.bound_seconds)} × the time"
+    )
+
+
+def describe_largest(estimate: Estimate) -> str | None:
+    """The largest batch and sequence that fit, each with everything else as it is."""
+    batch, longest = estimate.largest_batch, estimate.largest_context
+    if not batch and not longest:
+        return None
+    length, limit = ("any length" if longest is None else str(longest)), estimate.architecture.max_tokens
+    option = "seq" if estimate.workload.context is None else "context"
+    beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""
+    return f"what fits: --batch up to {batch}, or at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
 
 
 def describe_pairs(phase: PhaseEstimate) -> str | None:

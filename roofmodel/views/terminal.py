@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -10,16 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
+from roofmodel.counting.operator import Cost
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate import Estimate, PhaseEstimate
 from roofmodel.views import chart
 from roofmodel.views.rows import (
     Row,
+    describe_largest,
     describe_pairs,
     describe_phase,
+    describe_uncached,
     describe_workload,
     full_label,
     rows,
+    scripts,
     signed,
     title,
 )
@@ -84,12 +89,15 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
     yield Text(describe_phase(phase), style="bold")
     bar = min(16, width - 74) if width >= 80 else 0
     longest = max(row.share for _, row in found)  # fills the bar
-    sizes = {row.group: sum(r.group == row.group for _, r in found) for _, row in found}
+    sizes = Counter((row.stage, row.group) for _, row in found)
     lines: list[tuple[str | tuple[str, str], ...]] = [tuple((name, "dim") for name in COLUMNS)]
-    group = None
+    stage, group = "", ""
     for sign, row in found:
         style = STYLES[row.group]
-        alone = sizes[row.group] == 1
+        alone = sizes[row.stage, row.group] == 1
+        if row.stage != stage:
+            stage, group = row.stage, ""
+            lines.append(_subtotal(stage, [r for _, r in found if r.stage == stage], " " * (bar + 1) if bar else ""))
         if row.group != group and not alone:
             lines.append(("", (title(row.group), style), *[""] * 7))
         group = row.group
@@ -117,8 +125,17 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
         (f"{units.si(phase.bound_tokens_per_second)} tokens/s", "bold"),
         ": only the bound is known, no timing model is calibrated yet",
     )
-    if pairs := describe_pairs(phase):
-        yield Text(pairs, style="dim")
+    for remark in (describe_pairs(phase), describe_uncached(phase)):
+        if remark:
+            yield Text(remark, style="dim")
+
+
+def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[str, str], ...]:
+    """The line above the rows of a stage: what they cost together."""
+    cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
+    intensity, share = units.significant(cost.intensity), f"{no_bar}{sum(row.share for row in found):4.0%}"
+    flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
+    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share))
 
 
 COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share")
@@ -156,11 +173,10 @@ def _bar(fraction: float, columns: int) -> str:
 
 def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterator[RenderableType]:
     device, dtype = estimate.device, estimate.workload.dtype
-    phases = [phase.step.phase for phase in estimate.phases]
-    who = f"{phases[0]} in capitals, {phases[1]} in small letters; " if len(phases) > 1 else ""
+    who = ", ".join(f"{name} in {script}" for name, script in scripts(estimate))
     yield Text.assemble(
         ("roofline", "bold"),
-        (f"  {who}letters are rows, at their bounds; ● stands for those after it", "dim"),
+        (f"  {who}{'; ' if who else ''}letters are rows, at their bounds; ● stands for those after it", "dim"),
     )
     peak = device.matmul_pipe(dtype).peak
     yield Group(*chart.roofline(marks, peak, device.bandwidth, min(64, width - chart.MARGIN - 3)))
@@ -192,3 +208,5 @@ def _memory(estimate: Estimate) -> Iterator[RenderableType]:
     yield Text.assemble(
         bar, f" {units.binary(mem.total)} of {units.binary(capacity)} ({mem.total / capacity:.0%}): ", verdict
     )
+    if remark := describe_largest(estimate):
+        yield Text(remark, style="dim")

@@ -8,7 +8,16 @@ import json
 
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
-from roofmodel.views.rows import describe_phase, describe_workload, flat, full_label, rows, to_dict
+from roofmodel.views.rows import (
+    describe_largest,
+    describe_phase,
+    describe_uncached,
+    describe_workload,
+    flat,
+    full_label,
+    rows,
+    to_dict,
+)
 
 
 def as_json(estimate: Estimate) -> str:
@@ -43,8 +52,9 @@ def as_markdown(estimate: Estimate) -> str:
             "|---|---:|---:|---:|---:|---|---:|---:|",
         ]
         for row in rows(phase):
+            label = f"{row.stage}: {full_label(row)}" if row.stage else full_label(row)
             lines.append(
-                f"| {full_label(row)} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
+                f"| {label} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
                 f"| {units.significant(row.cost.intensity)} | {row.bound} "
                 f"| {units.seconds(row.seconds)} | {row.share:.1%} |"
             )
@@ -57,6 +67,8 @@ def as_markdown(estimate: Estimate) -> str:
             "",
             f"At most {units.si(phase.bound_tokens_per_second)} tokens/s (bound; no expectation yet).",
         ]
+        if uncached := describe_uncached(phase):
+            lines += ["", f"{uncached[0].upper()}{uncached[1:]}."]
     lines += [
         "",
         "## memory",
@@ -67,5 +79,7 @@ def as_markdown(estimate: Estimate) -> str:
         f"| {units.binary(mem.total)} | {units.binary(device.capacity) if device.capacity else 'unknown'} "
         f"| {({True: 'yes', False: 'no', None: 'unknown'})[estimate.fits]} |",
     ]
+    if remark := describe_largest(estimate):
+        lines += ["", f"{remark[0].upper()}{remark[1:]}."]
     lines += ["", *(f"- {note}" for note in estimate.notes)]
     return "\n".join(lines)

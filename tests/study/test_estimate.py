@@ -113,6 +113,7 @@ def test_lengths_beyond_the_positions_are_counted_with_a_warning_that_names_the_
         ("gpt2", {"mla": "naive"}, "--mla"),
         ("gpt2", {"decoder_seq": 7}, "--decoder-seq"),
         ("gpt2", {"image": 224}, "--image"),
+        ("gpt2", {"new_tokens": 5}, "--new-tokens"),
         ("gpt2", {"runtime": "graph"}, "--runtime"),
         ("gpt2", {"recompute": "full"}, "--recompute"),
         ("bert-base-uncased", {"context": 5}, "--context"),
@@ -149,6 +150,7 @@ def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
         ({"phase": "train"}, ["--phase train", "prefill, decode, forward"]),
         ({"mla": "fast"}, ["--mla", "absorbed, naive"]),
         ({"tp": 2}, ["--tp 2", "--tp 1"]),
+        ({"phase": "generate", "new_tokens": 0}, ["--new-tokens", "0", "from 1"]),
         ({"bach": 2}, ["'bach'", "'batch'"]),
     ],
 )
@@ -157,6 +159,21 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], fragmen
         run("gpt2", **options)
     for fragment in fragments:
         assert fragment in str(caught.value)
+
+
+def test_generation_is_one_phase_with_what_it_would_cost_without_a_cache() -> None:
+    (phase,) = roofmodel.estimate("gpt2", "a100", phase="generate", seq=20, new_tokens=30).to_dict()["phases"]
+    assert {op["stage"] for op in phase["ops"]} == {"prefill", "decodes"}
+    assert {op["count"] for op in phase["ops"] if op["name"] == "mlp.up"} == {12, 12 * 30}
+    for key in ("matmul_flops", "vector_flops"):
+        assert sum(op["count"] * op[key] for op in phase["ops"]) == phase["totals"][key] < phase["without_cache"][key]
+    assert phase["totals"]["bound_tokens_per_second"] == pytest.approx(30 / phase["totals"]["bound_seconds"])
+
+
+def test_a_generation_beyond_the_positions_says_which_prompt_stays_inside() -> None:
+    (warning,) = [n for n in run(phase="generate", seq=1000, new_tokens=100).notes if n.startswith("warning")]
+    assert "1100 tokens" in warning
+    assert "(--seq 924 stays inside)" in warning
 
 
 def test_a_decode_may_start_from_an_empty_cache() -> None:

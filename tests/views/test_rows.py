@@ -26,7 +26,7 @@ def test_the_document_has_the_keys_of_the_contract() -> None:
     assert {"name", "model_type", "head", "parameters"} <= set(document["model"])
     assert {"name", "calibrated"} <= set(document["hardware"])
     assert {"batch", "seq", "context", "dtype"} <= set(document["workload"])
-    assert set(document["memory"]) == {"weights", "kv_cache", "activations", "gradients", "optimizer", "total", "fits"}
+    assert set(document["memory"]) >= {"weights", "kv_cache", "activations", "gradients", "optimizer", "total", "fits"}
     for phase in document["phases"]:
         assert {"phase", "ops", "totals"} <= set(phase)
         assert {

@@ -1,0 +1,92 @@
+"""Phases of several passes: what they cost is the sum of their passes, counted here one by one."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable
+
+import pytest
+
+from roofmodel.counting import blocks, phases
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models.architecture import Architecture, MoE
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+from tests import draws
+
+
+def drawn(model_type: str, rng: random.Random) -> Architecture:
+    family = FAMILIES[model_type]
+    suffix = next(iter(family.classes))
+    config = draws.config(model_type, rng) | {"architectures": [family.prefix + suffix]}
+    return architecture(config, "drawn", "config.json")
+
+
+def total(operators: Iterable[Operator]) -> Cost:
+    return sum((op.total for op in operators), Cost())
+
+
+DECODERS = [name for name in FAMILIES if not FAMILIES[name].encoder]
+
+
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("model_type", DECODERS)
+def test_generation_is_a_prefill_and_its_decodes_one_by_one(model_type: str, attention: str) -> None:
+    rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
+    arch = drawn(model_type, rng)
+    seq, context, new, batch = (rng.randint(1, 30) for _ in range(4))  # windows are 4 to 64 tokens
+
+    def passes(phase: str, seq: int, context: int) -> Cost:
+        work = Workload((phase,), batch, seq, context, attention=attention)  # type: ignore[arg-type]
+        return total(blocks.operators(arch, work.steps()[0]))
+
+    work = Workload(("generate",), batch, seq, context, attention=attention, new_tokens=new)  # type: ignore[arg-type]
+    one_by_one = [passes("prefill", seq, context)]
+    one_by_one += [passes("decode", seq, context + seq + i) for i in range(new)]
+    got, want = total(phases.operators(arch, work.steps()[0])), sum(one_by_one, Cost())
+    assert (got.matmul_flops, got.vector_flops) == (want.matmul_flops, want.vector_flops)
+    assert (got.bytes, got.weight_bytes, got.cache_bytes) == pytest.approx(
+        (want.bytes, want.weight_bytes, want.cache_bytes), rel=1e-12  # the touched experts are floats
+    )  # fmt: skip
+    for value in (got.matmul_flops, got.vector_flops, got.cache_bytes):
+        assert type(value) is int
+
+
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("model_type", DECODERS)
+def test_without_a_cache_every_token_takes_a_pass_over_all_before_it(model_type: str, attention: str) -> None:
+    rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
+    arch = drawn(model_type, rng)
+    seq, context, new, batch = (rng.randint(1, 30) for _ in range(4))
+
+    def forward(tokens: int) -> Cost:
+        work = Workload(("forward",), batch, tokens, attention=attention, logits="last")  # type: ignore[arg-type]
+        return total(blocks.operators(arch, work.steps()[0]))
+
+    work = Workload(("generate",), batch, seq, context, attention=attention, new_tokens=new)  # type: ignore[arg-type]
+    got = total(phases.uncached(arch, work.steps()[0]))
+    want = sum((forward(context + seq + i) for i in range(new + 1)), Cost())
+    assert (got.matmul_flops, got.vector_flops) == (want.matmul_flops, want.vector_flops)
+    if not any(isinstance(part, MoE) for part in arch.stack.parts):  # whose touched experts are taken at the mean
+        assert got.bytes == want.bytes
+
+
+def test_generation_without_a_cache_by_hand() -> None:
+    """A layer's scores at 2 heads of 4, prompt 3, 2 new tokens: 2 x 8 x pairs of 3, 4 and 5 tokens."""
+    config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 10}
+    arch = architecture(config, "x", "x")
+    work = Workload(("generate",), seq=3, attention="eager", new_tokens=2)
+    ops = {op.name: op.total.matmul_flops for op in phases.uncached(arch, work.steps()[0])}
+    assert ops["attention.scores"] == 2 * 8 * (9 + 16 + 25)
+    fused = phases.uncached(arch, work.steps()[0]._replace(attention="flash"))
+    flash = {op.name: op.total.matmul_flops for op in fused}
+    assert flash["attention.flash"] == 2 * 2 * 8 * (6 + 10 + 15)
+
+
+def test_memory_of_generation_is_that_of_its_last_decode_where_the_cache_decides() -> None:
+    config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 3, "vocab_size": 10}
+    arch = architecture(config, "x", "x")
+    peak = phases.peak(arch, Workload(("generate",), seq=1, new_tokens=1000).steps()[0])
+    assert peak.kv_cache == 2 * 1001 * 8 * 3 * 2  # K and V, 1 + 1000 tokens, 8 wide, 3 layers, fp16
