@@ -244,6 +244,32 @@ def ncu_command(
         _note(note)
 
 
+@app.command("validate")
+def validate_command(
+    table: Annotated[str, typer.Argument(help="CSV of measured operations: op, dtype, latency_us and shapes.")],
+    hw: Annotated[str, typer.Option("--hw", help="The device that it was measured on.")],
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="FILE .csv (every row with its bound) .json .png .svg .pdf")
+    ] = None,
+) -> None:
+    """How far the bound is from measured operations."""
+    _known_format(form, ("table", "json"))
+    from roofmodel.devices import library
+    from roofmodel.study.validate import validate
+    from roofmodel.views import files, validation
+
+    if output is not None:
+        files.check(output)
+    found = validate(table, library.load(hw))
+    if output is not None:
+        _note(f"wrote {validation.save(found, output)}")
+    if form == "json":
+        _print(validation.as_json(found))
+    else:
+        _print_rich(validation.table(found))
+
+
 # --- Doors ------------------------------------------------------------------------------------------
 
 

@@ -621,3 +621,37 @@ def test_a_terminal_without_box_characters_gets_the_table_all_the_same() -> None
     assert done.returncode == 0
     assert b"GPT2LMHeadModel" in done.stdout
     done.stdout.decode("ascii")
+
+
+TABLE = "op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n"
+
+
+def test_validate_prints_the_error_of_the_bound(roof: Roof) -> None:
+    Path("table.csv").write_text(TABLE)
+    done = roof("validate", "table.csv", "--hw", "a100", "-o", "rows.csv")
+    assert done.status == 0
+    assert "31.2%" in done.out  # 2 x 1024^3 / 312 TFLOP/s = 6.883 us of 10
+    assert (
+        Path("rows.csv")
+        .read_text()
+        .splitlines()[0]
+        .endswith("bound_us,expected_us,expected_low_us,expected_high_us,note")
+    )
+    assert json.loads(roof("validate", "table.csv", "--hw", "a100", "--format", "json").out)["n"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("absent.csv", "--hw", "a100"), "absent.csv: not a table of measurements"),
+        (("table.csv", "--hw", "a1000"), "did you mean 'a100'"),
+        (("table.csv", "--hw", "a100", "-o", "rows.xyz"), "unknown suffix '.xyz'"),
+        (("table.csv", "--hw", "a100", "--format", "csv"), "unknown format 'csv'"),
+    ],
+)
+def test_validate_refuses_in_one_line(roof: Roof, arguments: tuple[str, ...], says: str) -> None:
+    Path("table.csv").write_text(TABLE)
+    done = roof("validate", *arguments)
+    assert done.status == 2
+    assert says in done.err
+    assert done.err.count("\n") == 1

@@ -21,6 +21,7 @@ TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "my-gpu.yaml").write_text(TOY)
+    (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     program, *arguments = shlex.split(command)

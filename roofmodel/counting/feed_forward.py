@@ -87,9 +87,7 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
 
 
 def _touched(moe: MoE, tokens: Number) -> Number:
-    """How many experts at least one token chose, expected where each chooses evenly; all where all are active."""
-    if moe.active == moe.experts:
-        return moe.experts
+    """How many experts at least one token chose, expected where each chooses evenly: all where all are active."""
     return moe.experts * (1 - (1 - moe.active / moe.experts) ** tokens)
 
 

@@ -68,6 +68,9 @@ AXES: dict[str, Axis] = {
     "v": Axis("vocabulary", "V"),
     "p": Axis("rows of the position table", "P"),
     "y": Axis("rows of the token-type table", "Y"),
+    "M": Axis("rows of a plain matrix", "M"),
+    "N": Axis("columns of a plain matrix", "N"),
+    "K": Axis("what a plain matrix product sums over", "K"),
     "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
 }
 

@@ -1,0 +1,139 @@
+"""A measured operation, by name, shape and type -> its operator, from the same lines as a model's.
+
+Shapes are columns: NumPy arrays with a value a row, so that one operator stands for thousands of rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from roofmodel.algebra import Number
+from roofmodel.counting import vector
+from roofmodel.counting.attention import attention
+from roofmodel.counting.feed_forward import experts
+from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.site import Site, norm
+from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import MLP, Attention, MoE, Norm
+
+Columns = Mapping[str, Number]
+
+
+class Precision(NamedTuple):
+    """What a table's dtype means: the type of the arithmetic, of activations, and of weights."""
+
+    compute: str
+    activations: str
+    weights: str
+
+
+PRECISIONS: dict[str, Precision] = {
+    **{name: Precision("fp16", "fp16", "fp16") for name in ("fp16", "float16", "half", "float16(fp32 acc)")},
+    **{name: Precision("bf16", "bf16", "bf16") for name in ("bf16", "bfloat16")},
+    **{name: Precision("fp32", "fp32", "fp32") for name in ("fp32", "float32", "float")},
+    "tf32": Precision("tf32", "tf32", "tf32"),
+    "fp64": Precision("fp64", "fp64", "fp64"),
+    "int8": Precision("int8", "int8", "int8"),
+    "sq": Precision("int8", "int8", "int8"),  # SmoothQuant: 8 bits in; its output, of 16, is counted as 8: a bound
+    "int8_wo": Precision("bf16", "bf16", "int8"),  # weight-only: the products are of 16 bits
+    "int4_wo": Precision("bf16", "bf16", "int4"),
+    "w4a16_mxfp4": Precision("bf16", "bf16", "mxfp4"),
+    "fp8": Precision("fp8", "bf16", "fp8"),  # what is quantised on the way in is read at 16 bits
+    "fp8_block": Precision("fp8", "bf16", "fp8"),
+}
+
+
+def gemm(c: Columns, widths: Widths) -> Operator:
+    """y[m, n] = x[m, k] W[k, n]."""
+    build = Builder({"M": c["m"], "N": c["n"], "K": c["k"]}, widths)
+    return build.operator("gemm", "gemm", "x[M K] W_b[K N] -> y[M N]")
+
+
+def attention_core(c: Columns, widths: Widths) -> Operator:
+    """Causal attention of `seq` queries over the last of `kv_len` keys, fused; window 0: none."""
+    unlimited = 2**40
+    window = c["window"] + (c["window"] == 0) * unlimited if "window" in c else unlimited
+    step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
+    part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
+    found = attention(part, Site(step, 1, causal=True, reads="x[b t d]", gives="a[b t d]"))
+    return next(operator for operator in found if operator.name == "attention.flash")
+
+
+def mixture(c: Columns, widths: Widths) -> Operator:
+    """One GPU's part of a gated mixture, fused: inter / moe_tp columns of experts / moe_ep experts."""
+    shards, columns = c.get("moe_ep", 1), c.get("moe_tp", 1)
+    expert = MLP(c["inter"] / columns, "silu", gated=True, fused=True)
+    moe = MoE(c["experts"] / shards, c["topk"] / shards, expert)
+    step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
+    found = experts(moe, Site(step, c["hidden"], causal=True, reads="x[b t d]", gives="m[b t d]"))
+    inside = [op for op in found if op.name.startswith("mlp.expert") or op.name == "mlp.combine"]
+    return fuse("moe", "moe", inside, kind="moe")
+
+
+def _elementwise(line: str, flops: int, **axes: str) -> Callable[[Columns, Widths], Operator]:
+    """An operator of `flops` vector FLOPs per element of what it reads first; an axis is a column, or a product."""
+
+    def operator(c: Columns, widths: Widths) -> Operator:
+        sizes = {axis: _product(c, columns) for axis, columns in axes.items()}
+        return Builder(sizes, widths).operator("elementwise", "elementwise", line, kind="elementwise", vector=flops)
+
+    return operator
+
+
+def _product(c: Columns, columns: str) -> Number:
+    size: Number = 1
+    for column in columns.split():
+        size = size * c[column]
+    return size
+
+
+def _norm(kind: Norm, rows: str, width: str) -> Callable[[Columns, Widths], Operator]:
+    def operator(c: Columns, widths: Widths) -> Operator:
+        return norm(Builder({"M": c[rows], "N": c[width]}, widths), "x", kind, "x[M N]", "y[M N]")
+
+    return operator
+
+
+def _rotary(c: Columns, widths: Widths) -> Operator:
+    """Queries and keys of one GPU turned in place."""
+    heads = (c["heads"] + c["kv_heads"]) / c["tp"]
+    build = Builder({"M": c["tokens"], "N": heads * c["head_dim"]}, widths)
+    return build.operator("rope", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector.ROTARY)
+
+
+class Operation(NamedTuple):
+    """How a table's `op` becomes an operator, and the columns that give its shape."""
+
+    columns: tuple[str, ...]
+    operator: Callable[[Columns, Widths], Operator]
+    optional: tuple[str, ...] = ()
+
+
+_LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
+_ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
+_TWO, _THREE = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
+_SILU, _GELU = vector.ACTIVATION["silu"], vector.ACTIVATION["gelu"]
+
+OPERATIONS: dict[str, Operation] = {
+    "gemm": Operation(("m", "n", "k"), gemm),
+    "attn_context": Operation(_ATTENTION, attention_core, ("window",)),
+    "attn_generation": Operation(_ATTENTION, attention_core, ("window",)),
+    "moe": Operation(("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep")),
+    "softmax": Operation(("m", "n"), _elementwise(_TWO, vector.SOFTMAX, M="m", N="n")),
+    "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
+    "gelu": Operation(("m", "n"), _elementwise(_TWO, _GELU, M="m", N="n")),
+    "emb": Operation(("tokens", "hidden"), _elementwise(_TWO, 0, M="tokens", N="hidden")),
+    "input_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
+    "post_attention_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
+    "add": Operation(("tokens", "hidden"), _elementwise(_THREE, vector.ADD, M="tokens", N="hidden")),
+    "mlp_act": Operation(("tokens", "inter_per_gpu"), _elementwise(_THREE, _SILU + 1, M="tokens", N="inter_per_gpu")),
+    "attn_rope": Operation(("tokens", "heads", "kv_heads", "head_dim", "tp"), _rotary),
+}
+
+
+def widths(precision: Precision, kv: str | None = None) -> Widths:
+    """The formats of an operation's tensors; `kv`, a table's dtype, where keys and values have their own."""
+    stored = PRECISIONS[kv].weights if kv else precision.activations
+    return Widths(FORMATS[precision.activations], FORMATS[precision.weights], FORMATS[stored])

@@ -1,0 +1,175 @@
+"""Measured operations against the model: how far the bound is from what a GPU did.
+
+Errors are relative to the measurement: (predicted - measured) / measured. There is no expectation yet.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
+from roofmodel.prediction.roofline import place
+from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Table = Mapping[str, Sequence[str]]  # column -> cells, as they stand in the file
+
+
+class Errors(NamedTuple):
+    """Absolute percentage errors as fractions: mean, median, 90th percentile; `bias` is the mean with its sign."""
+
+    mape: float
+    median_ape: float
+    p90_ape: float
+    bias: float
+
+
+class Part(NamedTuple):
+    """The rows of one operation: how many, the errors of the bound, how many measurements beat it."""
+
+    n: int
+    bound: Errors
+    above_the_roof: int
+
+
+class Validation(NamedTuple):
+    """A table against a device: each row's time and bound, or the reason for none, and the errors."""
+
+    file: str
+    device: Device
+    table: Table
+    measured: Array  # seconds
+    bound: Array  # seconds, NaN where there is none
+    notes: Sequence[str]  # a reason a row; empty where there is a bound
+    whole: Part | None
+    by_op: dict[str, Part]
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Reason -> rows."""
+        return dict(Counter(filter(None, self.notes)))
+
+
+def validate(path: str, device: Device) -> Validation:
+    """The bound of each row of a table of measurements. Raises ProfileError for a file that is no such table."""
+    table = _read(path)
+    bound, notes = _predict(table, device)
+    measured, ops = _numbers(table["latency_us"]) / 1e6, np.array(table["op"])
+    known = ~np.isnan(bound)
+    parts = {op: known & (ops == op) for op in dict.fromkeys(table["op"])}
+    return Validation(
+        file=Path(path).name,
+        device=device,
+        table=table,
+        measured=measured,
+        bound=bound,
+        notes=notes,
+        whole=_part(bound[known], measured[known]) if known.any() else None,
+        by_op={op: _part(bound[rows], measured[rows]) for op, rows in parts.items() if rows.any()},
+    )
+
+
+def errors(predicted: Array, measured: Array) -> Errors:
+    """The errors of predictions, relative to the measurements."""
+    relative = predicted / measured - 1
+    ape = np.abs(relative)
+    return Errors(float(ape.mean()), float(np.median(ape)), float(np.quantile(ape, 0.9)), float(relative.mean()))
+
+
+def beaten(validation: Validation, most: int = 3) -> Iterator[str]:
+    """The rows that beat their bound by most, in words: against physics, unless a cache held the data."""
+    table = validation.table
+    ratio = np.nan_to_num(validation.measured / validation.bound, nan=1)
+    for row in np.argsort(ratio)[:most]:
+        if ratio[row] < 1:
+            op = table["op"][row]
+            shape = ", ".join(f"{column} {table[column][row]}" for column in OPERATIONS[op].columns)
+            yield f"line {row + 2}: {op} {table['dtype'][row]} ({shape}) took {ratio[row]:.0%} of its bound"
+
+
+# --- A table's rows -----------------------------------------------------------------------------------
+
+
+def _read(path: str) -> Table:
+    """The columns of a CSV with a header, gzip or not."""
+    try:
+        content = Path(path).read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ProfileError(f"{path}: not a table of measurements that can be read ({reason})") from None
+    lacking = [column for column in ("op", "dtype", "latency_us") if column not in header]
+    if lacking:
+        raise ProfileError(
+            f"{path}: lacks the column {' and '.join(map(repr, lacking))}; a table of measurements has op, dtype, "
+            "latency_us and the columns of each op's shape, as gemm has m, n, k"
+        )
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise ProfileError(f"{path}:{number}: a row of {len(row)} cells under a header of {len(header)}")
+    return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+
+
+def _predict(table: Table, device: Device) -> tuple[Array, list[str]]:
+    count = len(table["op"])
+    bound, notes = np.full(count, np.nan), np.full(count, "", dtype=object)
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for row, key in enumerate(zip(table["op"], table["dtype"], table.get("kv_dtype", [""] * count), strict=True)):
+        groups.setdefault(key, []).append(row)
+    for (op, dtype, kv), rows in groups.items():
+        here = np.array(rows)
+        try:
+            shape, good = _shape(table, here, op, dtype, kv)
+            notes[here[~good]] = f"{op}: a size or the latency is no number above zero"
+            cost = OPERATIONS[op].operator(shape, widths(PRECISIONS[dtype], kv or None)).cost
+            bound[here[good]] = place(cost, device, PRECISIONS[dtype].compute).bound_seconds
+        except WorkloadError as error:
+            notes[here] = str(error)
+    return bound, notes.tolist()
+
+
+def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dict[str, Array], Array]:
+    """The columns of these rows that have a shape and a latency, and which of them do.
+
+    Raises WorkloadError where none can: an operation or a type that is not known, a column that is not there.
+    """
+    if op not in OPERATIONS:
+        raise WorkloadError(f"unknown op {shorten(op)}{choices(op, OPERATIONS)}")
+    for name in filter(None, (dtype, kv)):
+        if name not in PRECISIONS:
+            raise WorkloadError(f"unknown dtype {shorten(name)}{choices(name, PRECISIONS)}")
+    wanted, optional = OPERATIONS[op].columns, OPERATIONS[op].optional
+    if lacking := [column for column in wanted if column not in table]:
+        raise WorkloadError(f"{op}: the table lacks its column {' and '.join(map(repr, lacking))}")
+    names = [*wanted, *(column for column in optional if column in table)]
+    columns = {name: _numbers([table[name][row] for row in rows]) for name in names}
+    good = _numbers([table["latency_us"][row] for row in rows]) > 0
+    for name, values in columns.items():
+        good &= (values >= (0 if name == "window" else 1)) & np.isfinite(values)
+    return {name: values[good] for name, values in columns.items()}, good
+
+
+def _numbers(cells: Sequence[str]) -> Array:
+    def number(cell: str) -> float:
+        try:
+            return float(cell)
+        except ValueError:
+            return np.nan
+
+    return np.array([number(cell) for cell in cells], dtype=float)
+
+
+def _part(predicted: Array, measured: Array) -> Part:
+    return Part(len(measured), errors(predicted, measured), int((predicted > measured).sum()))

@@ -1,0 +1,178 @@
+"""Bounds of measured operations, with their arithmetic; and that no measurement on file beats physics."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.study.operations import OPERATIONS
+from roofmodel.study.validate import beaten, errors, validate
+from roofmodel.views import validation as views
+from tests.profiles.samples import measured
+
+A100, H100 = Device.load("a100"), Device.load("h100")
+BANDWIDTH = 2039e9  # of the A100 80 GB
+FP16, CUDA = 312e12, 19.5e12
+
+
+def table(folder: Path, *rows: dict[str, object]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    file = folder / "table.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(file)
+
+
+GEMM = {"op": "gemm", "dtype": "float16", "m": 1024, "n": 1024, "k": 1024, "latency_us": 10}
+CONTEXT = {
+    "op": "attn_context", "dtype": "bfloat16", "batch": 2, "heads": 8, "kv_heads": 2, "head_dim": 128, "seq": 4096,
+    "kv_len": 4096, "window": 0, "latency_us": 1000,
+}  # fmt: skip
+GENERATION = CONTEXT | {"op": "attn_generation", "seq": 1, "kv_len": 1000, "latency_us": 20}
+MOE = {
+    "op": "moe", "dtype": "bfloat16", "tokens": 1, "hidden": 64, "inter": 32, "topk": 2, "experts": 8,
+    "latency_us": 20,
+}  # fmt: skip
+PAIRS = 4096 * 4097 / 2  # a query and the keys up to itself
+
+BOUNDS = {
+    "a square product is compute-bound": (GEMM, 2 * 1024**3 / FP16),
+    "a product with one row reads its weights": (
+        GEMM | {"m": 1}, 2 * (1024 + 1024**2 + 1024) / BANDWIDTH,
+    ),
+    "weights of 8 bits": (GEMM | {"m": 1, "dtype": "int8_wo"}, (2 * 1024 + 1024**2 + 2 * 1024) / BANDWIDTH),
+    # 4 bits, and 20 bits of scale and zero point for each 128
+    "weights of 4 bits": (
+        GEMM | {"m": 1, "dtype": "int4_wo"}, (2 * 1024 + 1024**2 * (4 + 20 / 128) / 8 + 2 * 1024) / BANDWIDTH,
+    ),
+    "causal attention": (CONTEXT, 2 * 8 * PAIRS * 128 * 4 / FP16),
+    # keys and values of 1000 tokens of 2 heads, read once; a query and an output of 8 heads
+    "generation": (GENERATION, 2 * 2 * (2 * 1000 * 2 * 128 + 2 * 8 * 128) / BANDWIDTH),
+    "keys and values of 8 bits": (
+        GENERATION | {"kv_dtype": "fp8"}, 2 * (2 * 1000 * 2 * 128 + 2 * 2 * 8 * 128) / BANDWIDTH,
+    ),
+    "a window": (
+        GENERATION | {"window": 100}, 2 * 2 * (2 * 100 * 2 * 128 + 2 * 8 * 128) / BANDWIDTH,
+    ),
+    # one token reads two experts of three matrices and their two weights in the sum; x in, y out
+    "experts": (MOE, 2 * (2 * 3 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
+    "experts on four GPUs": (
+        # of each GPU's 2 experts half a one is chosen by the token: 2 (1 - (1 - 2/8)) = 0.5
+        MOE | {"moe_ep": 4}, 2 * (0.5 * 3 * 64 * 32 + 0.5 + 64 + 64) / BANDWIDTH,
+    ),
+    "softmax": ({"op": "softmax", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5}, 2 * 2 * 64000 / BANDWIDTH),
+    "layer norm": (
+        {"op": "layernorm", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5},
+        2 * (2 * 64000 + 2 * 1000) / BANDWIDTH,
+    ),
+    "an addition": ({"op": "add", "dtype": "half", "tokens": 9, "hidden": 100, "latency_us": 5}, 2 * 2700 / BANDWIDTH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", BOUNDS)
+def test_a_bound_is_the_one_derived_by_hand(claim: str, tmp_path: Path) -> None:
+    row, seconds = BOUNDS[claim]
+    found = validate(table(tmp_path, row), A100)
+    assert found.skipped == {}
+    assert found.bound[0] == pytest.approx(seconds, rel=1e-12, abs=0)
+
+
+def test_errors_are_relative_to_the_measurement() -> None:
+    found = errors(np.array([5.0, 30.0, 8.0]), np.array([10.0, 20.0, 10.0]))  # -50 %, +50 %, -20 %
+    assert found == pytest.approx((0.4, 0.5, 0.5, -0.2 / 3))
+
+
+def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Path) -> None:
+    rows = (
+        GEMM, GEMM | {"op": "gem"}, GEMM | {"dtype": "fp7"}, GEMM | {"m": "?"}, GEMM | {"latency_us": 0},
+        GEMM | {"dtype": "fp8"}, GEMM,
+    )  # fmt: skip
+    found = validate(table(tmp_path, *rows), A100)
+    assert [note[:24] for note in found.notes] == [
+        "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: a size or the late",
+        "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "",
+    ]  # fmt: skip
+    assert found.whole is not None
+    assert found.whole.n == 2
+    assert sum(found.skipped.values()) == 5
+    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # type: ignore[union-attr]  # it has fp8
+
+
+def test_every_row_is_written_back_in_order(tmp_path: Path) -> None:
+    rows = [GEMM | {"m": m, "mine": f"a,{m}"} for m in (1, 2, 3)] + [GEMM | {"op": "fft", "mine": ""}]
+    found = validate(table(tmp_path, *rows), A100)
+    views.save(found, str(tmp_path / "out.csv"))
+    back = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [row["mine"] for row in back] == ["a,1", "a,2", "a,3", ""]
+    assert float(back[0]["bound_us"]) == pytest.approx(2 * (1024 + 1024**2 + 1024) / BANDWIDTH * 1e6)
+    assert back[3]["bound_us"] == ""
+    assert back[3]["note"].startswith("unknown op 'fft'")
+    assert {row["expected_us"] for row in back} == {""}
+
+
+@given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.sampled_from(["float16", "int8_wo", "int4_wo", "sq"]))
+def test_many_rows_at_once_are_the_same_as_one_by_one(sizes: list[int], dtype: str) -> None:
+    from roofmodel.study.operations import PRECISIONS, widths
+
+    form = widths(PRECISIONS[dtype])
+    one = OPERATIONS["gemm"].operator(dict(zip("mnk", sizes, strict=True)), form).cost
+    arrays = {name: np.array([7.0, size]) for name, size in zip("mnk", sizes, strict=True)}
+    many = OPERATIONS["gemm"].operator(arrays, form).cost
+    assert (many.flops[1], many.bytes[1]) == (one.flops, one.bytes)
+
+
+def test_a_gzip_is_read_and_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    plain = Path(table(tmp_path, GEMM))
+    packed = tmp_path / "table.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert validate(str(packed), A100).bound.tolist() == validate(str(plain), A100).bound.tolist()
+    (tmp_path / "cut.gz").write_bytes(packed.read_bytes()[:40])
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "ragged.csv").write_text("op,dtype,latency_us\ngemm,fp16\n")
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    for name in ("cut.gz", "empty.csv", "other.csv", "ragged.csv", "binary.csv", "absent.csv", "."):
+        with pytest.raises(ProfileError, match=r"table|a row of 2 cells under a header of 3"):
+            validate(str(tmp_path / name), A100)
+
+
+def test_a_measurement_faster_than_its_bound_is_named(tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, GEMM | {"latency_us": 3.4415}), A100)  # the bound is 6.883 us
+    assert list(beaten(found)) == ["line 3: gemm float16 (m 1024, n 1024, k 1024) took 50% of its bound"]
+    assert found.whole is not None
+    assert found.whole.above_the_roof == 1
+
+
+def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
+    document = json.loads(views.as_json(validate(table(tmp_path, GEMM, CONTEXT), A100)))
+    assert document["schema"] == "roofmodel.validate/1"
+    assert set(document["bound"]) == {"mape", "median_ape", "p90_ape", "bias"}
+    assert set(document["expected"]) == {*document["bound"], "inside_interval"}
+    assert set(document["by_op"]) == {"gemm", "attn_context"}
+    assert document["n"] == 2
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
+def test_pictures_are_drawn(form: str, tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, CONTEXT), A100)
+    assert views.save(found, str(tmp_path / f"out.{form}")).stat().st_size > 100
+
+
+@pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation"])
+def test_no_measured_kernel_of_an_a100_beats_its_bound(name: str) -> None:
+    """Counted bytes are compulsory and peaks are physics: a bound that is beaten is a mistake of ours."""
+    found = validate(str(measured(f"ops/aic_a100_sxm_{name}.csv.gz")), A100)
+    assert found.skipped == {}
+    assert found.whole is not None
+    assert found.whole.above_the_roof == 0
