@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import RoofError, WorkloadError, choices
+from roofmodel.errors import OutputError, RoofError, WorkloadError, choices
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,16 +26,21 @@ Format = Annotated[str, typer.Option("--format", help="table, json, csv or markd
 Listing = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
-@app.callback()
-def version_option(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    """Count a transformer's FLOPs and bytes, and place them under a device's roofs."""
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         from roofmodel import __version__
 
         _print(f"roofmodel {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def version_option(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Count a transformer's FLOPs and bytes, and place them under a device's roofs."""
 
 
 @app.command("estimate")
@@ -59,10 +64,10 @@ def estimate_command(
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
     runtime: Annotated[str, typer.Option(help="eager or graph; for expected times.")] = "eager",
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
-    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs.")] = 1,
-    dp: Annotated[int, typer.Option(help="Data-parallel GPUs.")] = 1,
-    pp: Annotated[int, typer.Option(help="Pipeline-parallel GPUs.")] = 1,
-    ep: Annotated[int, typer.Option(help="Expert-parallel GPUs.")] = 1,
+    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs; only 1 is counted yet.")] = 1,
+    dp: Annotated[int, typer.Option(help="Data-parallel GPUs; only 1 is counted yet.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline-parallel GPUs; only 1 is counted yet.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert-parallel GPUs; only 1 is counted yet.")] = 1,
     form: Format = "table",
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
@@ -101,6 +106,15 @@ def models_list(form: Listing = "table") -> None:
     from roofmodel.views import listing
 
     _show(listing.models(list(hub.catalogue())), form)
+
+
+@models_app.command("families")
+def models_families(form: Listing = "table") -> None:
+    """The model types that are counted, exactly as the real classes."""
+    from roofmodel.models.families import FAMILIES
+    from roofmodel.views import listing
+
+    _show(listing.families(FAMILIES), form)
 
 
 @models_app.command("show")
@@ -202,7 +216,7 @@ def plot_command(
     form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
     output: Annotated[str | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
-    """Measured kernels on the roofline, a model's predicted operators beside them."""
+    """Measured kernels on the roofline, a model's operators beside them; without -o drawn into FILE.roofline.png."""
     _known_format(form, ("table", "json", "csv"))
     workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
     from roofmodel.study import measured
@@ -211,15 +225,19 @@ def plot_command(
 
     with progress.shown():
         placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
-    if output is None:
-        output = f"{placed.stem}.roofline.png"
-    _note(f"wrote {views.save_points(placed, output)}")
+    if output is not None:
+        _note(f"wrote {views.save_points(placed, output)}")
     if form == "table":
         _print_rich(views.points_table(placed))
     else:
         _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:
         _note(f"warning: {warning}")
+    if output is None:  # nobody asked for the picture by name: where there is no room for it, the rest stands
+        try:
+            _note(f"wrote {views.save_points(placed, f'{placed.stem}.roofline.png')}")
+        except OutputError as error:
+            _note(f"warning: no picture: {str(error).removeprefix('-o ')}; -o FILE puts it elsewhere")
 
 
 @app.command("ncu-command", context_settings={"allow_interspersed_args": False})

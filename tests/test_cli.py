@@ -655,3 +655,26 @@ def test_validate_refuses_in_one_line(roof: Roof, arguments: tuple[str, ...], sa
     assert done.status == 2
     assert says in done.err
     assert done.err.count("\n") == 1
+
+
+def test_the_version_is_printed_without_a_command(roof: Roof) -> None:
+    from roofmodel import __version__
+
+    assert roof("--version") == Done(0, f"roofmodel {__version__}\n", "")
+
+
+def test_the_families_are_listed(roof: Roof) -> None:
+    from roofmodel.models.families import FAMILIES
+
+    listed = json.loads(roof("models", "families", "--format", "json").out)
+    assert {entry["model_type"] for entry in listed} == set(FAMILIES)
+    assert "GPT2LMHeadModel" in roof("models", "families").out
+
+
+def test_a_plot_that_nobody_named_may_fail_without_taking_the_table_along(roof: Roof, tmp_path: Path) -> None:
+    Path("profile.csv").write_bytes((ROOT / "examples" / "ncu_by_hand.csv").read_bytes())
+    Path("profile.csv.roofline.png").mkdir()  # in the way
+    done = roof("plot", "profile.csv", "--hw", "a100")
+    assert done.status == 0
+    assert "gemm" in done.out
+    assert "warning: no picture: profile.csv.roofline.png: is a folder" in done.err

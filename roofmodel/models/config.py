@@ -64,15 +64,20 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     family = FAMILIES.get(model_type)
     if family is None:
         # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
-        near = suggest(model_type, FAMILIES, cutoff=0.85)
+        alike = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
+        near = suggest(model_type, alike, cutoff=0.85)
         raise ModelError(
             f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
-            f"{len(FAMILIES)} are, from {min(FAMILIES)} to {max(FAMILIES)}; `roof models list` shows models of each"
+            f"`roof models families` lists the {len(FAMILIES)} that are"
         )
     for switch in family.refuses:
         if config.get(switch):
             raise ModelError(f"{where}: {switch!r} is true, and that work is not counted for {model_type}")
     return model_type, family
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 # --- One field --------------------------------------------------------------------------------------

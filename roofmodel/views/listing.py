@@ -14,6 +14,7 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.models.family import Family
 from roofmodel.models.hub import Entry
 
 
@@ -51,6 +52,20 @@ def models(entries: list[Entry]) -> Listing:
     return Listing(
         Group(table, Text("The part after the slash is enough: roof estimate gpt2-xl --hw a100", style="dim")),
         [{"name": e.id, "model_type": e.config["model_type"], "parameters": e.parameters} for e in entries],
+    )
+
+
+def families(known: Mapping[str, Family]) -> Listing:
+    """The model types that a config may have, and the classes that it may name."""
+    table = _table("model_type", "classes")
+    for model_type, family in sorted(known.items()):
+        table.add_row(model_type, ", ".join(f"{family.prefix}{suffix}" for suffix in family.classes))
+    classes = {
+        model_type: [family.prefix + suffix for suffix in family.classes] for model_type, family in known.items()
+    }
+    return Listing(
+        Group(table, Text("of a config.json; its parameters and FLOPs equal those of the real class", style="dim")),
+        [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes.items())],
     )
 
 

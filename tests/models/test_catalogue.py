@@ -225,7 +225,7 @@ def test_every_real_config_loads_or_is_refused_by_its_model_type() -> None:
                 hub.load(str(file))
             message = str(caught.value)
             assert message.startswith(f"{file}: unknown model_type {model_type!r}")
-            assert "roof models list" in message
+            assert "roof models families" in message
     assert loaded >= set(REAL_PARAMETERS)
 
 
