@@ -134,6 +134,43 @@ class Draw:
         }
         return {name: self.usual()[name] for name in ("vocab_size", "tie_word_embeddings", "pad_token_id")} | own
 
+    def vit(self) -> dict[str, Any]:
+        patch = self.one(4, 7)
+        return {
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.width,
+            "image_size": self.one(28, 30, [28, 36]),
+            "patch_size": self.one(patch, [patch, 5]),
+            "num_channels": self.one(1, 3),
+            "qkv_bias": self.flag(),
+            "hidden_act": self.one("gelu", "relu"),
+            "pooler_output_size": self.one(None, self.width),
+            "pooler_act": self.one("tanh", "relu"),
+            "num_labels": self.one(2, 7),
+        }
+
+    def stages(self) -> dict[str, Any]:
+        """Of a convolutional network."""
+        count = self.rng.randint(1, 4)
+        return {
+            "num_channels": self.one(1, 3),
+            "hidden_sizes": [4 * self.rng.randint(1, 5) for _ in range(count)],
+            "depths": [self.rng.randint(1, 3) for _ in range(count)],
+            "hidden_act": self.one("gelu", "relu"),
+            "num_labels": self.one(2, 7),
+        }
+
+    def convnext(self) -> dict[str, Any]:
+        config = self.stages()
+        return config | {
+            "num_stages": len(config["depths"]),
+            "patch_size": self.one(2, 4, [4, 2]),
+            "layer_scale_init_value": self.one(0.0, 1e-6),
+            "image_size": self.one(64, 70, [64, 81]),
+        }
+
 
 RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "gpt2": lambda d: d.gpt() | {"reorder_and_upcast_attn": d.flag()},
@@ -280,6 +317,19 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "bert": Draw.bert,
     "roberta": Draw.bert,
     "distilbert": Draw.distilbert,
+    "vit": Draw.vit,
+    "deit": Draw.vit,
+    "resnet": lambda d: (
+        d.stages()
+        | {
+            "embedding_size": d.rng.randint(4, 12),
+            "layer_type": d.one("basic", "bottleneck"),
+            "downsample_in_first_stage": d.flag(),
+            "downsample_in_bottleneck": d.flag(),
+        }
+    ),
+    "convnext": Draw.convnext,
+    "convnextv2": lambda d: {k: v for k, v in d.convnext().items() if k != "layer_scale_init_value"},
 }
 
 

@@ -7,6 +7,7 @@ inside a fused kernel there.
 from __future__ import annotations
 
 import inspect
+import random
 import warnings
 from typing import Any
 
@@ -34,6 +35,26 @@ def parameters(model: Any) -> int:
 
 def takes_a_cache(model: Any) -> bool:
     return "past_key_values" in inspect.signature(model.forward).parameters
+
+
+def images(config: dict[str, Any], rng: random.Random) -> list[tuple[int, int]]:
+    """Sizes that the model takes: its own, and another. The reference code resizes positions of squares only."""
+    size, patch = config.get("image_size", 64), config.get("patch_size")
+    own = (size, size) if isinstance(size, int) else tuple(size)
+    if config["model_type"] not in ("vit", "deit"):
+        return [own, (rng.randint(66, 99), rng.randint(66, 99))]
+    return [own, (rng.randint(28, 60),) * 2] if isinstance(size, int) and isinstance(patch, int) else [own]
+
+
+def image_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
+    """FLOPs of a batch of images of so many rows and columns of pixels."""
+    pixels = torch.zeros(batch, model.config.num_channels, *image, device=next(model.parameters()).device)
+    resized = {"interpolate_pos_encoding": True} if model.config.model_type in ("vit", "deit") else {}
+    if getattr(model.config, "image_size", None) in (image[0], list(image), image):
+        resized = {}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(pixel_values=pixels, **resized)
+    return int(counter.get_total_flops())
 
 
 def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0) -> int:

@@ -13,11 +13,25 @@ from typing import Any
 
 from roofmodel.counting import vector
 from roofmodel.counting.attention import attention
+from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
-from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.site import Site, norm
+from roofmodel.counting.widths import Widths
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import MLP, Architecture, Attention, Dense, Layer, MoE, Norm, Stack
+from roofmodel.models.architecture import (
+    MLP,
+    Architecture,
+    Attention,
+    Dense,
+    Head,
+    Layer,
+    MoE,
+    Network,
+    Norm,
+    Patches,
+    Stack,
+)
 
 # A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
 BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] = {
@@ -29,6 +43,8 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of one pass; one that occurs in several layers stands once, with its layers."""
+    if isinstance(arch.body, Network):
+        return tuple(image_classifier(arch, arch.body, step))
     stack = arch.stack
     found = [*embedding(stack, step)]
     for layer, indices in _alike(stack.layers):
@@ -45,9 +61,18 @@ def _alike(layers: Iterable[Layer]) -> Iterator[tuple[Layer, tuple[int, ...]]]:
     return ((layer, tuple(indices)) for layer, indices in where.items())
 
 
+def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
+    """A convolutional network, and the head on the means of its channels."""
+    yield from network(net, step)
+    yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step.widths)
+
+
 def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
-    """Token rows, plus position and type rows where the model learns them, projected where narrower."""
+    """Token rows, plus position and type rows where the model learns them, projected where narrower; or patches."""
     table = stack.embedding
+    if isinstance(table, Patches):
+        yield from patches(table, stack.hidden, step)
+        return
     narrow = table.width != stack.hidden
     build = Builder(
         {
@@ -105,29 +130,35 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
     stack, table = arch.stack, arch.stack.embedding
     sizes = {
         "b": step.batch, "t": step.tokens, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden,
-        "e": table.width, "v": table.vocabulary,
     }  # fmt: skip
-    build = Builder(sizes, step.widths)
     width = "d"
     if stack.final_norm:
-        yield norm(build, "final", stack.final_norm, "x[b t d]", "x[b t d]")
-    if table.width != stack.hidden:
-        yield build.operator("head.project", "head", "x[b t d] W_project_out[d e] -> x[b t e]")
-        width = "e"
-    source = ("x", width)
-    for stage in arch.head.stages:
-        if stage.from_layers:
-            source = ("x", width)
-        stage_build = Builder(sizes | {"n": stage.classes}, step.widths)
-        yield from dense(stage_build, stage, source, stack.norm)
-        source = ("h", "d'")
+        yield norm(Builder(sizes, step.widths), "final", stack.final_norm, "x[b t d]", "x[b t d]")
+    if not isinstance(table, Patches):
+        sizes |= {"e": table.width, "v": table.vocabulary}
+        if table.width != stack.hidden:
+            build = Builder(sizes, step.widths)
+            yield build.operator("head.project", "head", "x[b t d] W_project_out[d e] -> x[b t e]")
+            width = "e"
+    yield from head_stages(arch.head, stack.norm, sizes, ("x", width), step.widths)
+
+
+def head_stages(
+    head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], widths: Widths
+) -> Iterator[Operator]:
+    """The stages of a head; `source` is the tensor that the body gives, and the axis along its width."""
+    given = source
+    for stage in head.stages:
+        build = Builder({**sizes, "n": stage.classes}, widths)
+        yield from dense(build, stage, source if stage.from_layers else given, spec)
+        given = ("h", "d'")
 
 
 ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}
-OUT = {"hidden": "d'", "vocabulary": "v", "classes": "n"}
+OUT = {"hidden": "d'", "vocabulary": "v", "classes": "n", "pooler": "n"}
 
 
-def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm) -> Iterator[Operator]:
+def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:
     """One stage of a head. The table or matrix before logits is named E_: quantisation leaves it alone."""
     rows, out, (tensor, width) = ROWS[stage.rows], OUT[stage.out], source
     if stage.out == "vocabulary":
@@ -142,6 +173,6 @@ def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm) -> 
             f"head.{stage.name}_activation", "head", f"{result} -> {result}", kind="elementwise",
             vector=vector.ACTIVATION[stage.activation],
         )  # fmt: skip
-    if stage.norm:
+    if stage.norm and spec:
         closing_norm = norm(build, stage.name, spec, result, result)
         yield replace(closing_norm, name=f"head.{stage.name}_norm", group="head")

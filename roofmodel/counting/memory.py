@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Attention
+from roofmodel.models.architecture import Architecture, Attention, Embedding
 
 
 class Memory(NamedTuple):
@@ -58,7 +58,7 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
                 yield operator.count, tensor.elements(operator.sizes), operator.widths.format(tensor)
         widths = operator.widths
     for stage in arch.head.stages:
-        if stage.spare_bias:  # no operator reads it, yet the class holds it
+        if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # held, although no operator reads it
             yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 
@@ -101,6 +101,6 @@ def activation_bytes(operators: Iterable[Operator]) -> Number:
             {t.name: operator.bytes_of(t) for t in tensors if not (t.is_parameter or t.is_cached)}
             for tensors in (operator.reads, operator.writes)
         )
-        peak = maximum(peak, sum((alive | read).values()) + sum(written.values()))
+        peak = maximum(peak, sum((read | alive).values()) + sum(written.values()))
         alive = {name: size for name, size in (alive | written).items() if name in needed}
     return peak

@@ -21,6 +21,10 @@ sum on the vector units is no matrix product.
 place of `t` and `s`; its size is t x s where all pairs are computed, and less where a fused kernel
 skips the masked ones.
 
+`i+r` is a sliding axis, for a filter that slides over a map: `x[b c i+r j+s] W[o c r s] -> y[b o i j]` is a
+convolution. The contraction runs over `i` (places) and `r` (of the filter); the size of `i+r` itself, which the bytes
+follow from, is how many rows of the map the filter touches.
+
 Fusion is set algebra: `fuse` reads what enters the group and writes what leaves it, so an unfused
 operator is a group of one. Boundary bytes are compulsory traffic: a lower bound.
 """
@@ -50,16 +54,16 @@ class Axis(NamedTuple):
 AXES: dict[str, Axis] = {
     "b": Axis("batch: sequences computed together", "B"),
     "t": Axis("new tokens per sequence (the queries)", "T"),
-    "s": Axis("tokens attended to (the keys): cached and new", "S"),
+    "s": Axis("tokens attended to (the keys): cached and new; columns of a filter", "S"),
     "t:s": Axis("query-key pairs that the mask leaves", r"\langle TS\rangle"),
     "l": Axis("positions whose logits are computed", "T_{\\mathrm{out}}"),
     "d": Axis("hidden size", "D"),
     "d'": Axis("hidden size, as the output of a square matrix", "D"),
-    "c": Axis("columns of the fused query-key-value projection", "C"),
+    "c": Axis("columns of the fused query-key-value projection; channels that a filter reads", "C"),
     "k": Axis("key-value heads", "H_{\\mathrm{kv}}"),
-    "g": Axis("query heads that share a key-value head", "G"),
+    "g": Axis("query heads that share a key-value head; groups of channels that are convolved apart", "G"),
     "h": Axis("head size", "D_h"),
-    "r": Axis("elements of a head that rotary embedding turns", "R"),
+    "r": Axis("elements of a head that rotary embedding turns; rows of a filter", "R"),
     "f": Axis("width of the MLP, or of an expert", "F"),
     "F": Axis("twice that width: gate and up in one matrix", "2F"),
     "x": Axis("experts", "E"),
@@ -72,6 +76,11 @@ AXES: dict[str, Axis] = {
     "N": Axis("columns of a plain matrix", "N"),
     "K": Axis("what a plain matrix product sums over", "K"),
     "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
+    "o": Axis("channels that a filter gives", "O"),
+    "i": Axis("rows of a map of pixels", "I"),
+    "j": Axis("columns of a map of pixels", "J"),
+    "i+r": Axis("rows that a filter touches as it slides", "(I+R)"),
+    "j+s": Axis("columns that a filter touches as it slides", "(J+S)"),
 }
 
 
@@ -112,8 +121,8 @@ class Line(NamedTuple):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes a contraction runs over: those of its factors, pairs taking the place of t and s."""
-        axes = list(dict.fromkeys(axis for tensor in self.factors for axis in tensor.axes))
+        """The axes a contraction runs over: those of its factors, pairs taking the place of t and s, i and r of i+r."""
+        axes = list(dict.fromkeys(a for tensor in self.factors for axis in tensor.axes for a in axis.split("+")))
         joint = {axis for tensor in self.factors + self.outputs for axis in tensor.axes if ":" in axis}
         covered = joint.union(*(_apart([axis]) for axis in joint))
         return tuple(axis for axis in axes if axis not in covered) + tuple(sorted(joint))
@@ -128,7 +137,8 @@ class Line(NamedTuple):
         return tuple(axis for axis in a if axis in b and axis not in kept)
 
 
-_TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':\s]*)\]")
+_TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':+\s]*)\]")
+_PLUS = re.compile(r"\+(?![^\[]*\])")  # between tensors, not within one
 
 
 @cache
@@ -137,7 +147,7 @@ def parse(text: str) -> Line:
     left, arrow, right = text.replace("=>", "->").partition("->")
     if not arrow:
         raise ValueError(f"{text!r}: an operator needs '->' between what it reads and what it writes")
-    products, *terms = left.split("+")
+    products, *terms = _PLUS.split(left)
     return Line(
         text=text,
         factors=_tensors(products, text),
@@ -313,7 +323,7 @@ class Operator:
 
 
 def _apart(axes: Iterable[str]) -> tuple[str, ...]:
-    return tuple(part for axis in axes for part in axis.split(":"))
+    return tuple(part for axis in axes for part in re.split("[:+]", axis))
 
 
 class Builder(NamedTuple):

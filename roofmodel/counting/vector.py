@@ -23,7 +23,14 @@ NORM = {
     "layernorm": 7,
     # square 1, sum 1, times rstd 1, gain 1 (Zhang and Sennrich, arXiv 1910.07467)
     "rmsnorm": 4,
+    # scale and shift, into which mean, variance, gain and bias fold once training is over (Ioffe and Szegedy,
+    # arXiv 1502.03167, alg. 2, step 11)
+    "batchnorm": 2,
 }
+# square 1, sum 1, times the normalised norm 1, gain 1, bias 1, plus the input 1 (Woo et al., arXiv 2301.00808, alg. 1)
+RESPONSE_NORM = 6
+# Keys' kernel over 4 x 4 neighbours (Keys 1981, IEEE TASSP 29(6)): 16 products and 15 sums, the weights shared
+BICUBIC = 31
 
 ACTIVATION = {
     "linear": 0,

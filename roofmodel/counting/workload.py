@@ -9,6 +9,8 @@ from roofmodel.algebra import Number, half, mean, minimum, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
 Phase = Literal["prefill", "decode", "forward", "generate"]
+NO_IMAGE = (0, 0)
+"""Rows and columns of pixels where a model reads text."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Workload:
     """What the user asks: lengths in tokens per sequence, formats by name.
 
     `context` is what is in the cache before; None: nothing at a prefill, the prompt at a decode.
+    `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
     prefill where the phase is to generate.
     """
@@ -30,6 +33,7 @@ class Workload:
     attention: Literal["flash", "eager"] = "flash"
     logits: Literal["last", "all"] | None = None
     new_tokens: Number = 1
+    image: tuple[Number, Number] = NO_IMAGE
 
     @property
     def widths(self) -> Widths:
@@ -55,7 +59,7 @@ class Workload:
         logits = self.logits or ("all" if phase == "forward" else "last")
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if logits == "all" else 1
-        return Step(phase, self.batch, tokens, context, self.attention, positions, self.widths, passes)
+        return Step(phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image)
 
 
 class Step(NamedTuple):
@@ -75,6 +79,7 @@ class Step(NamedTuple):
     logit_positions: Number
     widths: Widths
     passes: Number = 1
+    image: tuple[Number, Number] = NO_IMAGE
 
     @property
     def cached(self) -> bool:

@@ -13,9 +13,12 @@ from roofmodel.algebra import Number
 
 
 class Norm(NamedTuple):
-    """A layer norm or RMS norm over the width of what it reads, with or without gain and bias."""
+    """A layer norm or RMS norm over the width of what it reads, with or without gain and bias.
 
-    kind: Literal["layernorm", "rmsnorm"]
+    A batch norm, in a convolutional network: with the means and variances that training found.
+    """
+
+    kind: Literal["layernorm", "rmsnorm", "batchnorm"]
     gain: bool = True
     bias: bool = True
 
@@ -98,21 +101,39 @@ class Embedding(NamedTuple):
     norm: Norm | None = None
 
 
+Sides = Number | tuple[Number, Number]
+"""Pixels a side; rows and columns where they differ."""
+
+
+class Patches(NamedTuple):
+    """The entrance of a transformer that sees: each patch of the image a token, behind a few learned tokens."""
+
+    image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
+    patch: tuple[Number, Number]
+    channels: Number
+    special: tuple[str, ...]  # the learned tokens by name
+    norm: None = None
+
+    def tokens(self, image: tuple[Number, Number]) -> Number:
+        """How many tokens an image becomes; pixels that fill no patch are left out."""
+        return len(self.special) + (image[0] // self.patch[0]) * (image[1] // self.patch[1])
+
+
 class Dense(NamedTuple):
     """One stage of a head: a linear operator, then maybe an activation and a norm.
 
     `out` says how wide it is, `rows` which positions it computes: every token, those whose logits
-    are asked for, or only the first token of a sequence. `tied` reuses the token table as matrix.
+    are asked for, or only the first token of a sequence (or another one). `tied` reuses the token table as matrix.
     """
 
     name: str
-    out: Literal["hidden", "vocabulary", "classes"]
+    out: Literal["hidden", "vocabulary", "classes", "pooler"]
     rows: Literal["tokens", "logits", "first"]
     bias: bool | None = True  # None: as the config's head has it
     activation: str | None = None
     norm: bool = False
     tied: bool = False  # where the config ties
-    classes: int | None = None  # None: as many as the config has labels
+    classes: int | None = None  # None: as many as the config has labels, or as the pooler is wide
     from_layers: bool = False  # reads what the layers give, not the stage before
     spare_bias: bool = False  # untied, the reference code holds a second bias that it never reads
 
@@ -140,7 +161,7 @@ class Stack(NamedTuple):
 
     hidden: Number
     causal: bool  # each token sees itself and those before it
-    embedding: Embedding
+    embedding: Embedding | Patches
     layers: tuple[Layer, ...]
     norm: Norm  # the kind of norm that heads use
     final_norm: Norm | None
@@ -151,13 +172,82 @@ class Stack(NamedTuple):
         return tuple(branch.part for layer in self.layers for sub in layer for branch in sub.branches)
 
 
+# --- Convolutional networks -------------------------------------------------------------------------
+
+
+class Convolution(NamedTuple):
+    """A filter that slides over a map of pixels, `stride` pixels at a time, and gives `out` channels at each place."""
+
+    name: str
+    out: Number
+    kernel: Sides = 1
+    stride: Sides = 1
+    padding: Number = 0  # pixels around the map that count as zero
+    groups: Number = 1  # of channels, convolved apart; as many as channels: depthwise
+    bias: bool = False
+
+
+class Pool(NamedTuple):
+    """The largest value of each window of `kernel` x `kernel` pixels."""
+
+    kernel: Number
+    stride: Number
+    padding: Number = 0
+
+
+class Activation(NamedTuple):
+    """An elementwise function, by the name that vector.ACTIVATION has for it."""
+
+    function: str
+
+
+class Scale(NamedTuple):
+    """A learned factor for each channel."""
+
+
+class ResponseNorm(NamedTuple):
+    """Each channel's norm over all pixels, divided by the mean of those, scales it (ConvNeXt V2)."""
+
+
+PixelStep = Convolution | Norm | Activation | Pool | Scale | ResponseNorm
+
+
+class Residual(NamedTuple):
+    """A block: a path of steps, and a sum that carries the block's input past it, by a shortcut where shapes change."""
+
+    path: tuple[PixelStep, ...]
+    shortcut: tuple[PixelStep, ...] = ()
+    after: tuple[PixelStep, ...] = ()  # on the sum
+
+
+class Stage(NamedTuple):
+    """Blocks that follow one another, after the steps that lead into them."""
+
+    blocks: tuple[Residual, ...]
+    entry: tuple[PixelStep, ...] = ()
+
+
+class Network(NamedTuple):
+    """A convolutional network: a stem, stages, the mean over all pixels."""
+
+    image: tuple[Number, Number]  # rows and columns of pixels, where none are asked for
+    channels: Number
+    stem: tuple[PixelStep, ...]
+    stages: tuple[Stage, ...]
+    width: Number  # channels of the last stage
+    final_norm: Norm | None = None  # on the means
+
+
+# ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A model, ready to be counted."""
 
     name: str
     model_type: str
-    stack: Stack
+    body: Stack | Network
     head: Head
     tied: bool  # the head's matrix is the token table
     max_tokens: int | None  # the longest sequence its positions allow; None: no limit (ALiBi)
@@ -165,6 +255,19 @@ class Architecture:
     notes: tuple[str, ...] = ()
 
     @property
+    def stack(self) -> Stack:
+        """The layers of a transformer, where it is one."""
+        assert isinstance(self.body, Stack)
+        return self.body
+
+    @property
     def causal(self) -> bool:
-        """A decoder, with prefill and decode; otherwise an encoder, with one forward pass."""
-        return self.stack.causal
+        """A decoder, with prefill and decode; otherwise one forward pass is all."""
+        return isinstance(self.body, Stack) and self.body.causal
+
+    @property
+    def image(self) -> tuple[Number, Number] | None:
+        """Rows and columns of pixels of the images that it is made for; None: it reads text."""
+        if isinstance(self.body, Network):
+            return self.body.image
+        return self.body.embedding.image if isinstance(self.body.embedding, Patches) else None

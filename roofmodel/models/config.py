@@ -12,19 +12,22 @@ from roofmodel.models.architecture import (
     Architecture,
     Attention,
     Branch,
+    Dense,
     Embedding,
     Fact,
     Head,
     HeadNorm,
     Layer,
     MoE,
+    Network,
     Norm,
+    Patches,
     Stack,
     Sublayer,
 )
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.family import Family
-from roofmodel.models.fields import ACTIVATIONS, CORE, FIELDS, LABELS, REQUIRED, SLIDING, Key, Kind
+from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, SLIDING, Key, Kind
 
 Config = Mapping[str, Any]
 Fields = Mapping[str, Any]
@@ -42,15 +45,21 @@ def architecture(config: Config, name: str, where: str) -> Architecture:
     reading = _Reading(family, config, where)
     fields = dict(reading)
     facts = {name: reading.facts[name] for name in fields}
-    _check(fields, facts, where)
+    body: Stack | Network
+    if family.network:
+        _check_stages(fields, facts, where)
+        body = family.network(fields)
+    else:
+        _check(fields, facts, where)
+        body = _stack(fields, causal=not family.encoder)
     head, head_notes = _head(family, fields, config, model_type, where)
     return Architecture(
         name=name,
         model_type=model_type,
-        stack=_stack(fields, causal=not family.encoder),
+        body=body,
         head=head,
-        tied=fields["tied"],
-        max_tokens=_max_tokens(fields),
+        tied=fields.get("tied", False),
+        max_tokens=_max_tokens(fields) if isinstance(body, Stack) else None,
         facts=facts,
         notes=_assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
     )
@@ -89,7 +98,8 @@ class _Reading(Mapping[str, Any]):
     def __init__(self, family: Family, config: Config, where: str) -> None:
         self.config, self.where = config, where
         self.sources: dict[str, tuple[Kind, Any]] = dict(family.switches)
-        self.sources |= {field: (kind, family.fields.get(field, usual)) for field, (kind, usual) in FIELDS.items()}
+        for field, (kind, usual) in family.schema.items():
+            self.sources[field] = kind, family.fields.get(field, usual)
         self.facts: dict[str, Fact] = {}
 
     def __getitem__(self, field: str) -> Any:
@@ -184,22 +194,42 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
             )
 
 
+def _check_stages(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
+    """Refuse a network whose lists do not have an entry a stage."""
+    counts = {facts[name].key: len(fields[name]) for name in ("widths", "depths")}
+    if "stages" in fields:
+        counts[facts["stages"].key] = fields["stages"]
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{key!r} of {count}" for key, count in counts.items())
+        raise ModelError(f"{where}: {told} stages; they must tell of as many")
+
+
 def _stack(fields: Fields, *, causal: bool) -> Stack:
     norm = _norm(fields)
     return Stack(
         hidden=fields["hidden"],
         causal=causal,
-        embedding=Embedding(
-            vocabulary=fields["vocabulary"],
-            width=fields["embedding_width"],
-            position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
-            fixed_positions=fields["position_fixed"],
-            type_rows=fields["types"],
-            norm=norm if fields["embedding_norm"] else None,
-        ),
+        embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(_layer(i, fields, norm) for i in range(fields["layers"])),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
+    )
+
+
+def _embedding(fields: Fields, norm: Norm) -> Embedding:
+    return Embedding(
+        vocabulary=fields["vocabulary"],
+        width=fields["embedding_width"],
+        position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
+        fixed_positions=fields["position_fixed"],
+        type_rows=fields["types"],
+        norm=norm if fields["embedding_norm"] else None,
+    )
+
+
+def _patches(fields: Fields) -> Patches:
+    return Patches(
+        image=fields["image"], patch=fields["patch"], channels=fields["channels"], special=fields["special_tokens"]
     )
 
 
@@ -301,7 +331,7 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
             tied=stage.tied and fields["tied"],
             spare_bias=stage.spare_bias and not fields["tied"],
             activation=_activation(stage.activation, fields),
-            classes=fields["labels"] if stage.classes is None else stage.classes,
+            classes=_classes(stage, fields),
             bias=fields["head_bias"] if stage.bias is None else stage.bias,
         )
         for stage in family.classes[classes[name]]
@@ -309,9 +339,16 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
     return Head(name, stages), notes
 
 
+def _classes(stage: Dense, fields: Fields) -> int | None:
+    """How many classes a stage tells apart, or how wide its pooler is."""
+    found: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
+    return found if stage.classes is None else stage.classes
+
+
 def _activation(name: str | None, fields: Fields) -> str | None:
-    """A stage's activation; an empty name means the one of the layers."""
-    return ACTIVATIONS[fields["activation"] if name == "" else name] if name is not None else None
+    """A stage's activation; an empty name means the one of the layers, `pooler` the config's own for it."""
+    named = {"": "activation", "pooler": "pooler_activation"}
+    return ACTIVATIONS[fields[named[name]] if name in named else name] if name is not None else None
 
 
 # --- Notes ------------------------------------------------------------------------------------------

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.models.architecture import Dense
-from roofmodel.models.fields import Key, Kind
+from roofmodel.models.architecture import Dense, Network
+from roofmodel.models.fields import FIELDS, NETWORK_FIELDS, Key, Kind
 
 
 class Family(NamedTuple):
     """A row: the prefix of its class names, the heads by their suffix (the usual one first), the fields.
 
     `switches` are keys that are no field themselves; fields are derived from them (`falcon` has examples).
+    `network` lays out a convolutional network from NETWORK_FIELDS; the others are layers that FIELDS describe.
     """
 
     prefix: str
@@ -20,12 +21,18 @@ class Family(NamedTuple):
     fields: Mapping[str, Any]
     switches: Mapping[str, tuple[Kind, Key]] = {}
     encoder: bool = False
+    network: Callable[[Mapping[str, Any]], Network] | None = None
     refuses: tuple[str, ...] = ()  # switches that, when true, add work that is not counted
     config: str = ""  # the name of the config class, where it is not the prefix and Config
 
     @property
     def config_class(self) -> str:
         return self.config or f"{self.prefix}Config"
+
+    @property
+    def schema(self) -> Mapping[str, tuple[Kind, Any]]:
+        """The fields that the row may set: what each may be, and its value where the row leaves it out."""
+        return NETWORK_FIELDS if self.network else FIELDS
 
     def like(
         self,
@@ -76,3 +83,5 @@ BERT_HEADS = {
     "ForQuestionAnswering": (Dense("span", "classes", "tokens"),),
     "Model": (POOLER,),
 }
+
+IMAGE_CLASSES = Dense("classifier", "classes", "first")

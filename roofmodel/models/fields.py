@@ -80,6 +80,19 @@ LABELS = Kind(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "t
 NORM = _one_of("layernorm", "rmsnorm")
 GAINS = _one_of("shared", "each", "none")
 
+
+def pair(sides: Any) -> tuple[int, int]:
+    """Rows and columns of pixels, from a config's `224` or `[224, 320]`."""
+    found = tuple(sides) if isinstance(sides, list | tuple) else (sides, sides)
+    if len(found) != 2 or not all(map(SIZE.accepts, found)):
+        raise ValueError(SIDES.wanted)
+    return found
+
+
+SIDES = Kind(lambda v: isinstance(v, tuple), "a number of pixels a side, or a list of two: rows and columns")
+WIDTHS = Kind(lambda v: isinstance(v, list) and bool(v) and all(map(SIZE.accepts, v)), "a list of sizes, one a stage")
+TOKENS = Kind(lambda v: isinstance(v, tuple), "names of learned tokens")
+
 # field -> what it may be, and its value where a row leaves it out
 FIELDS: dict[str, tuple[Kind, Any]] = {
     "hidden": (SIZE, REQUIRED),
@@ -139,9 +152,27 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "position_extra": (COUNT, 0),  # rows of that table beyond `positions`
     "position_pad": (COUNT, None),  # the first this + 1 positions are never given to a token
     "types": (COUNT, 0),
+    # images, for a model that reads no tokens
+    "image": (SIDES, None),
+    "patch": (SIDES, None),
+    "channels": (SIZE, 3),
+    "special_tokens": (TOKENS, ()),
+    "pooler_width": (SIZE, lambda f: f["hidden"]),
+    "pooler_activation": (ACTIVATION, "tanh"),
     "tied": (FLAG, True),
     "head_bias": (FLAG, False),
     "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
+}
+# The fields of a convolutional network, which a function of its family lays out.
+NETWORK_FIELDS: dict[str, tuple[Kind, Any]] = {
+    "widths": (WIDTHS, REQUIRED),  # channels of the stages
+    "depths": (WIDTHS, REQUIRED),  # blocks of the stages
+    "image": (SIDES, (224, 224)),
+    "channels": (SIZE, key("num_channels", default=3)),
+    "activation": (ACTIVATION, REQUIRED),
+    "layer_scale": (FRACTION, 0),  # what a learned factor a channel starts from; 0: none
+    "response_norm": (FLAG, False),
+    "labels": FIELDS["labels"],
 }
 # The core sizes, which every config must have, as a message names them.
 CORE = {
@@ -149,4 +180,6 @@ CORE = {
     "layers": "number of layers",
     "heads": "number of attention heads",
     "vocabulary": "vocabulary size",
+    "widths": "channels of the stages",
+    "depths": "blocks of the stages",
 }

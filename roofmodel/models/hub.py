@@ -83,7 +83,7 @@ def packaged(name: str) -> Entry | None:
 
 def catalogue() -> Iterator[Entry]:
     """All packaged entries, by id."""
-    for _, path in sorted(_files().items()):
+    for _, path in sorted(_files().items(), key=lambda file: file[0].replace("--", "/")):
         yield _entry(path)
 
 

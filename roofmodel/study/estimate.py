@@ -13,10 +13,10 @@ from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.workload import Phase, Step, Workload
+from roofmodel.counting.workload import NO_IMAGE, Phase, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Network, Norm, Patches
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.study.fitting import largest_batch, largest_context
 
@@ -60,12 +60,21 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def tokens(self) -> Number:
-        """New tokens over the batch: those that the pass takes in, or those that generation gives."""
+        """New tokens over the batch: those that the pass takes in (a network none), or those that generation gives."""
         return self.step.batch * (self.step.passes - 1 if self.step.phase == "generate" else self.step.tokens)
+
+    @property
+    def images(self) -> Number:
+        """Images that the pass takes in; 0 where it reads text."""
+        return self.step.batch if self.step.image != NO_IMAGE else 0
 
     @property
     def bound_tokens_per_second(self) -> Number:
         return self.tokens / self.bound_seconds
+
+    @property
+    def bound_images_per_second(self) -> Number:
+        return self.images / self.bound_seconds
 
 
 def total_cost(placed: Iterable[Placed]) -> Cost:
@@ -127,9 +136,11 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         parameters=memory.parameters(arch, [p.operator for p in found[0].placed]),
         phases=tuple(found),
         memory=phases.need(arch, work),
-        notes=(*arch.notes, *notes, *_length_notes(arch, work), *_device_notes(device, work)),
+        notes=(*arch.notes, *notes, *_model_notes(arch, work), *_device_notes(device, work)),
         largest_batch=device.capacity and largest_batch(arch, work, device.capacity, LONGEST),
-        largest_context=device.capacity and largest_context(arch, work, device.capacity, LONGEST),
+        largest_context=None
+        if arch.image
+        else device.capacity and largest_context(arch, work, device.capacity, LONGEST),
     )
 
 
@@ -149,6 +160,7 @@ def workload(
     attention: str = "flash",
     logits: str | None = None,
     new_tokens: int | None = None,
+    image: int | None = None,
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -161,16 +173,27 @@ def workload(
     if logits is not None:
         _choice("logits", logits, ("last", "all"))
     _whole("batch", batch, 1)
+    notes = []
+    if seq is not None:
+        _whole("seq", seq, 1)
+    if image is not None:
+        _whole("image", image, 1)
+    pixels = NO_IMAGE
+    if arch.image:
+        pixels = (image, image) if image else arch.image
+        if seq is not None:
+            notes.append(f"--seq is ignored: {arch.name} reads images; --image says how large")
+        seq = _tokens(arch, pixels)
+    elif image is not None:
+        notes.append(f"--image is ignored: {arch.name} takes no images")
     if seq is None:
         seq = DEFAULT_SEQ if arch.max_tokens is None else max(1, min(DEFAULT_SEQ, arch.max_tokens))
-    _whole("seq", seq, 1)
     if context is not None:
         _whole("context", context, 0)
 
     if new_tokens is not None:
         _whole("new-tokens", new_tokens, 1)
 
-    notes = []
     cached = any(p != "forward" for p in phases)
     if context is not None and not cached:
         notes.append("--context is ignored: a forward pass reads no KV cache")
@@ -178,10 +201,13 @@ def workload(
         notes.append("--kv is ignored: a forward pass keeps no KV cache")
     if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
         notes.append(f"--logits is ignored: {arch.head.name} has no logits to choose from")
+    if attention != "flash" and isinstance(arch.body, Network):
+        notes.append(f"--attention is ignored: {arch.name} has no attention")
     if new_tokens is not None and phases != ("generate",):
         notes.append(f"--new-tokens is ignored: {' and '.join(phases)} generates no text; --phase generate does")
     notes += _idle(arch, others)
-    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS)  # type: ignore[arg-type]
+    new = new_tokens or NEW_TOKENS
+    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new, pixels)  # type: ignore[arg-type]
     return work, tuple(notes)
 
 
@@ -200,6 +226,18 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     return (phase,)
 
 
+def _tokens(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
+    """How many tokens an image becomes; none in a network of convolutions."""
+    if isinstance(arch.body, Network) or not isinstance(arch.stack.embedding, Patches):
+        return 0
+    rows, columns = arch.stack.embedding.patch
+    if pixels[0] < rows or pixels[1] < columns:
+        raise WorkloadError(
+            f"--image {pixels[0]}: no patch of {rows} × {columns} pixels fits into it; try a larger --image"
+        )
+    return arch.stack.embedding.tokens(pixels)
+
+
 def _choice(option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise WorkloadError(f"--{option}: unknown value {shorten(value)}{choices(str(value), known)}")
@@ -214,7 +252,6 @@ def _whole(option: str, value: object, low: int) -> None:
 _ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
     "mla": ("absorbed", ("absorbed", "naive"), "{name} has no multi-head latent attention"),
     "decoder_seq": (None, (), "{name} is no encoder-decoder"),
-    "image": (None, (), "{name} takes no images"),
     "recompute": ("none", ("none", "selective", "full"), "only training recomputes"),
     "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
 }
@@ -231,7 +268,19 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
             continue
         if option not in _ELSEWHERE:
-            known = ("phase", "batch", "seq", "context", "dtype", "weights", "kv", "attention", "logits", "new_tokens")
+            known = (
+                "phase",
+                "batch",
+                "seq",
+                "context",
+                "dtype",
+                "weights",
+                "kv",
+                "attention",
+                "logits",
+                "new_tokens",
+                "image",
+            )
             raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
@@ -242,6 +291,10 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
 
 
 # --- Notes ------------------------------------------------------------------------------------------
+
+
+def _model_notes(arch: Architecture, work: Workload) -> list[str]:
+    return [*_length_notes(arch, work), *_image_notes(arch, work)]
 
 
 def _length_notes(arch: Architecture, work: Workload) -> list[str]:
@@ -264,6 +317,18 @@ def _stay_inside(arch: Architecture, step: Step) -> str:
     if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
         return ""
     return f" (--context {arch.max_tokens - 1} stays inside)"
+
+
+def _image_notes(arch: Architecture, work: Workload) -> list[str]:
+    if isinstance(arch.body, Network):
+        return [
+            "batch norms are kernels of their own, as in eager PyTorch; compilers for inference fold them into the "
+            "convolutions, and they cost nothing"
+        ] * any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
+    if arch.image not in (None, work.image):
+        made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
+        return [f"positions are those of {made_for} pixels, resized to {now}"]
+    return []
 
 
 def _device_notes(device: Device, work: Workload) -> list[str]:

@@ -9,16 +9,29 @@ from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.views import canvas, labels
 from roofmodel.views.panel import window
-from roofmodel.views.rows import Row, describe_phase, describe_workload, full_label, rows, signed, stages_of
+from roofmodel.views.rows import (
+    Row,
+    describe_phase,
+    describe_rate,
+    describe_workload,
+    full_label,
+    kind,
+    rows,
+    signed,
+    stages_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {
     "embedding": canvas.SKY,
+    "stem": canvas.SKY,
+    "stage": canvas.BLUE,
     "attention": canvas.BLUE,
     "mlp": canvas.ORANGE,
     "norm": canvas.GREEN,
+    "activation": canvas.GREEN,
     "residual": canvas.GREEN,
     "head": canvas.PURPLE,
 }
@@ -45,7 +58,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         canvas.roofs(axes, device, top, lower)
         canvas.peaks(axes, [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
-            size, colour = 30 + 500 * row.share, COLOURS[row.group]
+            size, colour = 30 + 500 * row.share, COLOURS[kind(row.group)]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
         labels.place(axes, [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True)], figure.dpi)
         _legend(figure, estimate)
@@ -67,9 +80,7 @@ def _legend(figure: Figure, estimate: Estimate) -> None:
         figure.text(left, y, describe_phase(phase), weight="bold", fontsize=size * 1.1)
         y -= step
         bound = f"at least {units.seconds(phase.bound_seconds)}"
-        figure.text(
-            left, y, f"{bound}, at most {units.si(phase.bound_tokens_per_second)} tokens/s", color="0.3", fontsize=size
-        )
+        figure.text(left, y, f"{bound}, at most {describe_rate(phase)}", color="0.3", fontsize=size)
         y -= step
         stage = ""
         for sign, row, marker in _marked(i, table):
@@ -78,7 +89,7 @@ def _legend(figure: Figure, estimate: Estimate) -> None:
                 figure.text(left, y, stage, weight="bold", fontsize=size)
                 y -= step
             count = f" × {row.times}" if row.times > 1 else ""
-            figure.text(left, y, MARKERS[marker], color=COLOURS[row.group], fontsize=size)
+            figure.text(left, y, MARKERS[marker], color=COLOURS[kind(row.group)], fontsize=size)
             figure.text(left + 0.016, y, sign, weight="bold", fontsize=size)
             figure.text(left + 0.033, y, f"{full_label(row)}{count}", fontsize=size)
             figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)

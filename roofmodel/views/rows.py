@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import plain
-from roofmodel.counting.operator import Cost
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import NO_IMAGE
+from roofmodel.models.architecture import Stack
 from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed, total_cost, total_seconds
 
 # What a person calls an operator; a name that is not here is read as it stands.
@@ -32,12 +34,16 @@ LABELS = {
     "mlp.up": "up",
     "mlp.activation": "activation",
     "mlp.down": "down",
+    "embedding.tokens": "learned tokens ahead",
+    "embedding.resize_positions": "resize positions",
+    "head.pool": "mean over pixels",
     "head.logits": "logits",
     "head.project": "to embedding size",
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
-MERGED = {"norm": "norms", "residual": "residual sums"}
+MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums"}
 TITLES = {"mlp": "MLP"}
+ORDER = ("embedding", "stem", "stage", "attention", "mlp", "norm", "activation", "residual", "head")
 
 
 class Row(NamedTuple):
@@ -67,9 +73,13 @@ def rows(phase: PhaseEstimate) -> list[Row]:
         bundles.setdefault((operator.stage, name), []).append(placed)
     total = phase.bound_seconds
     found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
-    order = {group: i for i, group in enumerate(("embedding", "attention", "mlp", "norm", "residual", "head"))}
     stages = stages_of(found)
-    return sorted(found, key=lambda row: (stages[row.stage], order[row.group]))
+    return sorted(found, key=lambda row: (stages[row.stage], ORDER.index(kind(row.group))))
+
+
+def kind(group: str) -> str:
+    """What sort of group it is, by which order and colour go: all stages of a network are one."""
+    return group.rstrip("0123456789")
 
 
 def stages_of(found: Iterable[Row]) -> dict[str, int]:
@@ -85,13 +95,20 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     return Row(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
-        label=MERGED.get(name) or LABELS.get(name) or name.partition(".")[2].replace("_", " "),
+        label=MERGED.get(name) or LABELS.get(name) or _label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
         bound=max(by_roof, key=lambda roof: by_roof[roof]),
         seconds=seconds,
         share=seconds / total,
     )
+
+
+def _label(operator: Operator) -> str:
+    """The operator's own name, with its filter where it slides one: `shortcut 1×1`."""
+    words = operator.name.partition(".")[2].replace("_", " ")
+    slides = operator.kind in ("conv", "pool") and "r" in operator.sizes
+    return f"{words} {operator.sizes['r']}×{operator.sizes['s']}" if slides else words
 
 
 # Letters that name rows in pictures, by phase and stage; without those that look like others (I and l, O and o).
@@ -117,8 +134,9 @@ def scripts(estimate: Estimate) -> list[tuple[str, str]]:
 
 
 def title(group: str) -> str:
-    """A group as a person writes it."""
-    return TITLES.get(group, group)
+    """A group as a person writes it: `MLP`, `stage 1`."""
+    sort = kind(group)
+    return TITLES.get(group, f"{sort} {group[len(sort) :]}".rstrip())
 
 
 def full_label(row: Row) -> str:
@@ -146,7 +164,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "hardware": {"name": device.id, "full_name": device.name, "calibrated": False},
         "workload": {
             "batch": work.batch,
-            "seq": work.seq,
+            "seq": work.seq or None,
+            **({"image": list(work.image)} if work.image != NO_IMAGE else {}),
             "context": estimate.phases[-1].step.context,
             "dtype": work.dtype,
             "weights": work.weights or work.dtype,
@@ -192,7 +211,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "expected_seconds": None,
         "expected_low_seconds": None,
         "expected_high_seconds": None,
-        "bound_tokens_per_second": phase.bound_tokens_per_second,
+        "bound_tokens_per_second": phase.bound_tokens_per_second or None,
+        **({"bound_images_per_second": phase.bound_images_per_second} if phase.images else {}),
         "tokens_per_second": None,
         "mfu": None,
         "mbu": None,
@@ -251,8 +271,11 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
 
 
 def describe_phase(phase: PhaseEstimate) -> str:
-    """`prefill: 1 × 1024 tokens`, `generate: 1 × 128 tokens after 1024`."""
+    """`prefill: 1 × 1024 tokens`, `generate: 1 × 128 tokens after 1024`, `forward: 32 images of 224 × 224 pixels`."""
     step = phase.step
+    if phase.images:
+        images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
+        return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     tokens = phase.tokens // step.batch
     text = f"{step.phase}: {step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
     if step.phase == "generate":
@@ -265,12 +288,20 @@ def describe_workload(estimate: Estimate) -> str:
     work = estimate.workload
     parts = [work.dtype]
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
-    parts.append(f"{work.attention} attention")
+    if isinstance(estimate.architecture.body, Stack):
+        parts.append(f"{work.attention} attention")
     asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
     if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         everywhere = all(step.logit_positions == step.tokens for step in asked)
         parts.append("logits of all positions" if everywhere else "logits of the last position")
     return ", ".join(parts)
+
+
+def describe_rate(phase: PhaseEstimate) -> str:
+    """`1.23 k tokens/s`, or images where the model sees."""
+    if phase.images:
+        return f"{units.si(phase.bound_images_per_second)} images/s"
+    return f"{units.si(phase.bound_tokens_per_second)} tokens/s"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:
@@ -291,6 +322,8 @@ def describe_largest(estimate: Estimate) -> str | None:
     batch, longest = estimate.largest_batch, estimate.largest_context
     if not batch and not longest:
         return None
+    if estimate.architecture.image:
+        return f"what fits: --batch up to {batch}" if batch else None
     length, limit = ("any length" if longest is None else str(longest)), estimate.architecture.max_tokens
     option = "seq" if estimate.workload.context is None else "context"
     beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""

@@ -20,9 +20,11 @@ from roofmodel.views.rows import (
     describe_largest,
     describe_pairs,
     describe_phase,
+    describe_rate,
     describe_uncached,
     describe_workload,
     full_label,
+    kind,
     rows,
     scripts,
     signed,
@@ -31,9 +33,12 @@ from roofmodel.views.rows import (
 
 STYLES = {
     "embedding": "cyan",
+    "stem": "cyan",
+    "stage": "blue",
     "attention": "blue",
     "mlp": "yellow",
     "norm": "green",
+    "activation": "green",
     "residual": "green",
     "head": "magenta",
 }
@@ -55,7 +60,7 @@ class EstimateView:
             yield Text()
             yield from _phase(phase, found, options.max_width)
             marks += [
-                chart.Mark(sign, f"bold {STYLES[row.group]}", row.cost.intensity, row.flops_per_second)
+                chart.Mark(sign, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
                 for sign, row in found
                 if sign
             ]
@@ -93,7 +98,7 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
     lines: list[tuple[str | tuple[str, str], ...]] = [tuple((name, "dim") for name in COLUMNS)]
     stage, group = "", ""
     for sign, row in found:
-        style = STYLES[row.group]
+        style = STYLES[kind(row.group)]
         alone = sizes[row.stage, row.group] == 1
         if row.stage != stage:
             stage, group = row.stage, ""
@@ -122,7 +127,7 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
     yield _columns(lines, width)
     yield Text.assemble(
         "at most ",
-        (f"{units.si(phase.bound_tokens_per_second)} tokens/s", "bold"),
+        (describe_rate(phase), "bold"),
         ": only the bound is known, no timing model is calibrated yet",
     )
     for remark in (describe_pairs(phase), describe_uncached(phase)):

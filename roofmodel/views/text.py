@@ -11,6 +11,7 @@ from roofmodel.study.estimate import Estimate
 from roofmodel.views.rows import (
     describe_largest,
     describe_phase,
+    describe_rate,
     describe_uncached,
     describe_workload,
     flat,
@@ -65,7 +66,7 @@ def as_markdown(estimate: Estimate) -> str:
         )
         lines += [
             "",
-            f"At most {units.si(phase.bound_tokens_per_second)} tokens/s (bound; no expectation yet).",
+            f"At most {describe_rate(phase)} (bound; no expectation yet).",
         ]
         if uncached := describe_uncached(phase):
             lines += ["", f"{uncached[0].upper()}{uncached[1:]}."]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ import pytest
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.memory import parameters
 from roofmodel.counting.workload import Workload
+from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
+from roofmodel.study.estimate import workload
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
 pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
@@ -25,15 +29,19 @@ from tests import draws, oracle  # noqa: E402
 
 DRAWS = 4
 
-CASES = [
-    pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
-    for model_type, family in FAMILIES.items()
-    for suffix in family.classes
-    for draw in range(DRAWS)
-]
+SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), CASES)
+def cases(model_types: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
+        for model_type in model_types
+        for suffix in FAMILIES[model_type].classes
+        for draw in range(DRAWS)
+    ]
+
+
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), cases(name for name in FAMILIES if name not in SEEING))
 def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suffix: str, draw: int) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng)
@@ -58,3 +66,21 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
         if arch.causal and oracle.takes_a_cache(model):
             assert flops("prefill", context) == oracle.matmul_flops(model, batch, tokens, context)
             assert flops("decode", context) == oracle.matmul_flops(model, batch, 1, context)
+
+
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), cases(SEEING))
+def test_families_that_see_count_as_the_real_class_on_images_of_any_size(
+    model_type: str, suffix: str, draw: int
+) -> None:
+    rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
+    config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
+    model = oracle.build(config)
+    for reading in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
+        arch = architecture(reading, "drawn", "config.json")
+        for image in oracle.images(config, rng):
+            work, _ = workload(arch, batch=rng.randint(1, 3), attention="eager")
+            tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
+            counted = operators(arch, replace(work, image=image, seq=tokens).steps()[0])
+            assert parameters(arch, counted) == oracle.parameters(model)
+            flops = sum(op.total.matmul_flops for op in counted)
+            assert flops == oracle.image_flops(model, work.batch, image)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting.operator import AXES, Builder, Cost, Gemm, Operator, fuse, parse
@@ -138,6 +138,7 @@ def test_costs_add_and_scale(a: Cost, b: Cost, times: int) -> None:
     assert a + Cost() == a
 
 
+@settings(deadline=None)  # the first import of sympy
 @given(st.lists(st.integers(1, 2000), min_size=4, max_size=4))
 def test_ints_arrays_and_symbols_agree(values: list[int]) -> None:
     names = ("b", "t", "d", "f")

@@ -16,7 +16,7 @@ import roofmodel
 from roofmodel.errors import ModelError
 from roofmodel.models import hub
 from roofmodel.models.families import FAMILIES
-from roofmodel.models.fields import FIELDS, Key
+from roofmodel.models.fields import Key
 
 ROOT = Path(__file__).parents[2]
 REAL_CONFIGS = Path(os.environ.get("ROOF_SHARED_CONFIGS", ROOT.parent / "shared" / "configs"))
@@ -35,6 +35,9 @@ PUBLISHED = {
     "Llama-3.1-70B": 70_553_706_496,
     "Llama-3.1-405B": 405_853_388_800,
     "bloom": 176_247_271_424,
+    "resnet-50": 25_557_032,  # torchvision's resnet50
+    "vit-base-patch16-224": 86_567_656,  # torchvision's vit_b_16
+    "convnext-tiny-224": 28_589_128,  # torchvision's convnext_tiny
 }
 
 NAMES = [
@@ -91,6 +94,25 @@ NAMES = [
     "Qwen/Qwen2.5-14B",
     "Qwen/Qwen2.5-32B",
     "Qwen/Qwen2.5-72B",
+    "facebook/convnext-tiny-224",
+    "facebook/convnext-small-224",
+    "facebook/convnext-base-224",
+    "facebook/convnext-large-224",
+    "facebook/deit-tiny-patch16-224",
+    "facebook/deit-small-patch16-224",
+    "facebook/deit-base-patch16-224",
+    "facebook/deit-base-distilled-patch16-224",
+    "google/vit-base-patch16-224",
+    "google/vit-base-patch16-224-in21k",
+    "google/vit-base-patch16-384",
+    "google/vit-large-patch16-224",
+    "google/vit-large-patch16-224-in21k",
+    "microsoft/resnet-18",
+    "microsoft/resnet-26",
+    "microsoft/resnet-34",
+    "microsoft/resnet-50",
+    "microsoft/resnet-101",
+    "microsoft/resnet-152",
 ]
 
 
@@ -134,7 +156,7 @@ def test_a_packaged_file_names_its_sources(file: Path) -> None:
 def test_a_packaged_config_holds_only_keys_that_its_family_knows(file: Path) -> None:
     config = _entry(file)["config"]
     family = FAMILIES[config["model_type"]]
-    sources = [family.fields.get(field, usual) for field, (_, usual) in FIELDS.items()]
+    sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
     sources += [source for _, source in family.switches.values()]
     known = {name for source in sources if isinstance(source, Key) for name in source.names}
     assert set(config) <= known | {"model_type", "architectures", "torch_dtype"}
@@ -181,6 +203,7 @@ def test_a_hub_id_and_its_short_name_find_the_same_model(name: str) -> None:
         ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
         ("meta-llama/Meta-Llama-3.1-70B", "meta-llama/Llama-3.1-70B"),
         ("meta-llama/Meta-Llama-3.1-405B", "meta-llama/Llama-3.1-405B"),
+        ("resnet50", "microsoft/resnet-50"),
         ("bigscience/bloom-6b3", "bigscience/bloom-7b1"),
     ],
 )

@@ -10,7 +10,7 @@ from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.models.fields import CORE, FIELDS, Key
+from roofmodel.models.fields import Key
 
 WHERE = "some/config.json"
 
@@ -117,18 +117,22 @@ def test_a_bad_config_is_refused_with_the_file_the_token_and_a_cure(
 def core_names() -> list[Any]:
     cases = []
     for model_type, family in FAMILIES.items():
-        for field in CORE:
-            source = family.fields[field]
-            assert isinstance(source, Key)
+        for field in ("hidden", "layers", "heads", "vocabulary"):
+            source = family.fields.get(field)
+            if not isinstance(source, Key):  # a network of convolutions, or one that reads no words
+                continue
             cases += [pytest.param(model_type, field, name, id=f"{model_type}-{name}") for name in source.names]
     return cases
 
 
 def good(model_type: str) -> dict[str, Any]:
     """The core sizes of a family by its first names."""
-    sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100}
+    sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100, "widths": [8] * 4, "depths": [1] * 4}
     fields = FAMILIES[model_type].fields
-    return {"model_type": model_type} | {fields[field].names[0]: size for field, size in sizes.items()}
+    keys = {field: fields.get(field) for field in sizes}
+    return {"model_type": model_type} | {
+        key.names[0]: sizes[field] for field, key in keys.items() if isinstance(key, Key)
+    }
 
 
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())
@@ -161,6 +165,39 @@ def test_a_core_size_that_is_no_size_is_refused(model_type: str, field: str, nam
     assert message.startswith(f"{WHERE}: {name!r} is ")
     assert shown in message
     assert "it must be a whole number from 1 to " in message
+
+
+NO_STAGES = [0, -1, "8", 8, 1.5, [], [0], [8, "8"], [8, None], [8, 10**30], {}, [[8]]]
+
+
+@pytest.mark.parametrize("value", NO_STAGES, ids=repr)
+@pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
+def test_stages_that_are_no_sizes_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ModelError, match=re.escape(f"{WHERE}: {name!r} is ")) as caught:
+        read(good("resnet") | {name: value})
+    assert "a list of sizes, one a stage" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
+def test_stages_that_are_missing_are_asked_for_by_name(name: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(f"{WHERE}: lacks {name!r}, the ")):
+        read(without(good("resnet"), name))
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ModelError, match=re.escape("'hidden_sizes' of 4, 'depths' of 3 stages")):
+        read(good("resnet") | {"depths": [1, 1, 1]})
+    with pytest.raises(ModelError, match="'num_stages' of 3"):
+        read(good("convnext") | {"num_stages": 3})
+
+
+@pytest.mark.parametrize("value", [0, -1, "224", [224], [224, 0], [224, 224, 3], 224.5, True, {}, None], ids=repr)
+@pytest.mark.parametrize("name", ["image_size", "patch_size"])
+def test_an_image_or_a_patch_without_a_size_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ModelError) as caught:
+        read(good("vit") | {name: value})
+    cure = "it must be a number of pixels a side, or a list of two: rows and columns"
+    assert str(caught.value) == f"{WHERE}: {name!r} is {value!r}; {cure}"
 
 
 @pytest.mark.parametrize("depth", [10, 500, 5000])
@@ -320,11 +357,11 @@ def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
 def test_no_optional_field_takes_an_absurd_value() -> None:
     """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
     for model_type, family in FAMILIES.items():
-        for field, (_, usual) in FIELDS.items():
+        for field, (_, usual) in family.schema.items():
             source = family.fields.get(field, usual)
             if not isinstance(source, Key):
                 continue
             for name in (name for name in source.names if "." not in name):
-                for absurd in ("?", [[]], 10**30, -1, 0.5 if field != "rotary" else 1.5):
+                for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in ("rotary", "layer_scale") else 1.5):
                     with pytest.raises(ModelError, match=re.escape(repr(name))):
                         read(good(model_type) | {name: absurd})

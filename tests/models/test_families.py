@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.vector import ACTIVATION
-from roofmodel.models.architecture import Fact
+from roofmodel.models.architecture import Fact, Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.models.fields import ACTIVATIONS, CORE, FIELDS, REQUIRED, Key
+from roofmodel.models.fields import ACTIVATIONS, CORE, REQUIRED, Key
 
 transformers = pytest.importorskip(
     "transformers", reason="the real classes need transformers: pip install 'roofmodel[dev]'"
@@ -26,20 +26,26 @@ pytest.importorskip("torch", reason="the real activations need torch: pip instal
 
 # No core size is any family's default; 64 heads are what every default of key-value heads (8, 32) divides.
 CORE_SIZES = {"hidden": 1920, "layers": 5, "heads": 64, "vocabulary": 60_000}
+NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 LAYERS_OF = {"gpt_neo": 24}  # its default names the kinds of 24 layers
 MISSING = object()
 
 KEYED = [
     pytest.param(model_type, field, id=f"{model_type}-{field}")
     for model_type, family in FAMILIES.items()
-    for field, (_, usual) in FIELDS.items()
+    for field, (_, usual) in family.schema.items()
     if isinstance(source := family.fields.get(field, usual), Key) and source.default is not REQUIRED
 ]
 FAMILY_NAMES = list(FAMILIES)
 
 
+def _source(model_type: str, field: str) -> Any:
+    family = FAMILIES[model_type]
+    return family.fields.get(field, family.schema[field][1])
+
+
 def _names(model_type: str, field: str) -> tuple[str, ...]:
-    source = FAMILIES[model_type].fields.get(field, FIELDS[field][1])
+    source = _source(model_type, field)
     assert isinstance(source, Key)
     return source.names
 
@@ -49,8 +55,11 @@ def _core(model_type: str) -> dict[str, Any]:
     return {_names(model_type, field)[0]: size for field, size in _sizes(model_type).items()}
 
 
-def _sizes(model_type: str) -> dict[str, int]:
-    return CORE_SIZES | {"layers": LAYERS_OF.get(model_type, CORE_SIZES["layers"])}
+def _sizes(model_type: str) -> dict[str, Any]:
+    if FAMILIES[model_type].network:
+        return NETWORK_SIZES
+    sizes = CORE_SIZES | {"layers": LAYERS_OF.get(model_type, CORE_SIZES["layers"])}
+    return {field: size for field, size in sizes.items() if isinstance(_source(model_type, field), Key)}
 
 
 def _real(model_type: str, **settings: Any) -> Any:
@@ -77,7 +86,7 @@ LEFT_OPEN = object()  # to the modelling code, which the oracle's draws run with
 
 def _derived(model_type: str, field: str, real: Any) -> Any:
     """What the real config class makes of the key."""
-    source = FAMILIES[model_type].fields.get(field, FIELDS[field][1])
+    source = _source(model_type, field)
     if field == "window" and "window_used" in FAMILIES[model_type].switches:
         # none while use_sliding_window is off; the default shows when it is on
         return _real(model_type, use_sliding_window=True).sliding_window
@@ -107,9 +116,9 @@ def test_a_default_is_that_of_the_real_config_class(model_type: str, field: str)
 def test_the_core_sizes_of_the_real_class_stand_under_the_first_names(model_type: str) -> None:
     """A config that the real class writes has every core size under a name that the row knows."""
     written = _real(model_type).to_dict()
-    for field in CORE:
-        values = [written[name] for name in _names(model_type, field) if name in written]
-        assert values == [_sizes(model_type)[field]]
+    for field, size in _sizes(model_type).items():
+        assert field in CORE
+        assert [written[name] for name in _names(model_type, field) if name in written] == [size]
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
@@ -121,7 +130,8 @@ def test_every_name_of_a_core_size_means_the_same_to_the_real_class(model_type: 
             del settings[names[0]]
             settings[name] = size
             real = transformers.AutoConfig.for_model(model_type, **settings)
-            assert {value for n in names if (value := _attribute(real, n)) is not MISSING} == {size}
+            values = [value for n in names if (value := _attribute(real, n)) is not MISSING]
+            assert values == [size] * len(values) != []
             ours = architecture({"model_type": model_type, **settings}, "drawn", "config.json")
             assert ours.facts[field] == Fact(size, name)
 
@@ -130,6 +140,10 @@ def test_every_name_of_a_core_size_means_the_same_to_the_real_class(model_type: 
 def test_the_real_class_writes_a_config_that_reads_back_without_a_contradiction(model_type: str) -> None:
     arch = architecture(_real(model_type).to_dict(), "written", "config.json")
     sizes = _sizes(model_type)
+    if isinstance(arch.body, Network):
+        assert [len(stage.blocks) for stage in arch.body.stages] == sizes["depths"]
+        assert arch.body.width == sizes["widths"][-1]
+        return
     assert (arch.stack.hidden, len(arch.stack.layers)) == (sizes["hidden"], sizes["layers"])
 
 
@@ -194,6 +208,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
     r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
     r"|summary_.*"  # GPT2DoubleHeadsModel alone, which is refused
+    r"|drop_path_rate|stage_names|_?out_(features|indices)|encoder_stride"  # of backbones and masked images
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class ignores them
 )
 # Keys that a family's code does not read although others do.
@@ -203,7 +218,7 @@ NOT_READ = {"phimoe": {"num_experts_per_tok"}, "gpt_bigcode": {"num_key_value_he
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
 def test_every_key_of_the_real_config_class_is_read_or_changes_no_shape(model_type: str) -> None:
     family = FAMILIES[model_type]
-    sources = [family.fields.get(field, usual) for field, (_, usual) in FIELDS.items()]
+    sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
     sources += [source for _, source in family.switches.values()]
     read = {name.split(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
     keys = set(_real(model_type).to_dict()) - set(transformers.PretrainedConfig().to_dict())

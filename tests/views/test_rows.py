@@ -13,7 +13,8 @@ from roofmodel.views.rows import LABELS, rows, to_dict
 from roofmodel.views.text import as_markdown
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
-          "bert-base-cased", "roberta-base", "distilbert-base-uncased")  # fmt: skip
+          "bert-base-cased", "roberta-base", "distilbert-base-uncased", "resnet-18",
+          "vit-base-patch16-224")  # fmt: skip
 
 
 def run(model: str, **options: Any) -> Estimate:
@@ -59,6 +60,29 @@ def test_one_row_stands_for_48_layers() -> None:
     assert found["norms"] == 2 * 48 + 1
 
 
+def test_blocks_of_a_stage_stand_once_with_their_filter() -> None:
+    found = {(row.group, row.label): row.times for row in rows(run("resnet-50").phases[0])}
+    assert found["stage3", "spatial 3×3"] == 6  # one of them strides
+    assert found["stage3", "shortcut 1×1"] == 1
+    assert found["stem", "convolution 7×7"] == 1
+    assert found["residual", "residual sums"] == 3 + 4 + 6 + 3
+
+
+def test_a_network_counts_images_where_others_count_tokens() -> None:
+    document = to_dict(run("resnet-50", batch=32))
+    totals = document["phases"][0]["totals"]
+    assert document["workload"]["image"] == [224, 224]
+    assert document["workload"]["seq"] is None
+    assert totals["bound_tokens_per_second"] is None
+    assert totals["bound_images_per_second"] == 32 / totals["bound_seconds"]
+    text = as_markdown(run("resnet-50", batch=32))
+    assert "forward: 32 images of 224 × 224 pixels" in text
+    assert "images/s" in text
+    assert "token" not in text.partition("\n- ")[0]
+    patches = to_dict(run("vit-base-patch16-224", image=384))
+    assert patches["workload"]["seq"] == 577  # (384 / 16)², and the class token
+
+
 def test_layers_that_differ_stand_apart() -> None:
     arch = hub.packaged("qwen2.5-0.5b")
     assert arch is not None
@@ -74,7 +98,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     names = set()
     for model in MODELS:
         for attention in ("flash", "eager"):
-            for phase in run(model, attention=attention, seq=8).phases:
+            for phase in (*run(model, attention=attention, seq=8).phases, *run(model, image=64).phases):
                 names |= {placed.operator.name for placed in phase.placed}
     assert set(LABELS) <= names
 

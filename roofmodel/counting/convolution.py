@@ -1,0 +1,242 @@
+"""Convolutions, and networks of them: a map of pixels flows through filters, stage by stage.
+
+A convolution is a contraction with sliding axes: c channels read, o channels given, r x s the filter, i x j the places
+where it stands. Blocks of a stage that are alike stand once, with the numbers of the blocks that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number, maximum, minimum
+from roofmodel.counting import vector
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.site import norm, norm_flops, norm_parameters
+from roofmodel.counting.workload import Step
+from roofmodel.errors import WorkloadError
+from roofmodel.models.architecture import (
+    Activation,
+    Convolution,
+    Network,
+    Norm,
+    Patches,
+    PixelStep,
+    Pool,
+    Residual,
+    ResponseNorm,
+    Scale,
+    Sides,
+)
+
+
+class Map(NamedTuple):
+    """What flows: channels of rows x columns pixels."""
+
+    channels: Number
+    rows: Number
+    columns: Number
+
+
+class Place(NamedTuple):
+    """Where steps stand: the pass, the part of the network that names them, and whether they belong to a block.
+
+    Blocks have tensors of their own; outside them a tensor's name says where it belongs.
+    """
+
+    step: Step
+    part: str  # stem, stage1, ...
+    block: bool = False
+
+    def build(self, pixels: Map, **sizes: Number) -> Builder:
+        """A builder of operators on a map."""
+        usual = {"b": self.step.batch, "c": pixels.channels, "i": pixels.rows, "j": pixels.columns}
+        return Builder(usual | sizes, self.step.widths)
+
+    def tensor(self, label: str) -> str:
+        """What a tensor of the step so labelled is called."""
+        return label if self.block else f"{self.part}_{label}"
+
+
+def network(net: Network, step: Step) -> Iterator[Operator]:
+    """Stem, stages, and the mean over all pixels, `h[b d]` of d channels."""
+    pixels = Map(net.channels, *step.image)
+    yield from steps(net.stem, Place(step, "stem"), pixels, "image", "x")
+    pixels = through(net.stem, pixels)
+    blocks = 0
+    for index, stage in enumerate(net.stages, 1):
+        place = Place(step, f"stage{index}")
+        yield from steps(stage.entry, place, pixels, "x", "x")
+        pixels = through(stage.entry, pixels)
+        alike: dict[tuple[Residual, Map], list[int]] = {}  # a block and what it reads -> its numbers
+        for number, block in enumerate(stage.blocks, blocks):
+            alike.setdefault((block, pixels), []).append(number)
+            pixels = through(block.path, pixels)
+        for (block, reads), numbers in alike.items():
+            for operator in residual(block, place._replace(block=True), reads):
+                yield replace(operator, layers=tuple(numbers))
+        blocks += len(stage.blocks)
+
+    sizes = {"b": step.batch, "d": pixels.channels, "i": pixels.rows, "j": pixels.columns}
+    build = Builder(sizes, step.widths)
+    yield build.operator("head.pool", "head", "x[b d i j] -> h[b d]", kind="pool", vector=vector.ADD)
+    if net.final_norm:
+        yield norm(build, "final", net.final_norm, "h[b d]", "h[b d]")
+
+
+def residual(block: Residual, place: Place, pixels: Map) -> Iterator[Operator]:
+    """The path, the shortcut where there is one, their sum, and what follows it."""
+    yield from steps(block.path, place, pixels, "x", "y")
+    yield from steps(block.shortcut, place, pixels, "x", "z")
+    given, carried = through(block.path, pixels), "z" if block.shortcut else "x"
+    text = f"y[b c i j] {carried}[b c i j] -> x[b c i j]"
+    yield place.build(given).operator(f"residual.{place.part}", "residual", text, kind="elementwise", vector=vector.ADD)
+    yield from steps(block.after, place, given, "x", "x")
+
+
+def steps(parts: Iterable[PixelStep], place: Place, pixels: Map, reads: str, gives: str) -> Iterator[Operator]:
+    """Steps one after another, each labelled by the convolution it follows; all give the same tensor."""
+    label = "sum"
+    for part in parts:
+        if isinstance(part, Convolution):
+            label = part.name
+        yield STEPS[type(part)](part, place, label, pixels, reads, gives)
+        reads, pixels = gives, through([part], pixels)
+
+
+def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
+    """The map that steps make of one. Raises WorkloadError where a filter is larger than what is left of the image."""
+    for part in parts:
+        if not isinstance(part, Convolution | Pool):
+            continue
+        kernel, stride = pair(part.kernel), pair(part.stride)
+        rows, columns = (
+            (n + 2 * part.padding - k) // s + 1 for n, k, s in zip(pixels[1:], kernel, stride, strict=True)
+        )
+        if any(isinstance(n, int) and n < 1 for n in (rows, columns)):
+            raise WorkloadError(
+                f"the image is too small: {pixels.rows} × {pixels.columns} pixels are left of it where a filter of "
+                f"{kernel[0]} × {kernel[1]} is to slide; try a larger --image"
+            )
+        pixels = Map(part.out if isinstance(part, Convolution) else pixels.channels, rows, columns)
+    return pixels
+
+
+def pair(sides: Sides) -> tuple[Number, Number]:
+    """Rows and columns."""
+    return sides if isinstance(sides, tuple) else (sides, sides)
+
+
+# --- Steps ------------------------------------------------------------------------------------------
+
+
+def convolution(conv: Convolution, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    """A filter over a map. Single pixels one beside another do not slide: they are a matrix product."""
+    build = _sliding(conv, place, pixels, g=conv.groups, c=pixels.channels // conv.groups, o=conv.out // conv.groups)
+    slides = conv.groups != 1 or pair(conv.kernel) != (1, 1) or pair(conv.stride) != (1, 1)
+    across, filtered = ("i+r j+s", " r s") if slides else ("i j", "")
+    if conv.groups == 1:
+        c, o, w = "c", "o", "o c"
+    elif conv.groups == pixels.channels == conv.out:
+        c, o, w = "g", "g", "g"
+    else:
+        c, o, w = "g c", "g o", "g o c"
+    name = place.tensor(conv.name)
+    bias = f" + B_{name}[{o}]" if conv.bias else ""
+    text = f"{reads}[b {c} {across}] W_{name}[{w}{filtered}]{bias} -> {gives}[b {o} i j]"
+    return build.operator(f"{place.part}.{label}", place.part, text, kind="conv")
+
+
+def _pool(pool: Pool, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    build = _sliding(pool, place, pixels)
+    text = f"{reads}[b c i+r j+s] -> {gives}[b c i j]"
+    operator = build.operator(f"{place.part}.pool", place.part, text, kind="pool")
+    compared = operator.writes[0].elements(build.sizes) * pool.kernel**2  # one comparison a value
+    return replace(operator, vector_flops=compared)
+
+
+def _sliding(part: Convolution | Pool, place: Place, pixels: Map, **sizes: Number) -> Builder:
+    """A builder for what slides: i and j are the places it stands at, i+r and j+s the pixels that it touches."""
+    given = through([part], pixels)
+    (r, s), strides = pair(part.kernel), pair(part.stride)
+    return place.build(
+        pixels,
+        **{
+            "i": given.rows, "j": given.columns, "r": r, "s": s,
+            "i+r": touched(pixels.rows, given.rows, r, strides[0], part.padding),
+            "j+s": touched(pixels.columns, given.columns, s, strides[1], part.padding),
+        },
+        **sizes,
+    )  # fmt: skip
+
+
+def touched(rows: Number, places: Number, kernel: Number, stride: Number, padding: Number) -> Number:
+    """How many rows a filter touches as it slides: fewer than there are where strides step over some.
+
+    From its first place to its last it spans so many rows, padding and all; what overhangs at either end is no row.
+    """
+    span = stride * (places - 1) + kernel
+    covered = minimum(stride, kernel) * (places - 1) + kernel
+    return covered - padding - maximum(0, span - padding - rows)
+
+
+def _norm(spec: Norm, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    gain, bias = norm_parameters(place.tensor(label), spec, "c")
+    moments = " mean[c] variance[c]" if spec.kind == "batchnorm" else ""
+    text = f"{reads}[b c i j]{gain}{bias}{moments} -> {gives}[b c i j]"
+    return place.build(pixels).operator(
+        f"norm.{place.part}_{label}", "norm", text, kind="norm", vector=norm_flops(spec)
+    )
+
+
+def _activation(part: Activation, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    text, flops = f"{reads}[b c i j] -> {gives}[b c i j]", vector.ACTIVATION[part.function]
+    name = f"activation.{place.part}_{label}"
+    return place.build(pixels).operator(name, "activation", text, kind="elementwise", vector=flops)
+
+
+def _scale(part: Scale, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    text = f"{reads}[b c i j] G_{place.tensor('scale')}[c] -> {gives}[b c i j]"
+    return place.build(pixels).operator(f"{place.part}.scale", place.part, text, kind="elementwise", vector=1)
+
+
+def _response_norm(part: ResponseNorm, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    gain, bias = f"G_{place.tensor('response')}[c]", f"B_{place.tensor('response')}[c]"
+    text = f"{reads}[b c i j] {gain} {bias} -> {gives}[b c i j]"
+    return place.build(pixels).operator(
+        f"norm.{place.part}_response", "norm", text, kind="norm", vector=vector.RESPONSE_NORM
+    )
+
+
+STEPS: dict[type, Callable[[Any, Place, str, Map, str, str], Operator]] = {
+    Convolution: convolution,
+    Pool: _pool,
+    Norm: _norm,
+    Activation: _activation,
+    Scale: _scale,
+    ResponseNorm: _response_norm,
+}
+
+
+# --- Patches ----------------------------------------------------------------------------------------
+
+
+def patches(table: Patches, hidden: Number, step: Step) -> Iterator[Operator]:
+    """An image as tokens `x[b t d]`: a filter that strides by itself, learned tokens ahead, positions added."""
+    place, pixels = Place(step, "embedding"), Map(table.channels, *step.image)
+    filters = Convolution("patches", hidden, table.patch, table.patch, bias=True)
+    yield from steps([filters], place, pixels, "image", "y")
+    rows = table.tokens(table.image)
+    build = place.build(through([filters], pixels), d=hidden, t=step.tokens, p=rows)
+    special = "".join(f" E_{name}[d]" for name in table.special)
+    yield build.operator("embedding.tokens", "embedding", f"y[b d i j]{special} -> x[b t d]", kind="elementwise")
+    position = "E_position[p d]"
+    if step.image != table.image:
+        position = "e[t d]"
+        resized = build.operator("embedding.resize_positions", "embedding", "E_position[p d] -> e[t d]", kind="resize")
+        new = step.tokens - len(table.special)
+        yield replace(resized, vector_flops=vector.BICUBIC * new * hidden)
+    yield build.operator(
+        "embedding.add_position", "embedding", f"x[b t d] {position} -> x[b t d]", kind="elementwise", vector=vector.ADD
+    )

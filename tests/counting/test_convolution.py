@@ -1,0 +1,174 @@
+"""Convolutions and networks of them: sliding axes, what a filter touches, ResNet-50 as it is published."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.convolution import Map, Place, convolution, touched
+from roofmodel.counting.operator import AXES, Gemm, Operator, parse
+from roofmodel.counting.workload import Step, Workload
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.models.architecture import Convolution
+from roofmodel.study.estimate import Estimate, estimate
+
+
+def step(batch: int = 1, image: tuple[int, int] = (224, 224)) -> Step:
+    return Workload(("forward",), batch, 0, image=image).steps()[0]
+
+
+def laid(conv: Convolution, pixels: Map, batch: int = 1) -> Operator:
+    return convolution(conv, Place(step(batch), "stem"), conv.name, pixels, "x", "y")
+
+
+def run(model: str, **options: Any) -> Estimate:
+    return estimate(hub.load(model), Device.load("v100"), **options)
+
+
+# --- Sliding axes -----------------------------------------------------------------------------------
+
+
+def test_a_plus_within_a_tensor_is_a_sliding_axis_and_one_between_tensors_adds() -> None:
+    line = parse("x[b c i+r j+s] W[o c r s] + B[o] -> y[b o i j]")
+    assert [tensor.name for tensor in line.terms] == ["B"]
+    assert line.axes == ("b", "c", "i", "r", "j", "s", "o")
+    assert line.contracted == ("c", "r", "s")
+    assert {axis for tensor in line.inputs for axis in tensor.axes} <= set(AXES)
+
+
+def test_the_stem_of_a_resnet_by_hand() -> None:
+    op = laid(Convolution("stem", 64, 7, 2, padding=3), Map(3, 224, 224), batch=2)
+    assert op.spec == "x[b c i+r j+s] W_stem_stem[o c r s] -> y[b o i j]"
+    assert op.matmul_flops == 2 * 2 * 64 * 112 * 112 * 3 * 7 * 7
+    assert op.gemm == Gemm(batch=1, m=2 * 112 * 112, n=64, k=3 * 7 * 7)
+    assert op.cost.bytes_read == 2 * (2 * 3 * 224 * 224 + 64 * 3 * 7 * 7)  # the image once, although filters overlap
+    assert op.cost.bytes_written == 2 * 2 * 64 * 112 * 112
+    assert op.latex() == "2 B C I R J S O"
+
+
+def test_a_stride_beyond_the_filter_reads_a_quarter() -> None:
+    op = laid(Convolution("shortcut", 512, 1, 2), Map(256, 56, 56))
+    assert op.cost.bytes_read == 2 * (256 * 28 * 28 + 512 * 256)
+
+
+def test_depthwise_filters_have_no_channel_to_contract() -> None:
+    op = laid(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), Map(96, 56, 56))
+    assert op.matmul_flops == 2 * 96 * 56 * 56 * 49
+    assert op.vector_flops == 96 * 56 * 56  # the bias
+    assert op.gemm == Gemm(batch=96, m=56 * 56, n=1, k=49)
+    assert sum(tensor.elements(op.sizes) for tensor in op.parameters) == 96 * 49 + 96
+
+
+def test_a_single_pixel_filter_is_a_matrix_product() -> None:
+    assert laid(Convolution("reduce", 64), Map(256, 56, 56)).spec == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
+
+
+@given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 4), st.integers(0, 3))
+def test_what_a_filter_touches_is_what_a_walk_over_its_places_finds(
+    rows: int, kernel: int, stride: int, padding: int
+) -> None:
+    padding = min(padding, kernel // 2)
+    places = (rows + 2 * padding - kernel) // stride + 1
+    if places < 1:
+        return
+    walk = {place * stride + r - padding for place in range(places) for r in range(kernel)}
+    assert touched(rows, places, kernel, stride, padding) == len(walk & set(range(rows)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 3), st.sampled_from([1, 2, 3]), st.integers(1, 4), st.integers(1, 4), st.integers(1, 5),
+    st.integers(1, 3), st.integers(0, 2), st.integers(5, 12), st.integers(5, 12),
+)  # fmt: skip
+def test_any_convolution_has_the_flops_and_parameters_of_torch(
+    batch: int, groups: int, into: int, out: int, kernel: int, stride: int, padding: int, rows: int, columns: int
+) -> None:
+    torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    into, out = groups * into, groups * out
+    layer = torch.nn.Conv2d(into, out, kernel, stride, padding, groups=groups)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        given = layer(torch.zeros(batch, into, rows, columns))
+    ours = laid(Convolution("c", out, kernel, stride, padding, groups, bias=True), Map(into, rows, columns), batch)
+    assert ours.matmul_flops == counter.get_total_flops()
+    assert ours.writes[0].elements(ours.sizes) == given.numel()
+    assert sum(t.elements(ours.sizes) for t in ours.parameters) == sum(p.numel() for p in layer.parameters())
+
+
+# --- Networks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "giga"),
+    [  # multiply-adds at 224 pixels, by torchvision's metadata (_ops)
+        ("resnet-18", 1.814), ("resnet-34", 3.664), ("resnet-50", 4.089), ("resnet-101", 7.801),
+        ("resnet-152", 11.514), ("convnext-tiny-224", 4.456), ("convnext-small-224", 8.684),
+        ("convnext-base-224", 15.355), ("convnext-large-224", 34.361), ("vit-base-patch16-224", 17.564),
+        ("vit-large-patch16-224", 61.555),
+    ],
+)  # fmt: skip
+def test_multiply_adds_are_the_published_ones(model: str, giga: float) -> None:
+    phase = run(model, attention="eager").phases[0]
+    assert round(phase.cost.matmul_flops / 2e9, 3) == pytest.approx(giga, abs=0.001)
+
+
+def test_resnet_50_is_half_of_it_to_fvcore_which_adds_its_batch_norms() -> None:
+    fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
+    import torch
+
+    from tests import oracle
+
+    entry = hub.packaged("microsoft/resnet-50")
+    assert entry is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit.trace, which fvcore is built on, is deprecated
+        analysis = fvcore.FlopCountAnalysis(oracle.build(entry.config), torch.zeros(1, 3, 224, 224))
+        theirs = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_operator()
+    ours = operators(hub.load("microsoft/resnet-50"), step())
+    assert theirs["conv"] + theirs["linear"] == sum(op.count * op.matmul_flops for op in ours) // 2
+    norms = sum(op.count * op.vector_flops for op in ours if op.kind == "norm")
+    assert theirs["batch_norm"] == norms  # both: scale and shift
+
+
+def test_blocks_that_are_alike_stand_once() -> None:
+    found = {(op.name, op.layers) for op in operators(hub.load("resnet-50"), step()) if op.name == "stage3.spatial"}
+    assert found == {("stage3.spatial", (7,)), ("stage3.spatial", (8, 9, 10, 11, 12))}  # after 3 + 4 blocks
+
+
+@pytest.mark.parametrize("model", ["resnet-18", "convnext-tiny-224", "vit-base-patch16-224"])
+def test_flops_are_linear_in_the_batch_and_weights_are_read_once(model: str) -> None:
+    one, many = (run(model, batch=n).phases[0].cost for n in (1, 7))
+    assert many.flops == 7 * one.flops
+    assert many.bytes_written == 7 * one.bytes_written
+    assert many.weight_bytes == one.weight_bytes
+
+
+def test_an_image_that_nothing_is_left_of_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"the image is too small: 1 × 1 pixels .* 2 × 2 .* a larger --image"):
+        run("convnext-tiny-224", image=7)
+    with pytest.raises(WorkloadError, match="--image 15: no patch of 16 × 16 pixels fits"):
+        run("vit-base-patch16-224", image=15)
+
+
+def test_options_that_say_nothing_about_images_are_ignored_with_a_note() -> None:
+    notes = " ".join(run("resnet-18", seq=7, attention="eager").notes)
+    assert "--seq is ignored: microsoft/resnet-18 reads images" in notes
+    assert "--attention is ignored" in notes
+    assert "--image is ignored: openai-community/gpt2 takes no images" in " ".join(run("gpt2", image=8).notes)
+
+
+def test_positions_are_resized_to_an_image_of_another_size() -> None:
+    own, other = run("vit-base-patch16-224"), run("vit-base-patch16-224", image=384)
+    assert "embedding.resize_positions" not in {p.operator.name for p in own.phases[0].placed}
+    assert "embedding.resize_positions" in {p.operator.name for p in other.phases[0].placed}
+    assert any("positions are those of 224 × 224 pixels, resized to 384 × 384" in note for note in other.notes)
+    assert own.parameters == other.parameters
