@@ -7,7 +7,8 @@ One table is a header and the rows under it. Three kinds, told apart by their co
 * summary: a row for each name and metric, with means over the invocations (`--print-summary per-kernel`).
 
 Around and between the rows stands what the program and ncu itself print. A file is read row by row; what is kept
-is a few numbers for each launch. Names of machines are never read.
+is a few numbers for each launch. Names of machines are never read. A file without a table may hold what ncu prints for
+people (`ncu_text.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import metrics, ncu_report
+from roofmodel.profiles import metrics, ncu_report, ncu_text
 from roofmodel.profiles.cells import Numbers
 from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.lines import Lines, decode
@@ -27,6 +28,7 @@ from roofmodel.profiles.ncu_reader import AGAIN, HEADER, Reader
 from roofmodel.profiles.ncu_tables import reader
 from roofmodel.profiles.tables import Table, join
 
+_OTHER_SUMMARY = re.compile(r'^\ufeff?"(?:Process ID|Device|NVTX[^"]*)",.*"Invocations",', re.MULTILINE)
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin its line
 
 
@@ -41,8 +43,8 @@ def recognise(head: bytes) -> bool:
         HEADER.search(text)
         or re.search(r"^\ufeff?==(PROF|ERROR)==", text, re.MULTILINE)
         or "ERR_NVGPUCTRPERM" in text
-        or _is_details_text(text)
-        or _is_other_summary(text)
+        or ncu_text.PRINTED.search(text)
+        or _OTHER_SUMMARY.search(text)
     )
 
 
@@ -117,6 +119,8 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
             else:
                 outside.see(line)
     found = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
+    if not readers and outside.printed and (printed := ncu_text.parse(stream, file)).ids:
+        found = [printed]
     if not found:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:
@@ -132,15 +136,16 @@ class _Outside:
     errors: bool = False
     profiler: bool = False
     nothing: bool = False
-    text: str = ""
+    printed: bool = False  # launches as they are printed for people
+    unnamed: bool = False  # a summary without names
 
     def see(self, line: str) -> None:
         self.denied |= "ERR_NVGPUCTRPERM" in line
         self.errors |= line.startswith("==ERROR==")
         self.profiler |= line.startswith("==PROF==")
         self.nothing |= "No kernels were profiled" in line
-        if len(self.text) < 1 << 20 and (" Section: " in line or "Metric Name" in line or "Invocations" in line):
-            self.text += line[:10_000]
+        self.printed |= ncu_text.PRINTED.match(line) is not None
+        self.unnamed |= _OTHER_SUMMARY.match(line) is not None
 
     def explain(self, header: bool) -> str:
         if self.denied:
@@ -149,20 +154,12 @@ class _Outside:
                 "let an administrator set NVreg_RestrictProfilingToAdminUsers=0 or give the container CAP_SYS_ADMIN, "
                 f"then {AGAIN}"
             )
-        if _is_details_text(self.text):
-            return f"Nsight Compute's text for people (the details page), not a table; {AGAIN}"
-        if _is_other_summary(self.text):
+        if self.printed:
+            return f"Nsight Compute's text for people, with labels (the details page) instead of names; {AGAIN}"
+        if self.unnamed:
             return f"a summary that names no kernels; {AGAIN}, or use --print-summary per-kernel"
         if header or self.nothing:
             return f"no kernels were profiled: there is no row under the header; check ncu's filters, then {AGAIN}"
         if self.profiler or self.errors:
             return f"a log of Nsight Compute without a table; {AGAIN}"
         return f"no table of Nsight Compute; {AGAIN}"
-
-
-def _is_details_text(text: str) -> bool:
-    return bool(re.search(r"^ +Section: ", text, re.MULTILINE) and re.search(r"^ +Metric Name ", text, re.MULTILINE))
-
-
-def _is_other_summary(text: str) -> bool:
-    return bool(re.search(r'^\ufeff?"(?:Process ID|Device|NVTX[^"]*)",.*"Invocations",', text, re.MULTILINE))

@@ -28,3 +28,22 @@ def read(text: str | bytes, generation: str | None = None) -> Profile:
 def only(text: str | bytes, generation: str | None = None) -> Kernel:
     (kernel,) = read(text, generation).kernels
     return kernel
+
+
+# What ncu prints for people.
+
+PRINT = (
+    "==PROF== Connected to process 11 (/home/someone/bin/python3)\n"
+    "step 1, loss 2.29\n"
+    '==PROF== Profiling "gemm" - 0: 0%....50%....100% - 1 pass\n'
+    "==PROF== Disconnected from process 11\n"
+    "[11] python3@secret-host\n"
+)
+PRINT_RULE = "    ------------------------------ ----------- ------------\n"
+PRINT_TABLE = f"{PRINT_RULE}    Metric Name                    Metric Unit Metric Value\n{PRINT_RULE}"
+_WHERE = " (64, 2, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 7.0"
+
+
+def printed(name: str, *rows: str, where: str = _WHERE, table: str = PRINT_TABLE) -> str:
+    lines = "".join(f"    {row}\n" for row in rows)
+    return f"  {name}{where}\n    Section: Command line profiler metrics\n{table}{lines}{PRINT_RULE}\n"

@@ -16,7 +16,7 @@ from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.ncu_cells import nvtx_names
 from roofmodel.profiles.reading import read as read_files
 from tests.profiles import samples
-from tests.profiles.ncu_samples import HEADER, LEAD, NEW, RULES, launch, only, read, row
+from tests.profiles.ncu_samples import HEADER, LEAD, NEW, PRINT, RULES, launch, only, printed, read, row
 from tests.profiles.samples import needs_measured
 
 MEASURED = samples.MEASURED / "ncu"
@@ -399,6 +399,7 @@ GOOD = [
     ),
     wide({BYTES: ("Mbyte", "12.58"), TIME: ("us", "41.60")}),
     SUMMARY + mean(TIME, "us", "41.60") + mean(BYTES, "byte", "1,024.50", name="b"),
+    PRINT + printed("a", f"{BYTES}  byte  1,200,000", f"{TIME}  us  41.60") + printed("b", f"{TIME}  us  1,041.60"),
 ]
 
 

@@ -1,0 +1,81 @@
+"""What Nsight Compute prints for people: metrics by their names are read, labels and all else are refused."""
+
+import pytest
+
+from roofmodel.errors import ProfileError
+from tests.profiles.ncu_samples import PRINT, PRINT_RULE, PRINT_TABLE, printed, read
+
+OLD_TABLE = f"    {'-' * 70} {'-' * 15} {'-' * 30}\n"
+
+
+def test_metrics_by_name_are_read_launch_by_launch():
+    text = (
+        PRINT
+        + printed(
+            "void gemm<(int)4, (bool)0>(float *, int)",
+            "dram__bytes.sum                      Mbyte        12.58",
+            "gpu__time_duration.sum                  us        41.60",
+            "sm__inst_executed_pipe_tensor.sum     inst       36,864",
+        )
+        + printed("copy", "dram__bytes.sum  Kbyte  1.50", "gpu__time_duration.sum (!) n/a")
+    )
+    gemm, copy = read(text).kernels
+    assert gemm.name == "void gemm<(int)4, (bool)0>(float *, int)"
+    assert (gemm.grid, gemm.block, gemm.stream, gemm.device) == ((64, 2, 1), (256, 1, 1), "7", "0")
+    assert gemm.process == "python3 (11)"
+    assert gemm.bytes.dram == pytest.approx(12.58e6)
+    assert gemm.seconds == pytest.approx(41.6e-6)
+    assert gemm.flops.tensor_fp16 == 36_864 * 512  # a V100, by its compute capability
+    assert (copy.name, copy.bytes.dram, copy.seconds) == ("copy", 1500, None)
+    assert "secret-host" not in str(read(text))
+    assert "someone" not in str(read(text))
+
+
+def test_the_print_of_2020_has_a_date_in_place_of_extents_and_no_header():
+    dated = ", 2020-Apr-07 17:01:05, Context 1, Stream 31"
+    rows = (f"dram__bytes_read.sum{'Mbyte':>66}{'9.45':>31}", f"dram__bytes_write.sum{'Kbyte':>65}{'256.00':>31}")
+    old = printed("add(float*, int)", *rows, where=dated, table=OLD_TABLE)
+    (kernel,) = read("[9] app@127.0.0.1\n" + old).kernels
+    assert (kernel.name, kernel.grid, kernel.stream) == ("add(float*, int)", None, "31")
+    assert kernel.bytes.dram == 9_450_000 + 256_000
+
+
+def test_a_european_print_is_read_as_such():
+    (kernel,) = read(
+        PRINT + printed("k", "dram__bytes.sum  byte  27.595.520", "gpu__time_duration.sum us 65,77")
+    ).kernels
+    assert (kernel.bytes.dram, kernel.seconds) == (27_595_520, pytest.approx(65.77e-6))
+
+
+def test_labels_beside_names_are_passed_over():
+    duration = "    Duration                us        99.00\n"
+    labels = f"    Section: GPU Speed Of Light Throughput\n{PRINT_TABLE}{duration}{PRINT_RULE}"
+    (kernel,) = read(PRINT + printed("k", "gpu__time_duration.sum  us  41.60") + labels).kernels
+    assert kernel.seconds == pytest.approx(41.6e-6)
+
+
+@pytest.mark.parametrize("line", ["_" * 10_000_000, "a__" + " b" * 5_000_000, "  x" + ")x(1, 1" * 1_000_000])
+def test_a_line_of_ten_megabytes_takes_no_time(line):
+    (kernel,) = read(PRINT + printed("k", line, "dram__bytes.sum byte 5")).kernels
+    assert kernel.bytes.dram == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (printed("k", "Duration                us        41.60"), "labels .* instead of names; run `ncu --csv"),
+        (printed("k", where=""), "log of Nsight Compute without a table"),
+        # Launches in a form that is not known must not give their metrics to the launch before.
+        (
+            printed("a", "dram__bytes.sum byte 1,000,000")
+            + printed("b", "dram__bytes.sum byte 5", where=", Context 1"),
+            r"file\.csv:\d+: 'dram__bytes.sum' stands below no launch.*--csv",
+        ),
+        (printed("a", "dram__bytes.sum byte 12x4"), r"file\.csv:\d+.*12x4"),
+        (printed("a", "dram__bytes.sum furlong 4"), r"file\.csv:\d+.*furlong"),
+        (printed("a", "dram__bytes.sum byte 1", "dram__bytes.sum byte 2"), r"is '2' here and 1 in base units before"),
+    ],
+)
+def test_what_reads_two_ways_is_refused_with_its_line(text, says):
+    with pytest.raises(ProfileError, match=says):
+        read(PRINT + text)
