@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 def entries(lines: Lines) -> Iterator[Entry]:
     """Every row and note of a print, in order; ProfileError, with the line, for a damaged row."""
     table: _Table | None = None
-    process, section = None, ""
+    process, section, ended = None, "", False  # whether a blank line may have ended the table
     for line in lines.printed():
         where = lines.where
         if note := NOTE.match(line):
@@ -45,17 +45,20 @@ def entries(lines: Lines) -> Iterator[Entry]:
                 section, table = note[2], None
             yield Entry("note", {"": note[2]}, {}, process, where)
         elif header := layout(line):
-            table = header(line)
+            table, ended = header(line), False
             if table.kind == "summary" and "Type" not in table.columns and section.startswith("API calls"):
                 table.kind = "other"  # before CUDA 9 the summary of the API had the columns of that of the GPU
         elif table is None or not line.strip():
+            ended |= not line.strip()
             if line.strip() == "No kernels were profiled.":
                 yield Entry("note", {"": line.strip()}, {}, process, where)
         else:
             try:
                 row = table.row(line)
             except ValueError as error:
-                raise ProfileError(f"{where}: {error}") from None
+                if not ended or not isinstance(table, _Text):
+                    raise ProfileError(f"{where}: {error}") from None
+                row, table = None, None  # what a program printed before another run of nvprof
             if row is not None:
                 yield Entry(table.kind if row else "stray", row, table.units, process, where)
 

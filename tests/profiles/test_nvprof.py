@@ -234,6 +234,17 @@ def test_a_text_summary_carries_its_type_down():
     assert (copy.name, copy.seconds) == ("[CUDA memcpy HtoD]", 0.001)
 
 
+def test_a_log_of_several_runs_holds_what_programs_print_between_their_tables():
+    between = "\n\n=====\n>>>\ncommit: 5fa54a5\n12 bodies\n<<<\n\n==8== NVPROF is profiling process 8, command: ./app\n"
+    profile = read(TEXT_SUMMARY + between + TEXT_SUMMARY.replace("==7==", "==8=="))
+    assert [(k.process, k.seconds) for k in profile.kernels] == [("7", 0.003), ("7", 0.001), ("8", 0.003), ("8", 0.001)]
+
+
+def test_a_damaged_row_within_a_text_table_is_refused_with_its_line():
+    with pytest.raises(ProfileError, match="sample:4: the row has 5 cells, its header 7"):
+        read(TEXT_SUMMARY.replace("25.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms", "25.00%  1.0000ms  1  1"))
+
+
 def test_text_metrics_belong_to_the_device_and_kernel_above_them():
     foo, bar = read(TEXT_METRICS).kernels
     assert (foo.name, foo.device, foo.invocations, foo.flops.fp32) == ("foo(int, float*)", "1", 4, 4e6)
