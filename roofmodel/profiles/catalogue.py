@@ -34,7 +34,8 @@ TENSOR_OPERATIONS = "{unit}__ops_path_tensor_{of}"
 OPERATION = "{unit}__sass_thread_inst_executed_op_{op}_pred_on"
 
 # Vector operations: (add, multiply, multiply-add) of a pipe. Packed single precision does two lanes an instruction.
-VECTOR = {letter: (f"{letter}add", f"{letter}mul", f"{letter}fma") for letter in "dfh"}
+_LETTERS = {"fp64": "d", "fp32": "f", "fp16": "h"}
+VECTOR = {pipe: (f"{letter}add", f"{letter}mul", f"{letter}fma") for pipe, letter in _LETTERS.items()}
 PACKED_SINGLE = ("fadd2", "fmul2", "ffma2")
 HAS_PACKED_SINGLE = ("10.0", "10.3")
 

@@ -16,7 +16,7 @@ A sum of which a part is missing is None and a note names the part; nothing is a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,8 +122,7 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
     launch = _Launch(values, generation, averaged, [], rates)
     seconds = launch.seconds()
     pipes = {**launch.vector(), **launch.tensor()}
-    if not any("_thread_inst_executed_op_" in name or "_tensor" in name for name in values):
-        launch.notes.append("FLOPs unknown: no metric of them was collected; `roof ncu-command` prints what to collect")
+    launch.notes.extend(_never_collected(values))
     traffic = Traffic(
         dram=launch.dram(),
         l2=launch.cache("L2", catalogue.L2, "lts__lts2xbar_cycles_active"),
@@ -139,6 +138,25 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
         bytes=traffic,
         notes=tuple(dict.fromkeys(launch.notes)),
     )
+
+
+def _never_collected(names: Collection[str]) -> Iterable[str]:
+    """Of what no form was collected, and what to add; what is there in part is told where it is summed."""
+    vector = catalogue.VECTOR
+    pipes = [pipe for pipe, ops in vector.items() if not _any_of((f"_op_{op}_pred_on" for op in ops), names)]
+    if len(pipes) == len(vector) and not _any_of(["_tensor"], names):
+        yield "FLOPs unknown: no metric of them was collected; `roof ncu-command` prints what to collect"
+    elif pipes:
+        missing = (catalogue.OPERATION.format(unit="smsp", op=op) for pipe in pipes for op in vector[pipe])
+        yield f"{_listed(pipes)} FLOPs unknown: none was collected; add {_sums(missing)}"
+    counters = {"DRAM": catalogue.DRAM, "L2": catalogue.L2, "L1": catalogue.L1}
+    if levels := [level for level, name in counters.items() if not _any_of([f"{name.partition('__')[0]}__"], names)]:
+        yield f"{_listed(levels)} bytes unknown: none were collected; add {_sums(counters[level] for level in levels)}"
+
+
+def _any_of(parts: Iterable[str], names: Collection[str]) -> bool:
+    """Whether any of the names contains one of the parts."""
+    return any(part in name for part in parts for name in names)
 
 
 @dataclass(frozen=True)
@@ -246,7 +264,7 @@ class _Launch:
             operation = {catalogue.OPERATION.format(unit="smsp", op=op): op for op in weights}
             return self.sum_of(f"{pipe} FLOPs", names, lambda name: self.operation(operation[name]))
 
-        fp32 = flops("fp32", 1, 1, 2, catalogue.VECTOR["f"])
+        fp32 = flops("fp32", 1, 1, 2, catalogue.VECTOR["fp32"])
         if self.generation in catalogue.HAS_PACKED_SINGLE and fp32 is not None:
             before = len(self.notes)
             pairs = flops("fp32", 2, 2, 4, catalogue.PACKED_SINGLE)  # two lanes each; weights inferred
@@ -258,10 +276,10 @@ class _Launch:
             else:
                 fp32 += pairs
         return {
-            "fp64": flops("fp64", 1, 1, 2, catalogue.VECTOR["d"]),
+            "fp64": flops("fp64", 1, 1, 2, catalogue.VECTOR["fp64"]),
             "fp32": fp32,
-            "fp16": flops("fp16", 2, 2, 4, catalogue.VECTOR["h"]),
-            "fp16_legacy": flops("fp16", 1, 1, 2, catalogue.VECTOR["h"]),
+            "fp16": flops("fp16", 2, 2, 4, catalogue.VECTOR["fp16"]),
+            "fp16_legacy": flops("fp16", 1, 1, 2, catalogue.VECTOR["fp16"]),
         }
 
     def tensor(self) -> dict[str, float | None]:
@@ -278,6 +296,11 @@ class _Launch:
             if known and any(self.of_type(part) is not None for part in known):
                 others = []  # what the device is known to have was collected, be it in part
             pipes[pipe] = self._one_way(pipe, [known, *others] if known else others)
+        types = catalogue.row(catalogue.TENSOR, self.generation, {})
+        absent = [pipe for pipe, parts in types.items() if not _any_of((f"src_{part}" for part in parts), self.values)]
+        if absent:
+            sources = (catalogue.TENSOR_OPERATIONS.format(unit="sm", of=f"src_{p}") for a in absent for p in types[a])
+            self.notes.append(f"{_listed(absent)} FLOPs unknown: none was collected; add {_sums(sources)}")
         if all(count is None for count in pipes.values()) and not self.generation:
             self.notes.append(
                 "tensor FLOPs unknown: which of the collected sm__ops_path_tensor_* make a total depends on the "

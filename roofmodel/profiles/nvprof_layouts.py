@@ -58,7 +58,8 @@ def entries(lines: Lines) -> Iterator[Entry]:
             except ValueError as error:
                 if not ended or not isinstance(table, _Text):
                     raise ProfileError(f"{where}: {error}") from None
-                row, table = None, None  # what a program printed before another run of nvprof
+                table = None  # what a program printed before another run of nvprof
+                continue
             if row is not None:
                 yield Entry(table.kind if row else "stray", row, table.units, process, where)
 

@@ -1,5 +1,7 @@
 """What metrics amount to: each sum with its arithmetic, each missing part a null and a note that names it."""
 
+import re
+
 import pytest
 
 from roofmodel.profiles.metrics import canonical, capability, dimension, interpret, tensor_operations, wanted
@@ -156,7 +158,21 @@ def test_vector_work_of_the_tensor_pipe_is_no_tensor_work():
 def test_vector_flops_without_a_tensor_metric_say_so():
     notes = interpret(ops(fadd=1, fmul=1, ffma=1), "8.0").notes
     assert any(TENSOR.format("src_tf32_dst_fp32") in note for note in notes)
-    assert interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes[1:] == ()  # no tensor cores: only the duration
+    assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
+
+
+def test_what_was_never_collected_is_null_with_a_note_that_names_the_metric_to_add():
+    alone = interpret({**ops(fadd=1, fmul=1, ffma=1), **tensor(src_tf32_dst_fp32=5), "dram__bytes.sum": 7}, "8.0")
+    assert (alone.flops.fp64, alone.flops.fp16, alone.flops.tensor_fp16) == (None, None, None)
+    assert (alone.bytes.l2, alone.bytes.l1) == (None, None)
+    said = " ".join(alone.notes)
+    for pipe in ("fp64, fp16 FLOPs unknown", "tensor_fp16, tensor_bf16, tensor_fp64, tensor_int8 FLOPs unknown"):
+        assert pipe in said
+    added = set(re.findall(r"\w+__\w+\.sum", said))
+    assert added >= {OP.format("hfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
+    assert TENSOR.format("src_bf16_dst_fp32") in added
+    # what was collected is not asked for again
+    assert not added & {OP.format("ffma"), "dram__bytes.sum", TENSOR.format("src_tf32_dst_fp32")}
 
 
 def test_rates_become_counts_through_clock_and_time():
