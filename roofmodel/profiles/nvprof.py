@@ -62,6 +62,15 @@ class _Counted:
     name: str
     invocations: int
     averages: dict[str, Decimal | None] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)  # launches that an average is over, where they may be fewer
+
+    def total(self, metric: str) -> Decimal | None:
+        """Over all launches; None where the metric was not collected in each of them."""
+        average = self.averages.get(metric)
+        return None if average is None or self.lost(metric) else average * self.invocations
+
+    def lost(self, metric: str) -> bool:
+        return self.times.get(metric, self.invocations) != self.invocations
 
 
 @dataclass
@@ -168,18 +177,18 @@ def _add_metric(entry: Entry, found: _Found) -> None:
         (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
     )
     average = _average(metric, row["Avg"])
-    if not invocations or invocations != counted.invocations or counted.averages.get(metric, average) != average:
+    said = counted.averages.get(metric, average), counted.times.get(metric, invocations)
+    if not invocations or said != (average, invocations):
         raise ValueError(
             f"{shorten(metric)} of {shorten(kernel)} contradicts a row above (another number of invocations, or "
             "another value); give the files of different runs one by one"
         )
-    counted.averages[metric] = average
+    counted.averages[metric], counted.times[metric] = average, invocations
+    counted.invocations = max(counted.invocations, invocations)
 
 
 def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
-    def total(metric: str) -> Decimal | None:
-        average = counted.averages.get(metric)
-        return None if average is None else average * counted.invocations
+    total = counted.total
 
     def both(read: str, write: str, size: int = 1) -> float | None:
         parts = total(read), total(write)
@@ -224,6 +233,8 @@ def _warnings(found: _Found) -> Iterable[str]:
     metrics = {metric for c in counted for metric in c.averages}
     if any(value is None and metric in _USED for c in counted for metric, value in c.averages.items()):
         yield "some metrics have no value (an overflow, or not available): they stay unknown"
+    if partial := sorted({metric for c in counted for metric in _USED & c.times.keys() if c.lost(metric)}):
+        yield f"{', '.join(partial)} of some kernels was not collected in every launch: these totals stay unknown"
     families = {metric.rsplit("_", 1)[0] for metric in metrics & _USED}
     for level in ("dram", "l2"):
         if len(families & {f"{level}_read", f"{level}_write"}) == 1:

@@ -194,6 +194,17 @@ def test_equal_repetitions_of_a_metric_collapse_and_unequal_ones_are_refused():
         read(METRICS + row.replace("110", "111") + "\n")
 
 
+def test_a_metric_that_was_not_collected_in_every_launch_stays_unknown():
+    # nvprof gives up on single launches: the average of 2 of 3 says nothing of the third
+    profile = read(METRICS.replace('3,"flop_count_sp"', '2,"flop_count_sp"').replace('3,"sm_eff', '1,"sm_eff'))
+    (kernel,) = profile.kernels
+    assert (kernel.invocations, kernel.flops.fp32, kernel.flops.fp64) == (3, None, 0)
+    assert kernel.bytes.dram == (10 + 5) * 32 * 3
+    (lost,) = [warning for warning in profile.warnings if "every launch" in warning]
+    assert "flop_count_sp" in lost
+    assert "sm_efficiency" not in lost
+
+
 def test_an_overflowed_metric_stays_unknown():
     profile = read(METRICS.replace("100,120,110", "<OVERFLOW>,<OVERFLOW>,<OVERFLOW>"))
     assert profile.kernels[0].flops.fp32 is None
