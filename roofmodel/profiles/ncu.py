@@ -79,9 +79,6 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
         parts.append(part := Part(table))
         for (said, averaged), launches in places(table, lambda kind: (kind.capability, kind.invocations > 1)):
             own = said or (next(iter(told)) if len(told) == 1 else None)
-            if own and given and own != given:
-                note = f"compute capability {given} was given, and the file says {own}: the file's is used"
-                notes[note] += len(launches)
             if own and not told and (seen := Evidence(compute_capability=own)) not in evidence:
                 evidence.append(seen)
             for alike, meaning in meanings(table, launches, own or given, averaged):

@@ -173,7 +173,8 @@ class Reader:
         if name is None:
             raise self.fail("a row without the name of a kernel")
         return Kind(
-            name=sys.intern(name),
+            # Nsight Compute on Windows loses the bracket of a namespace without a name
+            name=sys.intern(f"<{name}" if name.startswith("unnamed>::") else name),
             process=_process(self.of(fields, "Process Name"), self.of(fields, "Process ID")),
             device=self.device(fields),
             stream=self.of(fields, "Stream"),
@@ -228,6 +229,8 @@ class Reader:
         plain = len(text) < 16 and text.isdecimal() and text.isascii()
         value = int(text) if plain else self.numbers.value(text, line, column.name)
         value = in_base_units(value, factor)
+        if value < 0:
+            raise self.fail(f"{column.name} is {shorten(text)}, and no count or time is below zero", line)
         values = column.values
         if place >= len(values):
             if place > len(values):

@@ -90,6 +90,8 @@ def _read(action: Any, number: int, table: Table) -> None:
             factor = scale(name, unit)
             if factor is None:
                 raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which is not read here")
+            if value < 0:
+                raise ProfileError(f"{table.file}: {name} is {value}, and no count or time is below zero")
             column = table.values.setdefault(name, array("d"))
             pad(column, number)
             column.append(in_base_units(value, factor))

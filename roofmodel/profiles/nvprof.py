@@ -262,6 +262,8 @@ def _average(metric: str, cell: str) -> Decimal | None:
         return None
     match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
     value = cells.number(match[1]) if match else None
+    if value is not None and value < 0:
+        raise ValueError(f"{metric} is {shorten(cell)}, and no count is below zero")
     return None if value is None or match is None else value * _BYTES[match[2]]
 
 

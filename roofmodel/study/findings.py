@@ -30,6 +30,7 @@ def explained(
     """The points of the groups, those above their roof with the reasons as their `finding`."""
     if not any(_above(point) for point in found):
         return [*found]
+    stated = points(groups, under(drawn.stated, None, drawn.measured))  # as without --clock
     readings = [(why, points(groups, device)) for why, device in _readings(drawn)]
     others = [] if identified.how == "attributes" else [*_candidates(drawn.stated, evidence)]
     elsewhere = [(other.id, points(groups, under(other, drawn.clock, drawn.measured))) for other in others]
@@ -38,6 +39,9 @@ def explained(
         if not _above(point):
             return None
         # the same groups give the same points in the same order, whatever the device
+        if drawn.clock and not drawn.counters and _below(stated[index]) and point.fraction:
+            least = units.si(drawn.clock * point.fraction, "Hz", 3)
+            return f"it ran at a clock above {units.si(drawn.clock, 'Hz', 4)} (at least {least})"
         reasons = [text for text, there in readings if _below(there[index])]
         reasons += _cached(point, drawn)
         if names := [name for name, there in elsewhere if _below(there[index])]:
@@ -48,14 +52,20 @@ def explained(
 
 
 def lines(found: Sequence[Point], drawn: Conditions) -> list[str]:
-    """A line for each set of points that stand above their roof for the same reasons, the worst first."""
+    """A line for each set of points that stand above their roof for the same reasons, the worst first.
+
+    A pipe's roof is one whatever the level: a point above it is named once.
+    """
     together: dict[tuple[str, str], list[Point]] = {}
+    said: set[tuple[str, str]] = set()
     for point in found:
-        if point.finding is not None:
-            together.setdefault((point.level, point.finding), []).append(point)
+        roof = point.pipe if point.bound == "compute" and point.pipe else point.level
+        if point.finding is not None and (point.name, roof) not in said:
+            said.add((point.name, roof))
+            together.setdefault((roof, point.finding), []).append(point)
     # what a benchmark reached, another kernel may well exceed
     verdict = "" if drawn.measured else ", which no kernel can"
-    return [f"{_which(level, those)}{verdict}: {why}" for (level, why), those in together.items()]
+    return [f"{_which(roof, those)}{verdict}: {why}" for (roof, why), those in together.items()]
 
 
 def _above(point: Point) -> bool:
@@ -106,7 +116,7 @@ def _candidates(device: Device, evidence: Sequence[Evidence]) -> Iterator[Device
 def _cached(point: Point, drawn: Conditions) -> list[str]:
     """Bytes at DRAM's roof that fit in the L2: counted in a run that missed it, timed in one that hit."""
     l2, bandwidth = drawn.device.levels.get("l2"), drawn.device.bandwidth
-    if point.level != "dram" or point.bound != "memory" or l2 is None or not l2.capacity:
+    if point.level != "dram" or point.bound == "compute" or l2 is None or not l2.capacity:
         return []
     assert point.fraction is not None
     assert point.seconds is not None
@@ -119,10 +129,10 @@ def _cached(point: Point, drawn: Conditions) -> list[str]:
     ]
 
 
-def _which(level: str, found: list[Point]) -> str:
+def _which(roof: str, found: list[Point]) -> str:
     worst = sorted(found, key=lambda point: -(point.fraction or 0))
     if len(found) == 1:
-        return f"{worst[0].name} stands at {worst[0].fraction:.0%} of its {level} roof"
+        return f"{worst[0].name} stands at {worst[0].fraction:.0%} of its {roof} roof"
     names = ", ".join(f"{point.name} ({point.fraction:.0%})" for point in worst[:NAMED])
     rest = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{names}{rest} stand above their {level} roof"
+    return f"{names}{rest} stand above their {roof} roof"

@@ -36,7 +36,8 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     if given is not None:
         device = library.load(given)
         clashes = [clash for e in seen for clash in contradictions(device, e)]
-        return Identified(device, "given", tuple(f"{given} was given, but {c}" for c in dict.fromkeys(clashes)))
+        done = f"the counters are read as the file says, the device is {device.id} as given"
+        return Identified(device, "given", tuple(f"{given} was given, but {c}; {done}" for c in dict.fromkeys(clashes)))
     known = [library.load(name) for name in library.names()]
     for e in seen:
         if e.name is None and e.multiprocessors is None:

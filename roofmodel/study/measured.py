@@ -177,9 +177,13 @@ def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
     timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
     if timeless:
         notes.append(f"{timeless} kernel launches have no time and are left out; add the metric gpu__time_duration.sum")
+    instant = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds == 0)
+    if instant:
+        notes.append(f"{instant} kernel launches took no time at all and are left out: without time there is no FLOP/s")
     if any(point.incomplete for point in found):
         notes.append(
-            "work on tensor cores was not counted: what is marked ≥, or has an arrow in the picture, is a lower bound"
+            "not all FLOPs were counted, on tensor cores or other pipes: what is marked ≥, or has an arrow in the "
+            "picture, is a lower bound; ? is a roof that the rest could change"
         )
     return notes
 

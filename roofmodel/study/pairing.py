@@ -6,6 +6,7 @@ the full name is no key. Where the numbers of launches differ, each takes the me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,6 +15,10 @@ from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.points import base_name
 
 Key = tuple[object, ...]
+
+# What a run lacks that the other one has. Of the timed run no counter is used.
+_ON_TIMES = re.compile(r"\bseconds unknown")
+_ON_COUNTERS = re.compile(r"\b(?:FLOPs|bytes|operations) (?:are bounds|unknown)")
 
 
 def with_times(counted: Profile, timed: Profile) -> Profile:
@@ -58,7 +63,11 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
         files=(*counted.files, *timed.files),
         kernels=tuple(kernels),
         evidence=(*counted.evidence, *timed.evidence),
-        warnings=(*counted.warnings, *timed.warnings, *warnings),
+        warnings=(
+            *(w for w in counted.warnings if alone or not _ON_TIMES.search(w)),
+            *(w for w in timed.warnings if not _ON_COUNTERS.search(w)),
+            *warnings,
+        ),
     )
 
 

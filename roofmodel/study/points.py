@@ -47,12 +47,12 @@ class Point(NamedTuple):
     flops_per_second: float | None
     attainable: float | None  # FLOP/s
     fraction: float | None  # of what the roofs allow; above 1 is a finding
-    bound: str | None  # "compute" or "memory"
+    bound: str | None  # "compute" or "memory"; None where FLOPs that were not counted could decide it
     seconds: float | None
     share: float | None  # of the measured time
     invocations: int
     predicted: bool = False
-    incomplete: bool = False  # no tensor counter was collected: intensity and performance are lower bounds
+    incomplete: bool = False  # not all FLOPs were counted: intensity and performance are lower bounds
     occupancy: float | None = None  # achieved, as a fraction of the maximum
     registers: int | None = None  # per thread
     finding: str | None = None  # why it may stand above its roof, where it does
@@ -62,7 +62,8 @@ class Point(NamedTuple):
 
 
 def base_name(name: str) -> str:
-    """A kernel's name without return type, template arguments and parameters."""
+    """A kernel's name without return type, nameless namespaces, template arguments and parameters."""
+    name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
     name = re.sub(r"^(?:void|static)\s+", "", name)
     while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
         name = shorter
@@ -73,9 +74,13 @@ def base_name(name: str) -> str:
 _CATEGORIES = (
     ("communication", r"nccl|rccl|allreduce|all_reduce|nvshmem"),
     ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
-    ("layout", r"nchwtonhwc|nhwctonchw|transpose|permute|im2col|swapdimension|shuffle"),
+    (
+        "layout",
+        r"nchwtonhwc|nhwctonchw|transpose|permute|im2col|swapdimension|shuffle|compute\w*(?:offset|ind(?:ex|ices))",
+    ),
     ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
     ("norm", r"norm(?!al)|\bbn_(?:fw|bw)"),
+    ("reduction", r"pool|topk"),  # a maximum or a mean of a window; before the names around them
     ("convolution", r"conv|scudnn|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
     ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
     ("softmax", r"softmax"),
@@ -164,10 +169,25 @@ def work(flops: Flops) -> dict[str, float]:
     }
 
 
+def incomplete(flops: Flops, device: Device | None) -> bool:
+    """Whether the FLOPs that were counted are a lower bound. An unknown device may have tensor cores.
+
+    So it is without any counter of the tensor cores or of fp32, which nearly every kernel uses; a sum of zero, which
+    says that there is no work, needs every pipe of the device.
+    """
+    counted = work(flops)
+    no_tensor = flops.tensor_high == 0  # no instruction at all, whatever its type
+    pipes = ("fp64", "fp32", "fp16", *device.pipes) if device else ("fp64", "fp32", "fp16", "tensor_")
+    tensor = any(pipe.startswith("tensor_") for pipe in counted)
+    if flops.fp32 is None or (any(pipe.startswith("tensor_") for pipe in pipes) and not (tensor or no_tensor)):
+        return True
+    needed = (p for p in pipes if p in Flops._fields and not (no_tensor and p.startswith("tensor_")))
+    return not any(counted.values()) and any(pipe not in counted for pipe in needed)
+
+
 def points(groups: list[Group], device: Device) -> list[Point]:
     """A point a group and level; a group without time or bytes has none."""
     whole = _total(g.seconds for g in groups)
-    has_tensor = any(pipe.startswith("tensor_") for pipe in device.pipes)
     found = []
     for g in groups:
         flops = work(g.flops)
@@ -176,13 +196,15 @@ def points(groups: list[Group], device: Device) -> list[Point]:
             if size is None or not g.seconds:
                 continue
             point = _point(level, flops, size, g.seconds, device)
+            partly = incomplete(g.flops, device)
             found.append(
                 point._replace(
                     name=g.name,
                     category=g.category,
                     share=g.seconds / whole if whole else None,
                     invocations=g.invocations,
-                    incomplete=has_tensor and not any(pipe.startswith("tensor_") for pipe in flops),
+                    bound=None if partly and point.bound == "memory" else point.bound,
+                    incomplete=partly,
                     occupancy=g.occupancy,
                     registers=g.registers,
                 )

@@ -18,6 +18,7 @@ from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
+from roofmodel.study.points import incomplete, work
 from roofmodel.views import points_chart
 from roofmodel.views.panel import Panel, colour, heading, panels_of, provenance, sources
 
@@ -197,21 +198,22 @@ def _kernels_table(run: Measured) -> RichGroup:
     columns += [("regs", "right")] * registers + [("occ.", "right")] * occupancy
     table = _table(*columns)
     for kernel in longest:
-        flops = [n for pipe, n in kernel.flops._asdict().items() if n is not None and not pipe.startswith("tensor_l")]
+        flops, device = work(kernel.flops), identified and identified.device
         table.add_row(
             Text(kernel.name, no_wrap=True, overflow="ellipsis"),
             str(kernel.invocations) if kernel.invocations > 1 else "",
             "–" if kernel.seconds is None else units.seconds(kernel.seconds),
-            units.si(sum(flops)) if flops else "–",
+            _least(units.si(sum(flops.values())), incomplete(kernel.flops, device)) if flops else "–",
             "–" if kernel.bytes.dram is None else units.si(kernel.bytes.dram, "B"),
             *(["–" if kernel.registers is None else str(kernel.registers)] * registers),
             *(["–" if kernel.occupancy is None else f"{kernel.occupancy:.0%}"] * occupancy),
         )
     sums = profile.summed()
-    total = sum(kernel.seconds or 0 for kernel in sums)
+    known = [kernel.seconds for kernel in sums if kernel.seconds is not None]
+    took = f"{units.seconds(sum(known))} together" if known else "times not collected"
     launches = sum(kernel.invocations for kernel in sums)
     where = f" on {identified.device.name}" if identified else ""
-    head = Text(f"{launches} kernel launches{where}, {units.seconds(total)} together, by {profile.tool}", style="bold")
+    head = Text(f"{launches} kernel launches{where}, {took}, by {profile.tool}", style="bold")
     rest = len(profile.kernels) - SHOWN
     tail = [Text(f"and {rest} more; all of them in --format csv or json", style="dim")] if rest > 0 else []
     return RichGroup(head, table, *tail)
@@ -235,12 +237,12 @@ def device_table(panel: Panel) -> RichGroup:
             Text(point.name, no_wrap=True, overflow="ellipsis"),
             str(point.invocations) if point.invocations > 1 else "",
             point.level,
-            "–" if point.intensity is None else units.significant(point.intensity),
-            "–" if point.flops_per_second is None else units.si(point.flops_per_second),
+            "–" if point.intensity is None else _least(units.significant(point.intensity), point.incomplete),
+            "–" if point.flops_per_second is None else _least(units.si(point.flops_per_second), point.incomplete),
             "–"
             if point.fraction is None
-            else f"{'≥ ' if point.incomplete else ''}{point.fraction:.0%}{'!' * bool(point.finding)}",
-            point.bound or "",
+            else _least(f"{point.fraction:.0%}{'!' * bool(point.finding)}", point.incomplete),
+            point.bound or "?" * point.incomplete,
             "–" if point.share is None else f"{point.share:.0%}",
         )
     how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[panel.how]
@@ -249,6 +251,11 @@ def device_table(panel: Panel) -> RichGroup:
     head = f"{panel.device.name} ({panel.device.id}{how}){panel.conditions}"
     chart = points_chart.PointsChart(panel)
     return RichGroup(Text(head, style="bold"), table, *tail, Text(), chart)
+
+
+def _least(figure: str, incomplete: bool) -> str:
+    """A figure, marked where it is a lower bound."""
+    return f"≥ {figure}" if incomplete else figure
 
 
 def _table(*columns: tuple[str, Any]) -> Table:

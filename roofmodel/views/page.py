@@ -216,10 +216,10 @@ class Figure(NamedTuple):
     least: bool = False  # a lower bound where work was not counted
 
     def text(self, point: Point) -> str:
-        """The figure with its unit; empty where it is not known."""
+        """The figure with its unit; empty where it is not known, ? where work that was not counted could decide."""
         value = getattr(point, self.field)
         if value is None:
-            return ""
+            return "?" if self.field == "bound" and point.incomplete else ""
         return f"≥ {self.write(value)}" if self.least and point.incomplete else self.write(value)
 
 
@@ -247,7 +247,7 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
     if point.predicted:
         notes.append("predicted, at its bound")
     if point.incomplete:
-        notes.append("a lower bound, for no tensor counter was collected")
+        notes.append("a lower bound, for not all FLOPs were counted")
     return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
 
 

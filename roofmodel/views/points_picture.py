@@ -24,11 +24,11 @@ LISTED = 12  # points with a number in the picture and a line beside it
 LARGE = 0.05  # share of the time from which a point carries its part of the roof
 FOOT = (
     "Filled: measured (circle DRAM, square L2, triangle L1). Hollow: predicted, at its bound. "
-    "Arrow: a lower bound, for no tensor counter was collected. Black ring: above its roof. Size: share of the time."
+    "Arrow: a lower bound, for not all FLOPs were counted. Black ring: above its roof. Size: share of the time."
 )
 FOOT_OF_SEVERAL = (
-    "Filled: measured, at DRAM. Hollow: predicted, at its bound. Arrow: a lower bound, for no tensor counter was "
-    "collected. Black ring: above its roof. Size: share of its device's time."
+    "Filled: measured, at DRAM. Hollow: predicted, at its bound. Arrow: a lower bound, for not all FLOPs were "
+    "counted. Black ring: above its roof. Size: share of its device's time."
 )
 
 

@@ -329,8 +329,7 @@ def test_the_files_own_compute_capability_decides():
     assert only(HEADER + count).flops.tensor_fp16 == 5120
     profile = read(HEADER + count, generation="8.0")
     assert profile.kernels[0].flops.tensor_fp16 == 5120
-    assert any("8.0 was given" in text for text in profile.warnings)
-    assert profile.evidence == (Evidence(compute_capability="7.0"),)
+    assert profile.evidence == (Evidence(compute_capability="7.0"),)  # the study says that it is not what was given
     unknown = HEADER.replace(',"CC"', "") + count.replace(',"7.0"', "")
     assert only(unknown).flops.tensor_low == 5120
     assert only(unknown, generation="7.0").flops.tensor_fp16 == 5120
@@ -604,6 +603,18 @@ def test_an_rtx_5090_roofline_chart_has_rates_that_a_duration_makes_counts():
     (kernel,) = read_files([chart, metrics]).kernels  # no metric in common: one run
     # FADD 0, FMUL 13.26, FFMA 13.26 a cycle at 2.01 GHz in 23.42 µs
     assert kernel.flops.fp32 == pytest.approx((0 + 13.26 + 2 * 13.26) * 2.01e9 * 23.42e-6)
+
+
+def test_a_number_below_zero_is_a_damaged_file():
+    for metric, unit in (("gpu__time_duration.sum", "ns"), ("dram__bytes.sum", "byte")):
+        with pytest.raises(ProfileError, match=rf"file.csv:3: {metric} is '-5', and no count or time is below zero"):
+            read(HEADER + row("sm__cycles_elapsed.avg", "cycle", "7") + row(metric, unit, "-5"))
+
+
+def test_the_bracket_of_a_nameless_namespace_comes_back():
+    assert (
+        only(HEADER + row("dram__bytes.sum", "byte", "7", name="unnamed>::saxpy(int)")).name == "<unnamed>::saxpy(int)"
+    )
 
 
 @needs_measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.device import Device
@@ -39,7 +40,7 @@ def test_a_clock_above_the_roofs() -> None:
     # 1030 GFLOP in 1 ms against 989.4 TFLOP/s, stated at 1.83 GHz: 104 %; at 1.98 GHz the roof is 1070.5, 96 %
     (text,) = findings(kernel(clock=1.98e9, tensor_fp16=1030e9), "h100")
     assert text == (
-        "fast stands at 104% of its dram roof, which no kernel can: "
+        "fast stands at 104% of its tensor_fp16 roof, which no kernel can: "
         "the kernels ran at 1.98 GHz, above the clock of the roofs, and under the roof at theirs it stands below"
     )
     # at 1.84 GHz the roof is 994.8, and the point still above
@@ -52,6 +53,19 @@ def test_roofs_that_were_asked_for_at_a_clock_below_the_kernels() -> None:
     (text,) = findings(kernel(clock=1.41e9, fp32=15e9), clock="1GHz")
     assert "stands at 108%" in text
     assert "the kernels ran at 1.41 GHz, above the clock of the roofs" in text
+
+
+def test_roofs_below_a_clock_that_no_file_tells() -> None:
+    # 312 TFLOP/s at 1.41 GHz are 243.4 at 1.1; 137.4 + 0.02 GFLOP in 0.55 ms are 249.9: 102.7 %, so at least 1.13 GHz
+    gemm = kernel(seconds=550e-6, dram=150e6, tensor_fp16=137438953472)
+    (text,) = findings(gemm, clock="1.1GHz")
+    assert text.endswith("which no kernel can: it ran at a clock above 1.1 GHz (at least 1.13 GHz)")
+
+
+def test_a_pipes_roof_is_named_once_for_all_levels() -> None:
+    both = replace(kernel(tensor_fp16=400e9), bytes=Traffic(dram=1e6, l2=1e7))
+    (text,) = findings(both)
+    assert "128% of its tensor_fp16 roof" in text
 
 
 def test_a_sparse_kernel_under_a_dense_roof() -> None:

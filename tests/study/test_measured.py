@@ -49,6 +49,19 @@ def test_a_model_stands_beside_the_measurement_or_alone(small: str) -> None:
         measured.place([], None, "name", "gpt2")
 
 
+def test_a_launch_of_no_time_is_left_out_and_said_to_be(tmp_path: Path) -> None:
+    file = tmp_path / "instant.csv"
+    instant = ",".join(f'"{cell}"' for cell in ("1", *CELLS[1:4], "fill", *CELLS[5:], "12", "0", "0", "0", "1000000"))
+    file.write_text(f"{SMALL}{instant}\n", encoding="utf-8")
+    placed = measured.place([str(file)], "a100", "base")
+    assert any("1 kernel launches took no time at all" in warning for warning in placed.warnings)
+
+
+def test_a_device_that_the_file_contradicts_is_said_once(small: str) -> None:
+    (said,) = [w for w in measured.kernels([small], "h100").warnings if "was given" in w]
+    assert said.startswith("h100-sxm was given, but the file says compute capability 8.0")
+
+
 def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:
     file = tmp_path / "times.csv"
     file.write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
@@ -76,7 +89,8 @@ def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     (roofline,) = placed.rooflines
     for level in ("dram", "l2", "l1"):
         assert sum(point.invocations for point in roofline.points if point.level == level) == 465
-    assert not any(point.incomplete for point in roofline.points)
+    # nobody collected fp64, which only a zero needs
+    assert all(point.incomplete == (point.flops_per_second == 0) for point in roofline.points)
 
 
 @needs_measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,3 +69,13 @@ def test_the_clock_goes_with_the_time() -> None:
     found = with_times(counted, profile("nsys", ("a", 1.0), ("b", 1.0), ("b", 1.0)))
     # nsys tells no clock, so a's and b's are not known; c keeps its time, and the clock that it ran at
     assert {kernel.name: kernel.clock for kernel in found.kernels} == {"a": None, "b": None, "c": 1.1e9}
+
+
+def test_what_one_run_lacks_and_the_other_has_is_not_missing() -> None:
+    untimed = "seconds unknown: no duration was collected; add gpu__time_duration.sum"
+    uncounted = "FLOPs unknown: no metric of them was collected"
+    counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, "of the file"))
+    timed = replace(profile("nsys", ("a", 1.0)), warnings=(uncounted, "of the other"))
+    assert with_times(counted, timed).warnings == (uncounted, "of the file", "of the other")
+    counted = replace(counted, kernels=(*counted.kernels, *profile("ncu", ("b", None)).kernels))
+    assert untimed in with_times(counted, timed).warnings

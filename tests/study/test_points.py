@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.estimate import estimate
-from roofmodel.study.points import base_name, category, group, lecture_category, points, predicted
+from roofmodel.study.points import base_name, category, group, incomplete, lecture_category, points, predicted
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 
@@ -44,6 +44,28 @@ def test_a_tensor_kernel_is_held_against_its_own_pipe() -> None:
 def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
     assert points(group([k], "name"), A100)[0].incomplete is True
+
+
+@pytest.mark.parametrize(
+    ("flops", "partly"),
+    [
+        (Flops(tensor_bf16=0), True),  # fp32 and fp16 unknown: zero says nothing
+        (Flops(fp32=0, tensor_fp16=0), True),  # fp64, fp16 and the other types may have worked
+        (Flops(fp64=0, fp32=0, fp16=0, tensor_low=0, tensor_high=0), False),  # no tensor instruction: of no type
+        (Flops(fp32=7, tensor_low=0, tensor_high=0), False),
+        (Flops(fp32=7, tensor_low=512, tensor_high=8192), True),
+        (Flops(tensor_fp16=7), True),
+    ],
+)
+def test_flops_of_some_pipes_are_a_lower_bound(flops: Flops, partly: bool) -> None:
+    assert incomplete(flops, A100) is incomplete(flops, None) is partly
+
+
+def test_what_was_not_counted_could_change_a_memory_bound_only() -> None:
+    # at 2 ms: 1 GB takes 0.49 ms, 30 GFLOP of fp32 take 1.54 ms; tensor work can only make the computing longer
+    small = kernel(seconds=2e-3, flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
+    large = kernel(seconds=2e-3, flops=Flops(fp32=30e9), bytes=Traffic(dram=1e9))
+    assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
 
 
 def test_a_point_a_level_that_was_collected() -> None:
@@ -102,6 +124,8 @@ def test_an_unknown_grouping_names_the_known_ones() -> None:
         ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
         ("f(g(h))", "f"),
         ("<>", "unnamed"),
+        ("<unnamed>::saxpy_kernel(float, const float *)", "saxpy_kernel"),
+        ("void at::(anonymous namespace)::max_pool<float, (int)4>(int)", "at::max_pool"),
     ],
 )  # fmt: skip
 def test_a_base_name_has_no_types_and_parameters(name: str, base: str) -> None:
@@ -119,6 +143,13 @@ def test_a_base_name_has_no_types_and_parameters(name: str, base: str) -> None:
         ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>", "softmax"),
         ("Memcpy HtoD (Pageable -> Device)", "memory"),
         ("volta_scudnn_128x64_relu_small_nn_v1", "convolution"),
+        ("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(...)", "reduction"),
+        ("void cudnn::gemm::computeOffsetsKernel(cudnn::gemm::ComputeOffsetsParams)", "layout"),
+        ("void cudnn::cnn::im2col4d_kernel<float, int>", "layout"),
+        ("void at::native::(anonymous namespace)::max_pool_forward_nchw<float, float>", "reduction"),
+        ("void cudnn::pooling_fw_4d_kernel<float, float, cudnn::averpooling_func<float>>", "reduction"),
+        ("void at::native::(anonymous namespace)::adaptive_average_pool<float>", "reduction"),
+        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>", "embedding"),
         ("my_own_kernel", "other"),
     ],
 )
