@@ -7,6 +7,7 @@ extra `ncu`), runs without a GPU, and reads reports of its own version and of ol
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from array import array
@@ -25,16 +26,36 @@ MAGIC = b"NVR\0"  # how a report begins
 
 def parse(stream: BinaryIO, file: str) -> Table:
     """All launches of a report. Raises ProfileError: without the package, and for a report that it cannot read."""
-    package = _package(file)
-    table = Table(file, summary=False)
+    import multiprocessing
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+
+    _package(file)
     with on_disk(stream, MAGIC) as path:
-        try:
-            report = package.load_report(str(path))
-            results = [action for part in report for action in part]
-        except (RuntimeError, OSError, ValueError) as error:
-            raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_instead(file)}") from None
-        for number, action in enumerate(results):
-            _read(action, number, table)
+        if sys.platform != "linux":
+            return _table(str(path), file)
+        # On some damaged reports the package ends the whole process: let that be another one.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _silent) as pool:
+            try:
+                return pool.submit(_table, str(path), file).result()
+            except BrokenProcessPool:
+                why = "ncu-report breaks off in this report, which is damaged"
+                raise ProfileError(f"{file}: {why}; {_instead(file)}") from None
+
+
+def _silent() -> None:
+    """What the package's own library writes before it gives up tells a reader nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _table(path: str, file: str) -> Table:
+    package, table = _package(file), Table(file, summary=False)
+    try:
+        report = package.load_report(path)
+        results = [action for part in report for action in part]
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_instead(file)}") from None
+    for number, action in enumerate(results):
+        _read(action, number, table)
     table.pad()
     if not table.ids:
         raise ProfileError(

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -224,3 +225,11 @@ def test_the_package_itself_refuses_what_only_begins_as_a_report():
     for tail in (b"", b"\2\0\0\0", b"no report at all" * 100):
         with pytest.raises(ProfileError, match="no results"):
             ncu.read(io.BytesIO(MAGIC + tail), "r.ncu-rep")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reads a report in a process of its own")
+def test_a_report_on_which_the_package_ends_its_process_is_refused(monkeypatch):
+    package = SimpleNamespace(load_report=lambda path: os._exit(134))
+    monkeypatch.setitem(sys.modules, "ncu_report", package)
+    with pytest.raises(ProfileError, match="breaks off in this report, which is damaged; or run: ncu --import"):
+        ncu.read(io.BytesIO(MAGIC + b"\2\0\0\0"), "r.ncu-rep")
