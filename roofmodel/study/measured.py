@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
-from roofmodel.models.architecture import Architecture
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.study import points, runs
 from roofmodel.study.conditions import Conditions, settle
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.study.findings import explained, lines
 from roofmodel.study.identify import Identified, identify
 
@@ -72,6 +71,7 @@ class Roofline(NamedTuple):
     drawn: Conditions
     files: tuple[str, ...]
     points: tuple[points.Point, ...]
+    predicted: Estimate | None = None  # what the predicted points are of
 
     @property
     def device(self) -> Device:
@@ -126,12 +126,13 @@ def place(
             kernels = run.profile.kernels  # each has its own
         drawn = settle(identified.device, clock, ceilings, kernels, may_be_locked=counted)
         found, said = _measured(run.profile, by, identified, drawn) if files else ([], [])
+        report = None
         said = [*run.profile.warnings, *identified.warnings, *drawn.notes, *said]
         if architecture is not None:
-            predicted, more = _predicted(architecture, drawn.device, workload or {})
-            found += predicted
-            said += more
-        rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found)))
+            report = estimate(architecture, drawn.device, **(workload or {}))
+            found += points.predicted(report)
+            said += [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
+        rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found), report))
         warnings += [f"{identified.device.id}: {text}" for text in said] if len(read) > 1 else said
     return Placed(tuple(rooflines), model, tuple(warnings))
 
@@ -149,15 +150,6 @@ def _measured(
         )
     found = explained(found, groups, profile.evidence, identified, drawn)
     return found, [*_missing(profile, found), *lines(found, drawn)]
-
-
-def _predicted(
-    architecture: Architecture, device: Device, workload: Mapping[str, Any]
-) -> tuple[list[points.Point], list[str]]:
-    """A model's operators at their bounds on a device, and the warnings of its estimate."""
-    report = estimate(architecture, device, **workload)
-    said = [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
-    return points.predicted(report), said
 
 
 def _lacking(profile: Profile) -> str:

@@ -6,13 +6,15 @@ level, its performance all its FLOPs over its time. What it could attain follows
     least time = max(FLOPs of each pipe / that pipe's peak, bytes / the level's bandwidth)
     attainable = FLOPs / least time, fraction = least time / measured time
 
-which for a single pipe is min(peak, bandwidth x intensity) (Williams et al., CACM 52(4), 2009). The
+which for a single pipe is min(peak, bandwidth x intensity) (Williams et al., CACM 52(4), 2009). Pipes that
+work at once could do more together than any of them: attainable ends at the highest of their peaks. The
 hierarchical form, a point a level, is Yang, Kurth and Williams, "Hierarchical Roofline analysis for
 GPUs", CCPE 32(20), 2020.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -219,6 +221,7 @@ def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, 
     computing = max(busy.values(), default=0.0)
     moving = size / bandwidth if bandwidth else None
     least = max(computing, moving) if moving is not None else None
+    peak = max((device.pipes[pipe].peak for pipe in busy), default=math.inf)
     total = sum(flops.values()) if flops else None
     return Point(
         name="",
@@ -227,7 +230,7 @@ def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, 
         pipe=max(busy, key=lambda pipe: busy[pipe], default=None),
         intensity=total / size if total is not None and size else None,
         flops_per_second=total / seconds if total is not None else None,
-        attainable=total / least if total is not None and least else None,
+        attainable=min(peak, total / least) if total is not None and least else None,
         fraction=least / seconds if least is not None else None,
         bound=None if moving is None else "compute" if computing > moving else "memory",
         seconds=seconds,
@@ -237,7 +240,11 @@ def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, 
 
 
 def predicted(estimate: Estimate) -> list[Point]:
-    """An estimate's operators as points at their bounds, all occurrences of one together."""
+    """An estimate's operators as points at their bounds, all occurrences of one together.
+
+    A point stands on the roof of the pipe that binds it. Where matrix and vector work at once would lift it above, as
+    in a fused attention, it shows that pipe's FLOPs alone: the bound takes the other's to be done meanwhile.
+    """
     device, dtype = estimate.device, estimate.workload.dtype
     matmul, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     found = []
@@ -246,6 +253,9 @@ def predicted(estimate: Estimate) -> list[Point]:
             flops = {matmul.name: placed.cost.matmul_flops}
             if vector:
                 flops[vector.name] = flops.get(vector.name, 0) + placed.cost.vector_flops
+            slowest = max(flops, key=lambda pipe: flops[pipe] / device.pipes[pipe].peak)
+            if sum(flops.values()) > device.pipes[slowest].peak * placed.seconds:
+                flops = {slowest: flops[slowest]}
             found.append(
                 _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
                     name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",

@@ -24,8 +24,11 @@ class Mark(NamedTuple):
     flops_per_second: float
 
 
-def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int) -> list[Text]:
-    """The lines of the picture, `width` columns of it. Where marks share a place, their signs follow a dot."""
+def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower: float | None = None) -> list[Text]:
+    """The lines of the picture, `width` columns of it. Where marks share a place, their signs follow a dot.
+
+    `lower` is the peak of another pipe, below `peak`, whose roof is drawn as well.
+    """
     width = max(width, 16)
     ridge = peak / bandwidth
     drawn = [mark for mark in marks if mark.intensity > 0]
@@ -44,6 +47,8 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int) -> li
     cells: dict[tuple[int, int], tuple[str, str]] = {}
     for x in range(width):
         intensity = 10 ** (left + x / (width - 1) * (right - left))
+        if lower is not None and bandwidth * intensity >= lower:
+            cells[row(lower), x] = ("╌", "dim")
         cells[row(min(peak, bandwidth * intensity)), x] = ("─" if intensity >= ridge else "╱", "dim")
     for y, x, run in _runs(sorted(drawn, key=lambda mark: mark.intensity), column, row):
         signs = [(mark.sign, mark.style) for mark in run]

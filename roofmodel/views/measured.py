@@ -6,11 +6,12 @@ import csv
 import heapq
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group as RichGroup
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
-from roofmodel.study.points import incomplete, work
+from roofmodel.study.points import Point, incomplete, work
 from roofmodel.views import points_chart
 from roofmodel.views.panel import Panel, colour, heading, panels_of, provenance, sources
 
@@ -225,11 +226,27 @@ def points_table(placed: Placed) -> RichGroup:
 
 
 def device_table(panel: Panel) -> RichGroup:
-    """A device's points by share of the time, and the roofline that they stand under."""
-    found, letters = panel.points, points_chart.signs(panel.points)
+    """A device's points by share of the time, what is predicted apart, and the roofline that they stand under."""
+    letters = points_chart.signs(panel.points)
+    measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
+    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[panel.how]
+    head = f"{panel.device.name} ({panel.device.id}{how}){panel.conditions}"
+    blocks: list[RenderableType] = [Text(head, style="bold")]
+    if measured or not predicted:
+        blocks += _points_table(panel, measured, letters, "share")
+    if predicted:
+        about = f"predicted, each at its bound: {panel.workload}" if panel.workload else "predicted, each at its bound"
+        blocks += [Text(about, style="bold"), *_points_table(panel, predicted, letters, "of phase")]
+    return RichGroup(*blocks, Text(), points_chart.PointsChart(panel))
+
+
+def _points_table(
+    panel: Panel, found: Sequence[Point], letters: Mapping[Point, str], share: str
+) -> Iterator[RenderableType]:
+    """The longest of some points, and how many more there are."""
     table = _table(
         ("", "left"), ("kernel", "left"), ("×", "right"), ("level", "left"), ("FLOP/B", "right"), ("FLOP/s", "right"),
-        ("of roof", "right"), ("roof", "left"), ("share", "right"),
+        ("of roof", "right"), ("roof", "left"), (share, "right"),
     )  # fmt: skip
     for point in found[:SHOWN]:
         table.add_row(
@@ -239,18 +256,22 @@ def device_table(panel: Panel) -> RichGroup:
             point.level,
             "–" if point.intensity is None else _least(units.significant(point.intensity), point.incomplete),
             "–" if point.flops_per_second is None else _least(units.si(point.flops_per_second), point.incomplete),
-            "–"
-            if point.fraction is None
-            else _least(f"{point.fraction:.0%}{'!' * bool(point.finding)}", point.incomplete),
+            _part(point),
             point.bound or "?" * point.incomplete,
             "–" if point.share is None else f"{point.share:.0%}",
         )
-    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[panel.how]
-    rest = len(found) - SHOWN
-    tail = [Text(f"and {rest} more; all of them in --format csv or json", style="dim")] if rest > 0 else []
-    head = f"{panel.device.name} ({panel.device.id}{how}){panel.conditions}"
-    chart = points_chart.PointsChart(panel)
-    return RichGroup(Text(head, style="bold"), table, *tail, Text(), chart)
+    yield table
+    if len(found) > SHOWN:
+        yield Text(f"and {len(found) - SHOWN} more; all of them in --format csv or json", style="dim")
+
+
+def _part(point: Point) -> str:
+    """How much of the roof was achieved; what is predicted achieved nothing."""
+    if point.predicted:
+        return "bound"
+    if point.fraction is None:
+        return "–"
+    return _least(f"{point.fraction:.0%}{'!' * bool(point.finding)}", point.incomplete)
 
 
 def _least(figure: str, incomplete: bool) -> str:

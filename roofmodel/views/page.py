@@ -218,6 +218,8 @@ class Figure(NamedTuple):
     def text(self, point: Point) -> str:
         """The figure with its unit; empty where it is not known, ? where work that was not counted could decide."""
         value = getattr(point, self.field)
+        if self.field == "fraction" and point.predicted:
+            return "at its bound"
         if value is None:
             return "?" if self.field == "bound" and point.incomplete else ""
         return f"≥ {self.write(value)}" if self.least and point.incomplete else self.write(value)

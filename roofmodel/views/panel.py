@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
 from roofmodel.study.points import LEVELS, Point
 from roofmodel.views import canvas
+from roofmodel.views.rows import describe_phase, describe_workload
 
 COLOURS = {
     "matrix product": canvas.ORANGE,
@@ -42,6 +44,7 @@ class Panel(NamedTuple):
     how: str
     points: Sequence[Point]
     conditions: str = ""  # of the roofs: `, roofs at 1.312 GHz`
+    workload: str = ""  # of the predicted points: `gpt2, fp16, flash attention, prefill: 1 × 1024 tokens`
 
     @property
     def title(self) -> str:
@@ -71,7 +74,17 @@ class Panel(NamedTuple):
 
 def panels_of(placed: Placed) -> list[Panel]:
     """A panel a device."""
-    return [Panel(line.device, line.identified.how, line.points, str(line.drawn)) for line in placed.rooflines]
+    return [
+        Panel(line.device, line.identified.how, line.points, str(line.drawn), _workload(line.predicted))
+        for line in placed.rooflines
+    ]
+
+
+def _workload(predicted: Estimate | None) -> str:
+    if predicted is None:
+        return ""
+    phases = map(describe_phase, predicted.phases)
+    return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
 
 
 def heading(placed: Placed) -> str:
@@ -89,13 +102,14 @@ def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
 
 
 def sources(placed: Placed) -> list[str]:
-    """The files' names, without their folders."""
+    """The files' names, without their folders, and the workload of what is predicted."""
     listed = LISTED if len(placed.rooflines) == 1 else 1
     found = []
     for roofline in placed.rooflines:
         names = [name.rpartition("/")[2] for name in roofline.files]
         found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
-    return found
+    workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
+    return [*found, *(f"predicted: {workload}" for workload in workloads)]
 
 
 def nameless(warning: str, files: Iterable[str]) -> str:

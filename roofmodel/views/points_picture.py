@@ -101,7 +101,8 @@ def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
     share: dict[str, float] = {}
     for p in (p for panel in panels for p in panel.points):
         share[p.name] = max(share.get(p.name, 0), p.share or 0)
-    longest = sorted(share, key=lambda name: -share[name])
+    predicted = {p.name for panel in panels for p in panel.points if p.predicted}  # of another total: they come last
+    longest = sorted(share, key=lambda name: (name in predicted, -share[name]))
     return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
 
 
@@ -147,7 +148,13 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
         for right, point in zip(rights, found, strict=True):
             if point is not None:
                 share = "–" if point.share is None else f"{point.share:.0%}"
-                part = "–" if point.fraction is None else f"{'≥' * point.incomplete}{point.fraction:.0%}"
+                part = (
+                    "bound"
+                    if point.predicted
+                    else "–"
+                    if point.fraction is None
+                    else f"{'≥' * point.incomplete}{point.fraction:.0%}"
+                )
                 figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
                 figure.text(right, y, part, ha="right", fontsize=9)
         y -= step

@@ -180,6 +180,28 @@ def test_predicted_operators_stand_exactly_on_their_roofs() -> None:
         assert point.fraction == pytest.approx(1)
 
 
+@pytest.mark.parametrize("hw", ["a100", "v100", "h100"])
+def test_no_predicted_operator_stands_above_the_roof_of_its_pipe(hw: str) -> None:
+    device = Device.load(hw)
+    found = predicted(estimate(hub.load("gpt2"), device, seq=1024))
+    assert any(p.name == "prefill: attention.flash" for p in found)
+    for p in found:
+        assert p.flops_per_second is not None
+        assert p.attainable is not None
+        assert p.intensity is not None
+        roof = min(device.pipes[p.pipe].peak, device.bandwidth * p.intensity) if p.pipe else 0
+        assert p.flops_per_second <= roof * (1 + 1e-9)
+        assert p.attainable <= roof * (1 + 1e-9)
+
+
+def test_what_two_pipes_do_at_once_is_attainable_up_to_the_higher_peak() -> None:
+    # both at their peaks for 1 ms: 312 + 19.5 GFLOP
+    k = kernel(flops=Flops(fp32=19.5e9, tensor_fp16=312e9), bytes=Traffic(dram=1e6))
+    (point,) = points(group([k], "name"), A100)
+    assert point.fraction == pytest.approx(1)
+    assert point.attainable == 312e12
+
+
 def test_a_batch_norm_of_cudnn_is_a_norm_though_its_name_ends_in_a_layout() -> None:
     assert category("void cudnn::detail::bn_fw_tr_1C11_kernel_NCHW<float, float>") == "norm"
     assert category("at::native::distribution_elementwise_kernel<normal_kernel>") == "elementwise"

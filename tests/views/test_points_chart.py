@@ -46,6 +46,28 @@ def render(width: int, **options: object) -> list[str]:
     return out.getvalue().splitlines()
 
 
+def test_what_is_predicted_has_a_table_of_its_own_and_achieves_nothing() -> None:
+    out = io.StringIO()
+    both = Panel(A100, "given", [FOUND[0], FOUND[0]._replace(name="op", predicted=True)], "", "gpt2, fp16, batch 1")
+    Console(file=out, width=100).print(device_table(both))
+    lines = out.getvalue().splitlines()
+    apart = lines.index("predicted, each at its bound: gpt2, fp16, batch 1")
+    (kernel_line,) = (i for i, line in enumerate(lines) if "gemm" in line)
+    (op_line,) = (i for i, line in enumerate(lines) if line.startswith("B op"))
+    assert kernel_line < apart < op_line
+    assert "bound" in lines[op_line]
+    assert "%" in lines[kernel_line]
+
+
+def test_the_roof_of_the_pipe_that_the_points_use_is_drawn_below_the_highest() -> None:
+    unknown = [p._replace(incomplete=True, bound=None) for p in FOUND]
+    out = io.StringIO()
+    Console(file=out, width=100).print(device_table(Panel(A100, "given", unknown)))
+    assert "tensor_fp16, fp32 (╌) 19.5 TFLOP/s" in out.getvalue()
+    assert "╌╌╌╌" in out.getvalue().partition("FLOP/s ┤")[2]
+    assert "╌" not in "".join(render(100, color_system=None))  # all of fp32's, whose roof is the highest drawn
+
+
 def test_letters_are_for_what_is_drawn_longest_first() -> None:
     found = signs(FOUND)
     assert [(p.name[:9], p.level, sign) for p, sign in found.items()] == [
