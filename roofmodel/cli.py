@@ -240,6 +240,28 @@ def plot_command(
             _note(f"warning: no picture: {str(error).removeprefix('-o ')}; -o FILE puts it elsewhere")
 
 
+@app.command("count")
+def count_command(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:FACTORY", help="torchvision.models:resnet50 or ./my.py:make.")
+    ],
+    inputs: Annotated[list[str], typer.Option("--input", help="1x3x224x224, or int:1x1024; once for each input.")],
+    hw: Annotated[str | None, typer.Option("--hw", help="Also bound each operator on this device.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of all floating-point tensors.")] = "fp16",
+    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+) -> None:
+    """Any torch module as operators: FLOPs, bytes, bound (needs torch)."""
+    _known_format(form, ("table", "json", "csv"))
+    from roofmodel.study.count import count
+    from roofmodel.views import count as views
+
+    counted = count(target, inputs, dtype, hw)
+    if form == "table":
+        _print_rich(views.table(counted))
+    else:
+        _print(views.as_json(counted) if form == "json" else views.as_csv(counted))
+
+
 @app.command("ncu-command", context_settings={"allow_interspersed_args": False})
 def ncu_command(
     program: Annotated[list[str] | None, typer.Argument(metavar="-- CMD…", help="What to profile.")] = None,

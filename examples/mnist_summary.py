@@ -1,0 +1,41 @@
+"""The lecture's summary of a network for MNIST: layers, shapes, parameters, and what a training step keeps.
+
+python examples/mnist_summary.py
+roof count examples/mnist_summary.py:Net --input 1x1x28x28 --hw v100
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from roofmodel.study.count import count
+
+
+class Net(nn.Module):
+    """Two convolutions, two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
+        self.conv2_drop = nn.Dropout2d()
+        self.fc1 = nn.Linear(320, 50)
+        self.fc2 = nn.Linear(50, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
+        x = functional.relu(functional.max_pool2d(self.conv2_drop(self.conv2(x)), 2))
+        x = functional.relu(self.fc1(x.view(-1, 320)))
+        x = functional.dropout(x, training=self.training)
+        return functional.log_softmax(self.fc2(x), dim=1)
+
+
+if __name__ == "__main__":
+    counted = count(f"{__file__}:Net", ["1x1x28x28"])
+    for number, layer in enumerate(counted.layers, 1):
+        print(f"{f'{layer.kind}-{number}':<14}{[-1, *layer.shape[1:]]!s:<20}{layer.parameters:>10,}")
+    kept = 2 * 4 * sum(torch.Size(layer.shape).numel() for layer in counted.layers)  # outputs and their gradients, fp32
+    print(f"{'total':<34}{counted.parameters:>10,}")
+    print(f"forward/backward pass: {kept / 2**20:.2f} MB, parameters: {4 * counted.parameters / 2**20:.2f} MB")

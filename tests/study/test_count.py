@@ -1,0 +1,119 @@
+"""`roof count`: any torch module as operators."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofmodel.errors import WorkloadError
+
+torch = pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[dev]'")
+
+from roofmodel.study.count import Count, count  # noqa: E402
+from roofmodel.views import count as views  # noqa: E402
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist_summary.py"
+
+CODE = """
+import torch
+from torch import nn
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 32)
+        self.table = nn.Embedding(10, 8)
+    def forward(self, ids):
+        return torch.special.i0(self.up(self.table(ids)))
+class Slip(Mine):
+    def forward(self, ids):
+        return self.up(ids)
+def text():
+    return "no module"
+def wide():
+    return nn.Linear(64, 256)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    file = tmp_path / "user_code_for_count.py"
+    file.write_text(CODE)
+    return file
+
+
+def test_a_linear_layer_by_hand(code: Path) -> None:
+    counted = count(f"{code}:wide", ["4x64"], "fp16", "v100")
+    (op,) = counted.operators
+    assert op.cost.matmul_flops == 2 * 4 * 64 * 256
+    assert op.cost.bytes_read == 2 * (4 * 64 + 64 * 256 + 256)  # x, W, b
+    assert op.cost.bytes_written == 2 * 4 * 256
+    assert op.placement is not None
+    assert op.placement.bound == "memory"
+    assert counted.parameters == 64 * 256 + 256
+
+
+def test_an_operator_without_a_formula_is_uncounted_and_not_zero(code: Path) -> None:
+    counted = count(f"{code}:Mine", ["int:2x3"], "fp32")
+    assert [op.operator for op in counted.operators] == ["embedding", "addmm", "i0"]
+    assert counted.uncounted == {"i0": 1}
+    op = json.loads(views.as_json(counted))["ops"][-1]
+    assert op["vector_flops"] is None
+    assert op["bytes_written"] == 4 * 2 * 3 * 32
+    assert views.as_csv(counted).splitlines()[-1].split(",")[3:5] == ["", ""]
+
+
+def test_the_lecture_s_summary_of_a_network_for_mnist() -> None:
+    counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])
+    assert [layer.parameters for layer in counted.layers] == [260, 5020, 0, 16050, 510]
+    assert [layer.shape for layer in counted.layers] == [
+        (1, 10, 24, 24), (1, 20, 8, 8), (1, 20, 8, 8), (1, 50), (1, 10),
+    ]  # fmt: skip
+    assert counted.parameters == 21_840
+    assert not counted.uncounted
+    said = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True).stdout
+    assert "forward/backward pass: 0.06 MB, parameters: 0.08 MB" in said
+
+
+def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
+    from roofmodel.counting.blocks import operators
+    from roofmodel.counting.workload import Workload
+    from roofmodel.models import hub
+
+    file = tmp_path / "resnet_for_count.py"
+    file.write_text(
+        "from transformers import ResNetConfig, ResNetForImageClassification\n"
+        "def make():\n    return ResNetForImageClassification(ResNetConfig(num_labels=1000))\n"
+    )
+    counted: Count = count(f"{file}:make", ["2x3x224x224"], "fp16")
+    step = Workload(("forward",), 2, 0, image=(224, 224)).steps()[0]
+    core = operators(hub.load("microsoft/resnet-50"), step)
+    assert not counted.uncounted
+    assert counted.cost.matmul_flops == sum(op.total.matmul_flops for op in core)
+    convolutions = sum(op.cost.bytes_written for op in counted.operators if op.operator == "convolution")
+    assert convolutions == sum(op.total.bytes_written for op in core if op.kind == "conv")
+    if counted.fvcore is not None:
+        assert counted.fvcore > counted.cost.matmul_flops // 2
+
+
+@pytest.mark.parametrize(
+    ("target", "inputs", "said"),
+    [
+        ("{}:Nothing", ["1"], "has no 'Nothing'"),
+        ("{}:text", ["1"], "gives a str, no torch module"),
+        ("{}:Slip", ["int:1x2"], r"Slip on int:1x2: RuntimeError: .* at .*user_code_for_count.py:13"),
+        ("{}:wide", ["4x65"], "wide on 4x65: RuntimeError"),
+        ("{}:wide", ["4xx"], "--input '4xx': not a shape; try 1x3x224x224"),
+        ("{}", ["1"], "no MODULE:FACTORY"),
+        ("./nothing_here.py:make", ["1"], "no such file"),
+        ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(code: Path, target: str, inputs: list[str], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said) as caught:
+        count(target.format(code), inputs)
+    assert "\n" not in str(caught.value)
