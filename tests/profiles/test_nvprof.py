@@ -211,6 +211,12 @@ def test_an_overflowed_metric_stays_unknown():
     assert any("no value" in warning for warning in profile.warnings)
 
 
+def test_a_metric_below_zero_is_a_damaged_file():
+    line = 1 + next(i for i, text in enumerate(METRICS.splitlines()) if "100,120,110" in text)
+    with pytest.raises(ProfileError, match=rf"sample:{line}: .*flop_count_sp is '-110'"):
+        read(METRICS.replace("100,120,110", "100,120,-110"))
+
+
 def test_events_are_listed_with_their_kernels_and_counted_into_nothing():
     profile = read(
         '==7== Event result:\n"Device","Kernel","Invocations","Event Name","Min","Max","Avg","Total"\n'
