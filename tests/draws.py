@@ -103,12 +103,67 @@ class Draw:
             "hidden_act": self.one("gelu", "relu", "gelu_new"),
         }
 
+    def deberta(self) -> dict[str, Any]:
+        legacy = self.flag()
+        config = self.usual() | {
+            "type_vocab_size": self.one(0, 2),
+            "hidden_act": self.one("gelu", "relu"),
+            "relative_attention": self.flag() or self.flag(),
+            "max_relative_positions": self.one(-1, 0, 32),
+            "position_buckets": self.one(-1, 8, 12),
+            "pos_att_type": self.one(None, "c2p|p2c", ["p2c", "c2p"], ["c2p"], "p2c"),
+            "share_att_key": self.flag(),
+            "norm_rel_ebd": self.one("none", "layer_norm", "layer_norm | none"),
+            "position_biased_input": self.flag(),
+            "conv_kernel_size": self.one(0, 3, 5),
+            "conv_groups": self.one(1, self.heads),
+            "conv_act": self.one("tanh", "gelu"),
+            # without the legacy head the hidden size is multiplied with the table itself
+            "embedding_size": self.one(self.hidden, 10, 24) if legacy else self.hidden,
+            "legacy": legacy,
+            "pooler_hidden_act": self.one("gelu", "tanh"),
+        }
+        for name in ("embedding_size", "conv_kernel_size", "share_att_key", "position_buckets"):
+            if self.flag():
+                del config[name]
+        return config
+
     def distilbert(self) -> dict[str, Any]:
         own = {"dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads, "hidden_dim": self.width}
         shared = self.usual()
         for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             del shared[name]
         return shared | own | {"sinusoidal_pos_embds": self.flag()}
+
+    def mamba(self) -> dict[str, Any]:
+        shared = self.usual()
+        return {
+            name: shared[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers", "tie_word_embeddings")
+        } | {
+            "pad_token_id": 1,
+            "state_size": self.one(2, 5, 16),
+            "expand": self.one(1, 2, 3),
+            "conv_kernel": self.one(2, 3, 4),
+            "use_bias": self.flag(),
+            "use_conv_bias": self.flag(),
+            "hidden_act": self.one("silu", "gelu"),
+            "time_step_rank": self.one("auto", 3, 8),
+        }
+
+    def hybrid(self) -> dict[str, Any]:
+        """The state space beside or between heads of attention."""
+        return {
+            "attention_bias": self.flag(),
+            "mlp_bias": self.flag(),
+            "mamba_n_heads": self.heads,
+            "mamba_n_groups": self.kv_heads,
+            "mamba_d_head": "auto",
+            "mamba_d_state": self.one(2, 5, 16),
+            "mamba_d_conv": self.one(2, 4),
+            "mamba_chunk_size": self.one(3, 8, 256),
+            "mamba_conv_bias": self.flag(),
+            "mamba_proj_bias": self.flag(),
+        }
 
     def falcon(self) -> dict[str, Any]:
         new = self.flag()
@@ -314,8 +369,68 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "layer_types": d.types(),
         }
     ),
+    "mamba": lambda d: d.mamba() | d.one({}, {"intermediate_size": d.width}),
+    "falcon_mamba": lambda d: d.mamba() | d.one({}, {"intermediate_size": d.width}),
+    "mamba2": lambda d: (
+        {k: v for k, v in d.mamba().items() if k != "time_step_rank"}
+        | {"num_heads": d.heads, "head_dim": 2 * d.head_dim, "expand": 2, "n_groups": d.kv_heads}
+        | {"chunk_size": d.one(3, 4, 8, 256)}
+    ),
+    "bamba": lambda d: d.llama() | d.hybrid() | {"attn_layer_indices": d.one([0], [0, 2]), "mamba_expand": d.one(2, 4)},
+    "falcon_h1": lambda d: (
+        d.llama()
+        | d.hybrid()
+        | {
+            "mamba_expand": 2,
+            "mamba_d_ssm": d.one(None, 2 * d.hidden),
+            "mamba_rms_norm": d.flag(),
+            "mamba_norm_before_gate": d.flag(),
+            "projectors_bias": d.flag(),
+        }
+    ),
     "bert": Draw.bert,
     "roberta": Draw.bert,
+    "camembert": Draw.bert,
+    "xlm-roberta": Draw.bert,
+    "data2vec-text": Draw.bert,
+    "ernie": lambda d: d.bert() | {"use_task_id": d.flag(), "task_type_vocab_size": d.one(1, 3, 5)},
+    "megatron-bert": Draw.bert,
+    "electra": lambda d: d.bert() | {"embedding_size": d.one(d.hidden, 10, 24)},
+    "albert": lambda d: (
+        d.bert()
+        | {
+            "embedding_size": d.one(d.hidden, 10, 24),
+            "num_hidden_groups": d.rng.randint(1, d.layers),
+            "inner_group_num": d.one(1, 2),
+        }
+    ),
+    # the class looks for 32 kinds of distances whatever the config says
+    "mpnet": lambda d: d.bert() | {"relative_attention_num_buckets": d.one(32, 40)},
+    "modernbert": lambda d: (
+        d.usual()
+        | {
+            "hidden_activation": d.one("gelu", "silu"),
+            "norm_bias": d.flag(),
+            "attention_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "decoder_bias": d.flag(),
+            "classifier_bias": d.flag(),
+            "classifier_activation": d.one("gelu", "relu"),
+            "classifier_pooling": d.one("cls", "mean"),
+            "local_attention": d.one(4, 7, 16),
+            "layer_types": d.types(),
+            "global_attn_every_n_layers": d.one(1, 2, 3),
+        }
+    ),
+    "deberta-v2": Draw.deberta,
+    "roformer": lambda d: d.bert() | {"embedding_size": d.one(None, d.hidden, 10, 24)},
+    "esm": lambda d: (
+        d.usual() | {"position_embedding_type": d.one("absolute", "rotary"), "emb_layer_norm_before": d.one(None, True)}
+    ),
+    "nomic_bert": lambda d: (
+        d.usual()
+        | {"type_vocab_size": d.one(1, 2, 4), "hidden_act": d.one("silu", "gelu"), "head_dim": d.other_head_dim}
+    ),
     "distilbert": Draw.distilbert,
     "vit": Draw.vit,
     "deit": Draw.vit,

@@ -33,8 +33,14 @@ def parameters(model: Any) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
+def cache_argument(model: Any) -> str | None:
+    """What the class calls a cache that it is given."""
+    known = inspect.signature(model.forward).parameters
+    return next((name for name in ("past_key_values", "cache_params") if name in known), None)
+
+
 def takes_a_cache(model: Any) -> bool:
-    return "past_key_values" in inspect.signature(model.forward).parameters
+    return cache_argument(model) is not None
 
 
 def images(config: dict[str, Any], rng: random.Random) -> list[tuple[int, int]]:
@@ -65,16 +71,17 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0) -> int:
     def ids(length: int) -> Any:
         return torch.randint(2, vocabulary, (batch, length), device=device)
 
-    def inputs(length: int, past: int) -> dict[str, Any]:
-        return {
-            "input_ids": ids(length),
-            "attention_mask": torch.ones(batch, past + length, dtype=torch.long, device=device),
-        }
+    masked = cache_argument(model) != "cache_params"  # a state space takes no mask of what went into its state
 
+    def inputs(length: int, past: int) -> dict[str, Any]:
+        mask = {"attention_mask": torch.ones(batch, past + length, dtype=torch.long, device=device)}
+        return {"input_ids": ids(length)} | (mask if masked else {})
+
+    model.requires_grad_(False)  # torch's tracker of modules fails on a parameter that is a module's input (DeBERTa)
     extra: dict[str, Any] = {}
     with torch.no_grad():
         if context:
-            extra["past_key_values"] = transformers.DynamicCache(config=model.config)
+            extra[cache_argument(model) or ""] = transformers.DynamicCache(config=model.config)
             model(**inputs(context, 0), **extra)
         counter = FlopCounterMode(display=False)
         with counter:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.counting import vector
+from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters
 from roofmodel.counting.workload import attended, pairs
@@ -41,13 +42,21 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
     if att.rotary_dim:
         yield rotary(build, cache)
 
-    alibi = " + alibi[b k g s]" if att.alibi else ""
+    against_positions: tuple[Operator, ...] = ()
+    if att.disentangled:
+        build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
+        yield from positions(att.disentangled, build)
+        against_positions = position_scores(att.disentangled, build, cache)
+
+    added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
+    added += "".join(f" + {product.lines[0].outputs[0]}" for product in against_positions)
     mask = vector.MASK if site.causal and step.attention == "eager" else 0
     core = (
+        *against_positions,
         build.operator(
             "attention.scores",
             "attention",
-            f"q[b t k g h] {cache}k[b s k h]{alibi} -> a[b k g t:s]",
+            f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]",
             kind="bmm",
         ),
         build.operator(

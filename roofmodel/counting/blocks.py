@@ -17,20 +17,27 @@ from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.site import Site, norm
+from roofmodel.counting.state_space import mamba
+from roofmodel.counting.state_space_dual import mamba2
+from roofmodel.counting.token_convolution import token_convolution
 from roofmodel.counting.widths import Widths
-from roofmodel.counting.workload import Step
+from roofmodel.counting.workload import Step, attended
 from roofmodel.models.architecture import (
     MLP,
     Architecture,
     Attention,
     Dense,
+    Embedding,
     Head,
     Layer,
+    Mamba,
+    Mamba2,
     MoE,
     Network,
     Norm,
     Patches,
     Stack,
+    TokenConvolution,
 )
 
 # A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
@@ -38,6 +45,9 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
     Attention: ("attention", "a[b t d]", attention),
     MLP: ("mlp", "m[b t d]", feed_forward),
     MoE: ("mlp", "m[b t d]", experts),
+    Mamba: ("ssm", "s[b t d]", mamba),
+    Mamba2: ("ssm", "s[b t d]", mamba2),
+    TokenConvolution: ("convolution", "c[b t d]", token_convolution),
 }
 
 
@@ -68,36 +78,61 @@ def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[O
 
 
 def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
-    """Token rows, plus position and type rows where the model learns them, projected where narrower; or patches."""
+    """Token rows, plus position and type rows where the model has them, normed, projected where it says; or patches."""
     table = stack.embedding
     if isinstance(table, Patches):
         yield from patches(table, stack.hidden, step)
         return
-    narrow = table.width != stack.hidden
+    projection = table.projection
     build = Builder(
-        {
-            "b": step.batch, "t": step.tokens, "d": stack.hidden, "e": table.width,
-            "v": table.vocabulary, "p": table.position_rows, "y": table.type_rows,
-        },
-        step.widths,
-    )  # fmt: skip
-    width = "e" if narrow else "d"
+        {"b": step.batch, "t": step.tokens, "d": stack.hidden, "e": table.width, "v": table.vocabulary}, step.widths
+    )
+    width = "e" if projection else "d"
     yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
-    if narrow:
-        yield build.operator("embedding.project", "embedding", "x[b t e] W_project_in[e d] -> x[b t d]")
-    if table.type_rows:
-        yield build.gather("embedding.type", "embedding", "E_type[y d] -> y[b t d]")
-        yield build.operator(
-            "embedding.add_type", "embedding", "x[b t d] y[b t d] -> x[b t d]", kind="elementwise", vector=1
+    for stage in ("tokens", "sums", "norm"):
+        if stage == "sums":
+            yield from added_rows(table, build, width)
+        if stage == "norm" and table.norm:
+            yield norm(build, "embedding", table.norm, f"x[b t {width}]", f"x[b t {width}]")
+        if projection and projection.after == stage:
+            bias, width = " + B_project_in[d]" if projection.bias else "", "d"
+            yield build.operator("embedding.project", "embedding", f"x[b t e] W_project_in[e d]{bias} -> x[b t d]")
+    yield from relative_positions(table, stack, step)
+
+
+def added_rows(table: Embedding, build: Builder, width: str) -> Iterator[Operator]:
+    """The rows that are added to those of the tokens: of their types, of their positions, of the task."""
+    position = "sinusoids" if table.fixed_positions else "E_position"
+    for name, tensor, rows, each in (
+        ("type", "E_type", table.type_rows, "b t"),
+        ("position", position, table.position_rows, "t"),
+        ("task", "E_task", table.task_rows, "b t"),
+    ):
+        if rows:
+            gathering = build._replace(sizes={**build.sizes, "p": rows})
+            yield gathering.gather(f"embedding.{name}", "embedding", f"{tensor}[p {width}] -> e[{each} {width}]")
+            yield build.operator(
+                f"embedding.add_{name}", "embedding", f"x[b t {width}] e[{each} {width}] -> x[b t {width}]",
+                kind="elementwise", vector=vector.ADD,
+            )  # fmt: skip
+
+
+def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[Operator]:
+    """What all layers share of relative positions: the bias of every pair, by head and distance; or their vectors."""
+    build = Builder({"w": table.relative_rows, "d": stack.hidden}, step.widths)
+    att = next((part for part in stack.parts if isinstance(part, Attention)), None)
+    if table.relative_norm:
+        yield norm(build, "relative", table.relative_norm, "E_relative[w d]", "relative[w d]")
+    elif table.relative_rows and not (att and att.relative_bias):
+        yield build.gather("embedding.relative", "embedding", "E_relative[w d] -> relative[w d]")
+    elif att and att.relative_bias:
+        sizes = {
+            "w": table.relative_rows, "k": att.kv_heads, "g": att.heads // att.kv_heads,
+            "t:s": step.tokens * attended(step, None),
+        }  # fmt: skip
+        yield Builder(sizes, step.widths).gather(
+            "embedding.relative", "embedding", "E_relative[w k g] -> bias[k g t:s]"
         )
-    if table.position_rows:
-        name = "sinusoids" if table.fixed_positions else "E_position"
-        yield build.gather("embedding.position", "embedding", f"{name}[p d] -> e[t d]")
-        yield build.operator(
-            "embedding.add_position", "embedding", "x[b t d] e[t d] -> x[b t d]", kind="elementwise", vector=1
-        )
-    if table.norm:
-        yield norm(build, "embedding", table.norm, "x[b t d]", "x[b t d]")
 
 
 def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
@@ -136,7 +171,7 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
         yield norm(Builder(sizes, step.widths), "final", stack.final_norm, "x[b t d]", "x[b t d]")
     if not isinstance(table, Patches):
         sizes |= {"e": table.width, "v": table.vocabulary}
-        if table.width != stack.hidden:
+        if table.projection and table.projection.back:
             build = Builder(sizes, step.widths)
             yield build.operator("head.project", "head", "x[b t d] W_project_out[d e] -> x[b t e]")
             width = "e"
@@ -151,11 +186,11 @@ def head_stages(
     for stage in head.stages:
         build = Builder({**sizes, "n": stage.classes}, widths)
         yield from dense(build, stage, source if stage.from_layers else given, spec)
-        given = ("h", "d'")
+        given = ("h", OUT[stage.out])
 
 
 ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}
-OUT = {"hidden": "d'", "vocabulary": "v", "classes": "n", "pooler": "n"}
+OUT = {"hidden": "d'", "embedding": "e", "vocabulary": "v", "classes": "n", "pooler": "n"}
 
 
 def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:

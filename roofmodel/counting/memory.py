@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Attention, Embedding
+from roofmodel.models.architecture import Architecture, Attention, Embedding, Mamba, Mamba2, Stack
 
 
 class Memory(NamedTuple):
@@ -48,29 +48,39 @@ def weight_bytes(arch: Architecture, operators: Iterable[Operator]) -> Number:
 def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[tuple[int, Number, Format]]:
     """Each parameter tensor: how often, of how many elements, stored how.
 
-    Layers have tensors of their own; outside them a name is one tensor, however many read it.
+    Layers have tensors of their own, unless they share them; outside them a name is one tensor, however many read it.
     """
     seen: set[tuple[str, tuple[int, ...] | None]] = set()
     for operator in operators:
         for tensor in operator.parameters:
             if (tensor.name, operator.layers) not in seen:
                 seen.add((tensor.name, operator.layers))
-                yield operator.count, tensor.elements(operator.sizes), operator.widths.format(tensor)
+                yield (
+                    arch.copies(operator.layers),
+                    tensor.elements(operator.sizes),
+                    operator.widths.format(tensor),
+                )
         widths = operator.widths
+    if isinstance(arch.body, Stack) and arch.body.unread:
+        yield 1, arch.body.unread, widths.dtype
     for stage in arch.head.stages:
         if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # held, although no operator reads it
             yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 
 def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
-    """Keys and values kept after the pass: every token's, or those a window still reaches."""
+    """What is kept after the pass: keys and values of every token, or those a window still reaches; states."""
     if not (arch.causal and step.cached):
         return 0
-    return sum(
+    keys_and_values = sum(
         2 * step.widths.kv.bytes(step.batch * _kept(part, step) * part.kv_heads * part.head_dim)
         for part in arch.stack.parts
         if isinstance(part, Attention)
     )
+    states = sum(
+        step.widths.kv.bytes(step.batch * part.cached) for part in arch.stack.parts if isinstance(part, Mamba | Mamba2)
+    )
+    return keys_and_values + states
 
 
 def _kept(att: Attention, step: Step) -> Number:

@@ -18,6 +18,11 @@ CHOOSE = 1  # the largest few: one comparison an element, at least
 # x' = x cos + rotate(x) sin: two products and a sum (RoFormer, arXiv 2104.09864, eq. 34)
 ROTARY = 3
 
+# A state space's time step: plus its bias 1, softplus log(1 + exp(x)) 3 (Mamba, arXiv 2312.00752, alg. 2)
+STEP = 4
+# Per element of the state: step times A 1, exp 1, (step x) times B 1 (eq. 4 there, B as its code simplifies it)
+DISCRETISE = 3
+
 NORM = {
     # mean 1, subtract it 1, square 1, sum 1, times rstd 1, gain 1, bias 1 (Ba et al., arXiv 1607.06450)
     "layernorm": 7,

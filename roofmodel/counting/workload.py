@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -86,6 +87,23 @@ class Step(NamedTuple):
         """Whether keys and values go through a KV cache."""
         return self.phase != "forward"
 
+    @property
+    def resumed(self) -> bool:
+        """Whether the cache holds something before the pass."""
+        return self.cached and not (isinstance(self.context, int) and self.context == 0)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether a state space takes one step from the state that it has."""
+        return self.resumed and isinstance(self.tokens, int) and self.tokens == 1
+
+    def mean_of(self, count: Callable[[Number], Number]) -> Number:
+        """The mean over the passes of something that a pass's tokens decide, in steps rather than linearly."""
+        if self.cached or self.passes == 1:
+            return count(self.tokens)
+        last = whole(self.tokens + mean(self.passes - 1, 2))
+        return mean(sum(count(tokens) for tokens in range(last - self.passes + 1, last + 1)), self.passes)
+
 
 def attended(step: Step, window: Number | None, evicts: bool = True) -> Number:
     """Key positions that are read: the cached ones a window still reaches, and the new ones.
@@ -105,16 +123,18 @@ def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True) 
     """Query-key pairs per head: all that are read under eager attention, the unmasked under flash.
 
     Causal: S(S+1)/2; for a chunk of C after c: C c + C(C+1)/2; with a window W: W S - W(W-1)/2 for
-    S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W).
+    S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W). A window that looks both ways
+    holds as many pairs ahead as behind, and those of a token with itself once: 2 F(S) - S.
     """
-    masked = causal and step.attention == "flash"
+    masked = step.attention == "flash" and (causal or window is not None)
     if not step.cached and step.passes > 1:
         last = whole(step.tokens + mean(step.passes - 1, 2))
         longer, shorter = (_seen_by_all(n, window, masked) for n in (last, last - step.passes))
         return mean(longer - shorter, step.passes)
     if not masked or step.passes > 1:
         return step.tokens * attended(step, window, evicts)
-    return _seen(step.context + step.tokens, window) - _seen(step.context, window)
+    behind = _seen(step.context + step.tokens, window) - _seen(step.context, window)
+    return behind if causal else 2 * behind - step.tokens
 
 
 def _seen(n: Number, window: Number | None) -> Number:

@@ -30,6 +30,15 @@ class HeadNorm(NamedTuple):
     gains: Literal["shared", "each"] = "shared"
 
 
+class Disentangled(NamedTuple):
+    """Scores between content and relative position beside those of contents (DeBERTa, arXiv 2006.03654, eq. 4)."""
+
+    rows: Number  # of the table of relative positions
+    to_position: bool  # queries times the keys of positions
+    to_content: bool  # keys times the queries of positions
+    shared: bool  # positions go through the matrices of the content
+
+
 class Attention(NamedTuple):
     """Multi-head attention: `heads` query heads share `kv_heads` key-value heads of `head_dim`."""
 
@@ -41,10 +50,12 @@ class Attention(NamedTuple):
     out_bias: bool = False
     rotary_dim: Number = 0  # elements of a head that rotary embedding turns; 0: none
     alibi: bool = False  # a bias per head and key is added to the scores
-    window: Number | None = None  # each token attends to the last `window` tokens, itself included
+    relative_bias: bool = False  # so is a bias per head, query and key, looked up once for all layers
+    window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: ahead too
     window_evicts: bool = True  # the cache forgets what the window has left behind
     norm: HeadNorm | None = None
     sinks: bool = False  # a learned logit per head joins the softmax
+    disentangled: Disentangled | None = None
 
 
 class MLP(NamedTuple):
@@ -68,7 +79,56 @@ class MoE(NamedTuple):
     router_bias: bool = False
 
 
-Part = Attention | MLP | MoE
+class Mamba(NamedTuple):
+    """A state space of `state` numbers a channel, behind a causal filter `kernel` tokens wide (arXiv 2312.00752)."""
+
+    width: Number  # channels
+    state: Number
+    rank: Number  # of the matrices that give a channel its time step
+    kernel: Number
+    activation: str
+    kernel_bias: bool = True
+    bias: bool = False
+    out_bias: bool = False
+    norm: Norm | None = None  # on time step, B and C
+
+    @property
+    def cached(self) -> Number:
+        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        return self.width * (self.state + self.kernel)
+
+
+class Mamba2(NamedTuple):
+    """A state space of `head_dim` x `state` a head, computed in chunks (arXiv 2405.21060); groups share B and C."""
+
+    heads: Number
+    head_dim: Number
+    state: Number
+    groups: Number
+    kernel: Number
+    chunk: Number
+    activation: str
+    kernel_bias: bool = True
+    bias: bool = False
+    out_bias: bool = False
+    norm: bool = True  # the gate is a gated RMS norm
+
+    @property
+    def cached(self) -> Number:
+        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        width = self.heads * self.head_dim
+        return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
+
+
+class TokenConvolution(NamedTuple):
+    """A filter over `kernel` neighbouring tokens, whose channels fall into `groups` that it keeps apart."""
+
+    kernel: Number
+    groups: Number
+    activation: str
+
+
+Part = Attention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
 
 
 class Branch(NamedTuple):
@@ -90,6 +150,14 @@ Layer = tuple[Sublayer, ...]
 """Sublayers, one after another: attention and MLP in two of them, or side by side in one."""
 
 
+class Projection(NamedTuple):
+    """A matrix takes the embedding to the hidden size: the token rows alone, their sums, or the sums once normed."""
+
+    after: Literal["tokens", "sums", "norm"]
+    bias: bool = False
+    back: bool = False  # another one takes what the layers give back to the embedding's width
+
+
 class Embedding(NamedTuple):
     """The tables at the entrance. `width` is the row of the token table (the hidden size, mostly)."""
 
@@ -98,7 +166,11 @@ class Embedding(NamedTuple):
     position_rows: Number = 0  # 0: no position table
     fixed_positions: bool = False  # rows of sines and cosines, not learned
     type_rows: Number = 0
+    task_rows: Number = 0
     norm: Norm | None = None
+    projection: Projection | None = None
+    relative_rows: Number = 0  # of the table of relative positions that all layers share: a bias per head, or vectors
+    relative_norm: Norm | None = None  # on those vectors
 
 
 Sides = Number | tuple[Number, Number]
@@ -127,10 +199,10 @@ class Dense(NamedTuple):
     """
 
     name: str
-    out: Literal["hidden", "vocabulary", "classes", "pooler"]
+    out: Literal["hidden", "embedding", "vocabulary", "classes", "pooler"]
     rows: Literal["tokens", "logits", "first"]
-    bias: bool | None = True  # None: as the config's head has it
-    activation: str | None = None
+    bias: bool | str = True  # or the field that says so
+    activation: str | None = None  # a function, or the field that names it
     norm: bool = False
     tied: bool = False  # where the config ties
     classes: int | None = None  # None: as many as the config has labels, or as the pooler is wide
@@ -165,6 +237,8 @@ class Stack(NamedTuple):
     layers: tuple[Layer, ...]
     norm: Norm  # the kind of norm that heads use
     final_norm: Norm | None
+    unread: Number = 0  # parameters that the class holds although its code never reads them
+    shared: tuple[int, ...] | None = None  # for each layer, which set of parameters it uses; None: each its own
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -259,6 +333,13 @@ class Architecture:
         """The layers of a transformer, where it is one."""
         assert isinstance(self.body, Stack)
         return self.body
+
+    def copies(self, layers: tuple[int, ...] | None) -> int:
+        """How many sets of parameters these layers have; None, for what stands outside of the layers: one."""
+        if layers is None:
+            return 1
+        shared = self.body.shared if isinstance(self.body, Stack) else None
+        return len(layers if shared is None else {shared[layer] for layer in layers})
 
     @property
     def causal(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
@@ -13,17 +13,23 @@ from roofmodel.models.architecture import (
     Attention,
     Branch,
     Dense,
+    Disentangled,
     Embedding,
     Fact,
     Head,
     HeadNorm,
     Layer,
+    Mamba,
+    Mamba2,
     MoE,
     Network,
     Norm,
+    Part,
     Patches,
+    Projection,
     Stack,
     Sublayer,
+    TokenConvolution,
 )
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.family import Family
@@ -186,6 +192,21 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
             f"{where}: {named('heads')} is not divisible by {named('kv_heads')}; "
             "each key-value head serves the same number of query heads"
         )
+    if fields["groups"] > fields["layers"]:
+        raise ModelError(
+            f"{where}: {named('groups')} groups cannot share {named('layers')}; it wants a group a layer, or fewer"
+        )
+    if any("mamba2" in mixer for mixer in fields["mixers"]):
+        if fields["inner_heads"] * fields["inner_head_dim"] != fields["inner_width"]:
+            raise ModelError(
+                f"{where}: {named('inner_heads')} times {named('inner_head_dim')} is not the "
+                f"{fields['inner_width']} channels of the state space; heads share them out"
+            )
+        if fields["inner_heads"] % fields["inner_groups"]:
+            raise ModelError(
+                f"{where}: {named('inner_heads')} is not divisible by {named('inner_groups')}; "
+                "each group serves the same number of heads"
+            )
     for field in ("layer_types", "rotary_layers"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
@@ -210,9 +231,11 @@ def _stack(fields: Fields, *, causal: bool) -> Stack:
         hidden=fields["hidden"],
         causal=causal,
         embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
-        layers=tuple(_layer(i, fields, norm) for i in range(fields["layers"])),
+        layers=tuple(_layer(i, fields, norm) for i in range(fields["layers"]) for _ in range(fields["group_layers"])),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
+        unread=fields["unread"],
+        shared=_shared(fields),
     )
 
 
@@ -223,8 +246,28 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
         fixed_positions=fields["position_fixed"],
         type_rows=fields["types"],
+        task_rows=fields["tasks"],
         norm=norm if fields["embedding_norm"] else None,
+        projection=_projection(fields) if fields["embedding_projected"] else None,
+        relative_rows=fields["relative_rows"],
+        relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
     )
+
+
+def _projection(fields: Fields) -> Projection:
+    return Projection(
+        after=fields["embedding_projected_after"],
+        bias=fields["embedding_projected_bias"],
+        back=fields["embedding_projected_back"],
+    )
+
+
+def _shared(fields: Fields) -> tuple[int, ...] | None:
+    """For each layer, which set of parameters it uses: ALBERT's rule, runs of equal length as far as it goes."""
+    layers, groups, inner = fields["layers"], fields["groups"], fields["group_layers"]
+    if groups == layers:
+        return None
+    return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
 
 
 def _patches(fields: Fields) -> Patches:
@@ -241,13 +284,28 @@ def _layer(index: int, fields: Fields, norm: Norm) -> Layer:
     """A layer's sublayers; layers that are alike compare equal."""
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
     closing = norm if fields["sum_norm"] else None
-    attention = Branch(_attention(index, fields), before, after)
+    first = before if index or fields["first_norm"] else None
+    # Mixers side by side read one norm.
+    mixers = tuple(
+        Branch(MIXERS[name](index, fields), None if i else first, after)
+        for i, name in enumerate(fields["mixers"][index].split("+"))
+    )
+    if not fields["mlp"]:
+        return (Sublayer(mixers, closing),)
     mlp = Branch(_moe(fields) if _has_experts(index, fields) else _mlp(fields, fields["mlp_width"]), before, after)
     if not fields["parallel"]:
-        return Sublayer((attention,), closing), Sublayer((mlp,), closing)
+        return Sublayer(mixers, closing), Sublayer((mlp,), closing), *_convolution(index, fields, norm)
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
-    return (Sublayer((attention, mlp), closing),)
+    return (Sublayer((*mixers, mlp), closing),)
+
+
+def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
+    if index or not fields["conv_kernel"]:
+        return ()
+    activation = ACTIVATIONS[fields["conv_activation"]]
+    part = TokenConvolution(fields["conv_kernel"], fields["conv_groups"], activation)
+    return (Sublayer((Branch(part, before=None),), after=norm),)
 
 
 def _attention(index: int, fields: Fields) -> Attention:
@@ -265,11 +323,52 @@ def _attention(index: int, fields: Fields) -> Attention:
         out_bias=fields["out_bias"],
         rotary_dim=fields["rotary_dim"] if turned is None or turned[index] else 0,
         alibi=fields["alibi"],
+        relative_bias=fields["relative_bias"],
+        disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
         window=(fields["window"] or None) if fields["layer_types"][index] == SLIDING else None,
         window_evicts=fields["window_evicts"],
         norm=head_norm if fields["qk_norm"] else None,
         sinks=fields["sinks"],
     )
+
+
+def _mamba(index: int, fields: Fields) -> Mamba:
+    norm = _norm(fields)._replace(gain=fields["selection_norm_gain"])
+    return Mamba(
+        width=fields["inner_width"],
+        state=fields["state"],
+        rank=fields["step_rank"],
+        kernel=fields["filter"],
+        activation=ACTIVATIONS[fields["activation"]],
+        kernel_bias=fields["filter_bias"],
+        bias=fields["inner_bias"],
+        out_bias=fields["inner_out_bias"],
+        norm=norm if fields["selection_norm"] else None,
+    )
+
+
+def _mamba2(index: int, fields: Fields) -> Mamba2:
+    return Mamba2(
+        heads=fields["inner_heads"],
+        head_dim=fields["inner_head_dim"],
+        state=fields["state"],
+        groups=fields["inner_groups"],
+        kernel=fields["filter"],
+        chunk=fields["chunk"],
+        activation=ACTIVATIONS[fields["activation"]],
+        kernel_bias=fields["filter_bias"],
+        bias=fields["inner_bias"],
+        out_bias=fields["inner_out_bias"],
+        norm=fields["gate_norm"],
+    )
+
+
+MIXERS: dict[str, Callable[[int, Fields], Part]] = {"attention": _attention, "mamba": _mamba, "mamba2": _mamba2}
+
+
+def _disentangled(fields: Fields) -> Disentangled:
+    terms = fields["disentangled"]
+    return Disentangled(fields["relative_rows"], "c2p" in terms, "p2c" in terms, fields["disentangled_shared"])
 
 
 def _mlp(fields: Fields, width: int, bias: str = "mlp_bias") -> MLP:
@@ -332,7 +431,7 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
             spare_bias=stage.spare_bias and not fields["tied"],
             activation=_activation(stage.activation, fields),
             classes=_classes(stage, fields),
-            bias=fields["head_bias"] if stage.bias is None else stage.bias,
+            bias=fields[stage.bias] if isinstance(stage.bias, str) else stage.bias,
         )
         for stage in family.classes[classes[name]]
     )
@@ -346,9 +445,8 @@ def _classes(stage: Dense, fields: Fields) -> int | None:
 
 
 def _activation(name: str | None, fields: Fields) -> str | None:
-    """A stage's activation; an empty name means the one of the layers, `pooler` the config's own for it."""
-    named = {"": "activation", "pooler": "pooler_activation"}
-    return ACTIVATIONS[fields[named[name]] if name in named else name] if name is not None else None
+    """A stage's activation: a function's name, or that of the field that has it."""
+    return ACTIVATIONS[fields.get(name, name)] if name is not None else None
 
 
 # --- Notes ------------------------------------------------------------------------------------------

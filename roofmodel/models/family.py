@@ -56,7 +56,7 @@ class Family(NamedTuple):
 
 # --- Heads, by the suffix of the class's name -------------------------------------------------------
 
-LM = (Dense("logits", "vocabulary", "logits", bias=None, tied=True),)
+LM = (Dense("logits", "vocabulary", "logits", bias="head_bias", tied=True),)
 CAUSAL_HEADS = {
     "ForCausalLM": LM,
     "ForSequenceClassification": (Dense("score", "classes", "logits", bias=False),),
@@ -71,9 +71,9 @@ def heads(*suffixes: str) -> dict[str, tuple[Dense, ...]]:
     return {suffix: CAUSAL_HEADS[suffix] for suffix in suffixes}
 
 
-POOLER = Dense("pooler", "hidden", "first", activation="tanh")
+POOLER = Dense("pooler", "hidden", "first", activation="pooler_activation")
 CLASSIFIER = Dense("classifier", "classes", "first")
-TRANSFORM = Dense("transform", "hidden", "tokens", activation="", norm=True, from_layers=True)
+TRANSFORM = Dense("transform", "hidden", "tokens", activation="transform_activation", norm=True, from_layers=True)
 MASKED_LM = (TRANSFORM, Dense("logits", "vocabulary", "tokens", tied=True))
 BERT_MASKED_LM = (TRANSFORM, MASKED_LM[1]._replace(spare_bias=True))
 BERT_HEADS = {

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from roofmodel.algebra import ceil_div
+
 REQUIRED = object()
 
 
@@ -64,6 +66,7 @@ LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
 
 # Upper limits are far beyond any model: they catch a slip of the keyboard, not a design.
 SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
+REACH = _whole(-1, 2**40)  # 0 and -1: as the code has it
 WINDOW = _whole(0, 2**40)  # 0 as well as null: none
 FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
 FRACTION = Kind(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1")
@@ -73,12 +76,20 @@ TYPES = Kind(
     f"a list of {' and '.join(map(repr, LAYER_TYPES))}, one a layer",
 )
 INDICES = Kind(lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layers by number, from 0")
+MIXERS = Kind(lambda v: isinstance(v, list), "a list of mixers, one a layer")
 LAYER_FLAGS = Kind(
     lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one a layer"
 )
 LABELS = Kind(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "the classes by number, or how many")
 NORM = _one_of("layernorm", "rmsnorm")
 GAINS = _one_of("shared", "each", "none")
+TERMS = Kind(
+    lambda v: isinstance(v, tuple) and all(term in ("c2p", "p2c") for term in v), "'c2p', 'p2c' or both, joined by '|'"
+)
+ODD = Kind(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an odd number, or 0")
+NUMBER_OR_AUTO = Kind(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
+PLACES = _one_of("absolute", "rotary")
+PROJECTED = _one_of("tokens", "sums", "norm")
 
 
 def pair(sides: Any) -> tuple[int, int]:
@@ -106,6 +117,9 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "qkv_bias": (FLAG, False),
     "out_bias": (FLAG, False),
     "alibi": (FLAG, False),
+    "relative_bias": (FLAG, False),
+    "disentangled": (TERMS, ()),  # scores between content and relative position, one way or both
+    "disentangled_shared": (FLAG, False),  # through the matrices of the content
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
@@ -118,13 +132,31 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "norm_affine": (FLAG, True),
     "norm_bias": (FLAG, lambda f: f["norm_affine"] and f["norm"] == "layernorm"),
     "pre_norm": (FLAG, True),  # on what a block reads
+    "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on what the very first block reads
     "out_norm": (FLAG, False),  # on what a block gives, ahead of the residual sum
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
     "qk_norm": (FLAG, False),  # on the heads' queries and keys
     "qk_norm_gains": (GAINS, "shared"),
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
+    # state spaces
+    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # each layer's; `mamba2+attention` has both side by side
+    "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
+    "state": (SIZE, 16),  # what a channel keeps
+    "filter": (SIZE, 4),  # tokens wide
+    "filter_bias": (FLAG, True),
+    "inner_bias": (FLAG, False),
+    "inner_out_bias": (FLAG, lambda f: f["inner_bias"]),
+    "step_rank": (SIZE, lambda f: ceil_div(f["hidden"], 16)),
+    "selection_norm": (FLAG, False),  # on time step, B and C
+    "selection_norm_gain": (FLAG, True),
+    "inner_heads": (SIZE, 1),
+    "inner_head_dim": (SIZE, lambda f: f["inner_width"] // f["inner_heads"]),
+    "inner_groups": (SIZE, 1),
+    "chunk": (SIZE, 256),
+    "gate_norm": (FLAG, True),
     # blocks
+    "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP side by side
     "parallel_norms": (SIZE, 2),  # with a norm each, or one for both
     "mlp_width": (SIZE, lambda f: 4 * f["hidden"]),
@@ -132,6 +164,9 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "fused_gate": (FLAG, False),  # one matrix holds gate and up
     "mlp_bias": (FLAG, False),
     "activation": (ACTIVATION, REQUIRED),
+    "conv_kernel": (ODD, 0),  # of the filter over tokens behind the first layer; 0: none
+    "conv_groups": (SIZE, 1),
+    "conv_activation": (ACTIVATION, "tanh"),
     # mixture of experts; without experts all layers have an MLP
     "experts": (COUNT, 0),
     "experts_active": (SIZE, 1),
@@ -143,8 +178,16 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "dense_first": (COUNT, 0),  # so many layers at the start keep an MLP
     "moe_every": (SIZE, 1),  # one layer in so many has experts, the last of them
     "dense_layers": (INDICES, []),
+    # layers that have their parameters in common
+    "groups": (SIZE, lambda f: f["layers"]),  # the layers fall into so many runs, each the same parameters over again
+    "group_layers": (SIZE, 1),  # each being so many layers
+    "unread": (COUNT, 0),  # parameters that the class holds although its code never reads them
     # embedding and head
     "embedding_width": (SIZE, lambda f: f["hidden"]),
+    "embedding_projected": (FLAG, lambda f: f["embedding_width"] != f["hidden"]),
+    "embedding_projected_after": (PROJECTED, "norm"),  # what is still of the embedding's width
+    "embedding_projected_bias": (FLAG, True),
+    "embedding_projected_back": (FLAG, False),  # after the last layer
     "embedding_norm": (FLAG, False),
     "positions": (LENGTH, None),  # as the config states them
     "position_table": (FLAG, False),  # whether they are rows of a learned table
@@ -152,15 +195,20 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "position_extra": (COUNT, 0),  # rows of that table beyond `positions`
     "position_pad": (COUNT, None),  # the first this + 1 positions are never given to a token
     "types": (COUNT, 0),
+    "tasks": (COUNT, 0),
+    "relative_rows": (COUNT, 0),  # of the table of relative positions: a bias per head in each, or a vector
+    "relative_norm": (FLAG, False),  # on those vectors
     # images, for a model that reads no tokens
     "image": (SIDES, None),
     "patch": (SIDES, None),
     "channels": (SIZE, 3),
     "special_tokens": (TOKENS, ()),
     "pooler_width": (SIZE, lambda f: f["hidden"]),
-    "pooler_activation": (ACTIVATION, "tanh"),
     "tied": (FLAG, True),
     "head_bias": (FLAG, False),
+    "transform_bias": (FLAG, True),  # of the stage ahead of a head's last
+    "transform_activation": (ACTIVATION, lambda f: f["activation"]),
+    "pooler_activation": (ACTIVATION, "tanh"),
     "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
 }
 # The fields of a convolutional network, which a function of its family lays out.

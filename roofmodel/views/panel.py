@@ -27,6 +27,7 @@ COLOURS = {
     "communication": canvas.YELLOW,
     "mlp": canvas.ORANGE,
     "residual": canvas.SKY,
+    "ssm": canvas.GREEN,
     "head": canvas.PURPLE,
     "layout": canvas.GREY,
 }

@@ -33,6 +33,8 @@ COLOURS = {
     "norm": canvas.GREEN,
     "activation": canvas.GREEN,
     "residual": canvas.GREEN,
+    "ssm": canvas.SKY,
+    "convolution": canvas.RED,
     "head": canvas.PURPLE,
 }
 MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them

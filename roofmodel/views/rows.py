@@ -19,6 +19,7 @@ LABELS = {
     "embedding.add_type": "add token types",
     "embedding.position": "position rows",
     "embedding.add_position": "add positions",
+    "embedding.relative": "relative positions",
     "embedding.project": "to hidden size",
     "attention.qkv": "q, k, v projection",
     "attention.q": "q projection",
@@ -30,6 +31,16 @@ LABELS = {
     "attention.mix": "mix p·v",
     "attention.flash": "scores, softmax, mix",
     "attention.output": "output projection",
+    "attention.position_k": "keys of positions",
+    "attention.position_q": "queries of positions",
+    "ssm.input": "input and gate projection",
+    "ssm.filter": "causal filter",
+    "ssm.select": "time step, B, C projection",
+    "ssm.low_norm": "time step norm",
+    "ssm.enter_norm": "B norm",
+    "ssm.leave_norm": "C norm",
+    "ssm.step": "time step projection",
+    "ssm.output": "output projection",
     "mlp.gate": "gate",
     "mlp.up": "up",
     "mlp.activation": "activation",
@@ -42,8 +53,11 @@ LABELS = {
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
 MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums"}
-TITLES = {"mlp": "MLP"}
-ORDER = ("embedding", "stem", "stage", "attention", "mlp", "norm", "activation", "residual", "head")
+TITLES = {"mlp": "MLP", "ssm": "state space"}
+ORDER = (
+    *("embedding", "stem", "stage", "attention", "ssm", "convolution", "mlp"),
+    *("norm", "activation", "residual", "head"),
+)
 
 
 class Row(NamedTuple):
@@ -335,6 +349,11 @@ def describe_pairs(phase: PhaseEstimate) -> str | None:
     counted, everything = phase.cost.matmul_flops, phase.all_pairs_matmul_flops
     if counted == everything:
         return None
+    if any(placed.operator.group == "ssm" for placed in phase.placed):
+        return (
+            f"counted as fused kernels compute it, scans on the vector units; the reference code has "
+            f"{units.si(everything, 'FLOP')} of matrix products instead of {units.si(counted, 'FLOP')}"
+        )
     return (
         f"attention counts the unmasked pairs; with all pairs, as eager attention computes them, "
         f"{units.si(everything, 'FLOP')} of matrix products instead of {units.si(counted, 'FLOP')}"

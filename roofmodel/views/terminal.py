@@ -36,6 +36,8 @@ STYLES = {
     "stem": "cyan",
     "stage": "blue",
     "attention": "blue",
+    "ssm": "bright_blue",
+    "convolution": "red",
     "mlp": "yellow",
     "norm": "green",
     "activation": "green",

@@ -52,6 +52,13 @@ def test_an_encoder_has_no_mask(tokens: int) -> None:
     assert pairs(step(tokens, 0), None, causal=False) == tokens * tokens
 
 
+@given(st.integers(1, 40), st.integers(1, 50))
+def test_a_window_of_an_encoder_looks_both_ways(tokens: int, window: int) -> None:
+    near = sum(abs(query - key) < window for query in range(tokens) for key in range(tokens))
+    assert pairs(step(tokens, 0), window, causal=False) == near
+    assert pairs(step(tokens, 0, "eager"), window, causal=False) == tokens * tokens
+
+
 def test_the_closed_forms_of_the_conventions() -> None:
     s, c, w = 100, 37, 16
     assert pairs(step(s, 0), None, causal=True) == s * (s + 1) // 2
@@ -59,6 +66,8 @@ def test_the_closed_forms_of_the_conventions() -> None:
     assert pairs(step(s, 0), w, causal=True) == w * s - w * (w - 1) // 2
     assert pairs(step(1, 99), w, causal=True) == w  # decode: min(W, context + 1)
     assert pairs(step(1, 7), w, causal=True) == 8
+    # ModernBERT: 64 tokens each way and itself; the two ends lack 64 * 65 / 2 pairs each
+    assert pairs(step(512, 0), 65, causal=False) == 512 * 129 - 64 * 65
 
 
 def test_pairs_of_symbols_are_the_textbook_formula() -> None:

@@ -119,7 +119,7 @@ def core_names() -> list[Any]:
     for model_type, family in FAMILIES.items():
         for field in ("hidden", "layers", "heads", "vocabulary"):
             source = family.fields.get(field)
-            if not isinstance(source, Key):  # a network of convolutions, or one that reads no words
+            if not isinstance(source, Key):  # convolutions, state spaces without heads, or one that reads no words
                 continue
             cases += [pytest.param(model_type, field, name, id=f"{model_type}-{name}") for name in source.names]
     return cases
@@ -128,6 +128,8 @@ def core_names() -> list[Any]:
 def good(model_type: str) -> dict[str, Any]:
     """The core sizes of a family by its first names."""
     sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100, "widths": [8] * 4, "depths": [1] * 4}
+    if model_type == "mamba2":
+        sizes["hidden"] = 4096  # the default's 128 heads of 64 are as wide as 2 x this
     fields = FAMILIES[model_type].fields
     keys = {field: fields.get(field) for field in sizes}
     return {"model_type": model_type} | {

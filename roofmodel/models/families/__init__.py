@@ -11,7 +11,8 @@ from roofmodel.models.families.encoders import ENCODERS
 from roofmodel.models.families.gpt import GPTS
 from roofmodel.models.families.llama import LLAMAS
 from roofmodel.models.families.mixtures import MIXTURES
+from roofmodel.models.families.state_spaces import STATE_SPACES
 from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 
-FAMILIES: dict[str, Family] = {**GPTS, **LLAMAS, **MIXTURES, **ENCODERS, **VISION}
+FAMILIES: dict[str, Family] = {**GPTS, **LLAMAS, **MIXTURES, **ENCODERS, **STATE_SPACES, **VISION}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from roofmodel.models.family import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
-from roofmodel.models.fields import key
+from roofmodel.models.fields import COUNT, FLAG, FULL, PLACES, REACH, SIZE, SLIDING, WINDOW, key
+
+PRE_TRAINING = {
+    "ForPreTraining": (POOLER, CLASSIFIER._replace(classes=2), *BERT_MASKED_LM),
+    "ForNextSentencePrediction": (POOLER, CLASSIFIER._replace(classes=2)),
+}
+# The transform of a factorised embedding ends at the embedding's width.
+NARROW = TRANSFORM._replace(out="embedding")
+ROBERTA_HEADS = BERT_HEADS | {"ForMaskedLM": (TRANSFORM._replace(activation="gelu"), BERT_MASKED_LM[1])}
+TRANSFORMED = TRANSFORM._replace(bias="transform_bias")
 
 BERT = Family(
     "Bert",
-    classes=BERT_HEADS
-    | {
-        "ForPreTraining": (POOLER, CLASSIFIER._replace(classes=2), *BERT_MASKED_LM),
-        "ForNextSentencePrediction": (POOLER, CLASSIFIER._replace(classes=2)),
-    },
+    classes=BERT_HEADS | PRE_TRAINING,
     encoder=True,
     refuses=("is_decoder", "add_cross_attention"),
     fields=dict(
@@ -32,13 +39,203 @@ BERT = Family(
         tied=key("tie_word_embeddings", default=True),
     ),
 )
+ROBERTA = BERT.like("Roberta", classes=ROBERTA_HEADS, position_pad=key("pad_token_id", default=1, null=None))
+
+
+def _terms(value: Any) -> tuple[str, ...] | None:
+    words = value.lower().split("|") if isinstance(value, str) else value
+    return tuple(str(word).strip() for word in words) if isinstance(words, list | tuple) else None
+
+
+def _is_normed(value: Any) -> bool:
+    words = {word.strip() for word in str(value).lower().split("|")}
+    if not words <= {"none", "layer_norm"}:
+        raise ValueError("'none' or 'layer_norm'")
+    return "layer_norm" in words
+
+
+def _relative_rows(f: Any) -> int:
+    """DeBERTa: as many positions behind as ahead, in so many buckets; without those, as far as it looks."""
+    if not f["relative"]:
+        return 0
+    reach: int = f["buckets"] if f["buckets"] > 0 else f["reach"] if f["reach"] > 0 else f["positions"]
+    return 2 * reach
+
 
 ENCODERS: dict[str, Family] = {
     "bert": BERT,
-    "roberta": BERT.like(
-        "Roberta",
-        classes=BERT_HEADS | {"ForMaskedLM": (TRANSFORM._replace(activation="gelu"), BERT_MASKED_LM[1])},
-        position_pad=key("pad_token_id", default=1, null=None),
+    "roberta": ROBERTA,
+    "camembert": ROBERTA.like("Camembert"),
+    "xlm-roberta": ROBERTA.like("XLMRoberta"),
+    "data2vec-text": ROBERTA.like("Data2VecText"),
+    "ernie": BERT.like(
+        "Ernie",
+        switches=dict(
+            has_tasks=(FLAG, key("use_task_id", default=False)),
+            task_types=(COUNT, key("task_type_vocab_size", default=3)),
+        ),
+        tasks=lambda f: f["task_types"] if f["has_tasks"] else 0,
+    ),
+    "megatron-bert": BERT.like(
+        "MegatronBert",
+        mlp_width=key("intermediate_size", default=4096),
+        pre_norm=True,
+        embedding_norm=False,
+    ),
+    "electra": BERT.like(
+        "Electra",
+        classes={
+            "ForMaskedLM": (NARROW._replace(activation="gelu"), MASKED_LM[1]),
+            "ForPreTraining": (
+                TRANSFORM._replace(norm=False),
+                CLASSIFIER._replace(rows="tokens", classes=1),
+            ),
+            "ForSequenceClassification": (POOLER._replace(activation="gelu"), CLASSIFIER),
+            "ForTokenClassification": BERT_HEADS["ForTokenClassification"],
+            "ForQuestionAnswering": BERT_HEADS["ForQuestionAnswering"],
+            "Model": (),
+        },
+        mlp_width=key("intermediate_size", default=1024),
+        embedding_width=key("embedding_size", default=128),
+    ),
+    "albert": BERT.like(
+        "Albert",
+        classes=BERT_HEADS
+        | {
+            "ForMaskedLM": (NARROW, BERT_MASKED_LM[1]),
+            "ForPreTraining": (POOLER, CLASSIFIER, NARROW, BERT_MASKED_LM[1]),
+        },
+        groups=key("num_hidden_groups", default=1),
+        group_layers=key("inner_group_num", default=1),
+        mlp_width=key("intermediate_size", default=16384),
+        activation=key("hidden_act", default="gelu_new"),
+        embedding_width=key("embedding_size", default=128),
+        embedding_projected=True,
+    ),
+    "mpnet": BERT.like(
+        "MPNet",
+        classes=ROBERTA_HEADS,
+        types=0,
+        position_pad=1,
+        relative_bias=True,
+        relative_rows=key("relative_attention_num_buckets", default=32),
+    ),
+    "roformer": BERT.like(
+        "RoFormer",
+        classes=BERT_HEADS
+        | {
+            "ForMaskedLM": (NARROW, BERT_MASKED_LM[1]),
+            "ForSequenceClassification": (POOLER._replace(activation="activation"), CLASSIFIER),
+            "Model": (),
+        },
+        refuses=("is_decoder", "add_cross_attention", "rotary_value"),
+        rotary=1,
+        positions=key("max_position_embeddings", default=1536),
+        position_table=False,
+        unread=lambda f: f["positions"] * f["head_dim"],  # sines and cosines, a parameter to the class
+        embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
+    ),
+    "esm": BERT.like(
+        "Esm",
+        classes={suffix: ROBERTA_HEADS[suffix] for suffix in ROBERTA_HEADS if suffix != "ForQuestionAnswering"}
+        | {"ForMaskedLM": (TRANSFORM, MASKED_LM[1])},
+        refuses=("is_decoder", "add_cross_attention", "is_folding_model"),
+        switches=dict(
+            places=(PLACES, key("position_embedding_type", default="absolute")),
+            pad=(COUNT, key("pad_token_id", default=None)),
+        ),
+        activation="gelu",
+        rotary=lambda f: int(f["places"] == "rotary"),
+        pre_norm=True,
+        embedding_norm=key("emb_layer_norm_before", default=None, null=False),
+        positions=key("max_position_embeddings", default=1026),
+        position_table=lambda f: f["places"] == "absolute",
+        position_pad=lambda f: f["pad"] if f["position_table"] else None,
+        types=0,
+        unread=lambda f: f["layers"] * f["heads"] + 1,  # the contact head: a linear operator on all scores
+    ),
+    "deberta-v2": BERT.like(
+        "DebertaV2",
+        classes=BERT_HEADS
+        | {
+            "ForMaskedLM": (NARROW, BERT_MASKED_LM[1]),
+            "Model": (),
+        },
+        switches=dict(
+            relative=(FLAG, key("relative_attention", default=False)),
+            buckets=(REACH, key("position_buckets", default=-1)),
+            reach=(REACH, key("max_relative_positions", default=-1)),
+            legacy=(FLAG, key("legacy", default=True)),
+            ties=(FLAG, key("tie_word_embeddings", default=True)),
+        ),
+        head_dim=key("attention_head_size", default=lambda f: f["hidden"] // f["heads"]),
+        mlp_width=key("intermediate_size", default=6144),
+        disentangled=key("pos_att_type", default=None, null=(), read=_terms),
+        disentangled_shared=key("share_att_key", default=False),
+        relative_rows=_relative_rows,
+        relative_norm=key("norm_rel_ebd", default="none", read=_is_normed),
+        unread=lambda f: 2 * f["hidden"] if f["relative_norm"] and not f["relative_rows"] else 0,
+        conv_kernel=key("conv_kernel_size", default=0),
+        conv_groups=key("conv_groups", default=1),
+        conv_activation=key("conv_act", default="tanh"),
+        position_table=key("position_biased_input", default=True),
+        types=key("type_vocab_size", default=0),
+        embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
+        embedding_projected_after="sums",
+        embedding_projected_bias=False,
+        tied=lambda f: f["ties"] or not f["legacy"],
+        pooler_activation=key("pooler_hidden_act", default="gelu"),
+    ),
+    "modernbert": BERT.like(
+        "ModernBert",
+        classes={
+            "ForMaskedLM": (TRANSFORMED, MASKED_LM[1]._replace(bias="head_bias")),
+            "ForSequenceClassification": (TRANSFORMED._replace(rows="first"), CLASSIFIER),
+            "ForTokenClassification": (TRANSFORMED, CLASSIFIER._replace(rows="tokens")),
+            "ForQuestionAnswering": (TRANSFORMED, *BERT_HEADS["ForQuestionAnswering"]),
+            "Model": (),
+        },
+        switches=dict(
+            window_of_all=(WINDOW, key("local_attention", default=128)),
+            full_every=(SIZE, key("global_attn_every_n_layers", default=3)),
+        ),
+        fused_qkv=True,
+        qkv_bias=key("attention_bias", default=False),
+        out_bias=key("attention_bias", default=False),
+        rotary=1,
+        window=lambda f: f["window_of_all"] // 2 + 1,
+        layer_types=key(
+            "layer_types",
+            default=lambda f: [SLIDING if layer % f["full_every"] else FULL for layer in range(f["layers"])],
+        ),
+        mlp_width=key("intermediate_size", default=1152),
+        mlp_bias=key("mlp_bias", default=False),
+        gated=True,
+        fused_gate=True,
+        activation=key("hidden_activation", default="gelu"),
+        norm_bias=key("norm_bias", default=False),
+        pre_norm=True,
+        first_norm=False,
+        positions=key("max_position_embeddings", default=8192),
+        position_table=False,
+        types=0,
+        head_bias=key("decoder_bias", default=True),
+        transform_bias=key("classifier_bias", default=False),
+        transform_activation=key("classifier_activation", default="gelu"),
+    ),
+    "nomic_bert": BERT.like(
+        "NomicBert",
+        classes={suffix: BERT_HEADS[suffix] for suffix in BERT_HEADS if suffix != "ForQuestionAnswering"}
+        | {"Model": ()},
+        head_dim=key("head_dim", default=lambda f: f["hidden"] // f["heads"]),
+        qkv_bias=False,
+        out_bias=False,
+        rotary=1,
+        mlp_bias=False,
+        gated=True,
+        activation=key("hidden_act", default="silu"),
+        positions=key("max_position_embeddings", default=2048),
+        position_table=False,
     ),
     "distilbert": BERT.like(
         "DistilBert",

@@ -26,7 +26,7 @@ VIT = Family(
     "ViT",
     classes={
         "ForImageClassification": (IMAGE_CLASSES,),
-        "Model": (Dense("pooler", "pooler", "first", activation="pooler"),),
+        "Model": (Dense("pooler", "pooler", "first", activation="pooler_activation"),),
     },
     encoder=True,
     fields=dict(

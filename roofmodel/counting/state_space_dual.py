@@ -1,0 +1,120 @@
+"""State spaces whose heads share a decay, so that chunks of tokens are matrix products (Mamba-2, arXiv 2405.21060)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofmodel.algebra import Number, ceil_div, half
+from roofmodel.counting import vector
+from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.site import Site
+from roofmodel.counting.token_convolution import causal_filter
+from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import Mamba2
+
+
+def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
+    """Gate, input, B, C and time step from one matrix; a causal filter; the scan; a gated norm; output.
+
+    m heads of size h share the B (`enter`) and C (`leave`) of each of g groups. The cache keeps a state of h x z a
+    head, and the filter's last tokens, however long the sequence is.
+    """
+    step, channels = site.step, mixer.heads * mixer.head_dim
+    columns = channels + 2 * mixer.groups * mixer.state
+    build = site.build(
+        g=mixer.groups, m=mixer.heads // mixer.groups, h=mixer.head_dim, z=mixer.state, r=mixer.kernel,
+        c=columns, C=channels + columns + mixer.heads,
+    )  # fmt: skip
+    bias = " + B_ssm_in[C]" if mixer.bias else ""
+    line = f"{site.reads} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
+    yield build.operator("ssm.input", "ssm", line)
+    gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
+    yield from causal_filter(build, step, mixer.kernel_bias, mixer.activation, gives)
+    scan = _recurrence(build, step) if step.recurrent else _chunks(_chunked(build, step, mixer), step)
+    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if step.attention == "flash" else scan
+    gain = " G_gate[g m h]" if mixer.norm else ""
+    yield build.operator(
+        "ssm.gate", "ssm", f"y[b t g m h] gate[b t g m h]{gain} -> y[b t g m h]", kind="elementwise",
+        vector=vector.ACTIVATION["silu"] + 1 + (vector.NORM["rmsnorm"] if mixer.norm else 0),
+    )  # fmt: skip
+    bias = " + B_ssm_out[d]" if mixer.out_bias else ""
+    yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {site.gives}")
+
+
+def _chunked(build: Builder, step: Step, mixer: Mamba2) -> Builder:
+    """With the sizes of chunks: `j` of them, `t:s` pairs within them, `t:j` tokens with their chunk's first state.
+
+    The reference code fills the last chunk up, computes all pairs, and repeats B and C for every head.
+    """
+    size, tokens = mixer.chunk, step.tokens
+    chunks = step.mean_of(lambda tokens: ceil_div(tokens, size))
+    if step.attention == "flash":
+        pairs = step.mean_of(lambda tokens: _causal_pairs(tokens, size))
+        sizes = {"s": tokens, "j": chunks, "t:s": pairs, "t:j": tokens}
+    else:
+        filled = chunks * size
+        # A state more than chunks: that ahead of the first.
+        passing = step.mean_of(lambda tokens: (ceil_div(tokens, size) + 1) ** 2)
+        sizes = {"t": filled, "s": filled, "t:s": filled * size, "t:j": filled}
+        sizes |= {"j": chunks + 1, "j'": chunks + 1, "j:j'": passing}
+        sizes |= {"g": mixer.heads, "m": 1}
+    return build._replace(sizes={**build.sizes, **sizes})
+
+
+def _causal_pairs(tokens: Number, size: Number) -> Number:
+    """Pairs of a token with itself and those before it in its chunk."""
+    rest = tokens % size
+    return (tokens // size) * half(size * (size + 1)) + half(rest * (rest + 1))
+
+
+def _chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
+    """The four steps of the paper's listing 1: within chunks, each chunk's state, from chunk to chunk, out of states.
+
+    From chunk to chunk the reference code multiplies by a matrix of decays; a kernel walks along the chunks.
+    """
+    heads = build.sizes["m"]
+    read, kept = (" cache.state[b g m h z]" if held else "" for held in (step.resumed, step.cached))
+    if step.attention == "flash":
+        passing = "states[b j g m h z] fade[b j g m] => starts[b j g m h z]"
+    else:
+        passing = "states[b j' g m h z] fade[b j:j' g m] -> starts[b j g m h z]"
+
+    def vectors(name: str, line: str, flops: Number) -> Operator:
+        return build.operator(f"ssm.{name}", "ssm", line, kind="elementwise", vector=flops)
+
+    def matrices(name: str, line: str, flops: Number = 0) -> Operator:
+        return build.operator(f"ssm.{name}", "ssm", line, kind="bmm", vector=flops)
+
+    return (
+        # step times A, clamped on both sides, summed up along the chunk
+        vectors("decay", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] fade[b j g m]", vector.STEP + 4),
+        vectors("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
+        matrices("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
+        # for each head: the difference of two sums, its exponential, times the score
+        vectors("weigh", "a[b g t:s] decay[b t g m] -> p[b g m t:s]", 3 * heads),
+        matrices("mix", "p[b g m t:s] drive[b s g m h] -> y[b t g m h]"),
+        vectors("fade", "enter[b s g z] decay[b s g m] -> faded[b s g m z]", heads),
+        matrices("states", "faded[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
+        matrices("passing", passing, 2),
+        matrices("read_out", "leave[b t g z] starts[b j g m h z] -> far[b t:j g m h]"),
+        # far times its decay, plus y, plus D u
+        vectors(
+            "sum", f"y[b t g m h] far[b t:j g m h] decay[b t g m] u[b t g m h] D[g m]{read} -> y[b t g m h]{kept}", 4
+        ),
+    )
+
+
+def _recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
+    """One token: state = decay state + drive, y = C state + D u. Only the reference code reads out by matrices."""
+    arrow = "=>" if step.attention == "flash" else "->"
+    lines = (
+        ("decay", "elementwise", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m]", vector.STEP + 2),  # times A, exp
+        (
+            "recurrence", "scan",
+            "cache.state[b g m h z] decay[b t g m] step[b t g m] enter[b t g z] u[b t g m h]"
+            " -> state[b t g m h z] cache.state[b g m h z]", 3,
+        ),
+        ("read_out", "bmm", f"state[b t g m h z] leave[b t g z] {arrow} y[b t g m h]", 2),
+        ("skip", "elementwise", "y[b t g m h] u[b t g m h] D[g m] -> y[b t g m h]", 2),
+    )  # fmt: skip
+    return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, vector=n) for name, kind, line, n in lines)

@@ -1,0 +1,67 @@
+"""Filters that slide over the tokens of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofmodel.algebra import Number, maximum
+from roofmodel.counting import vector
+from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.site import Site
+from roofmodel.counting.workload import Step
+from roofmodel.models.architecture import TokenConvolution
+
+
+def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
+    """A filter over neighbouring tokens, then its activation. DeBERTa's reads what the embedding gave: as wide as x."""
+    channels = site.hidden // conv.groups
+    # What pads the ends is not read.
+    build = site.build(g=conv.groups, i=channels, o=channels, r=conv.kernel, **{"t+r": site.step.tokens})
+    source = site.reads.replace("[b t d]", "[b t+r g i]")
+    line = f"{source} K_filter[g o i r] + B_filter[g o] -> c[b t g o]"
+    yield build.operator("convolution.filter", "convolution", line, kind="convolution")
+    yield build.operator(
+        "convolution.activation", "convolution", f"c[b t d] -> {site.gives}", kind="elementwise",
+        vector=vector.ACTIVATION[conv.activation],
+    )  # fmt: skip
+
+
+def causal_filter(build: Builder, step: Step, bias: bool, activation: str, gives: str) -> Iterator[Operator]:
+    """A filter of width r that each of c channels has for itself, over a token and those before it; its activation.
+
+    Reads `u[b t c]`. The cache keeps the last r tokens of each channel. Under flash one kernel does all of it.
+    """
+    read, kept = (" cache.filter[b c r]" if held else "" for held in (step.resumed, step.cached))
+    fused = step.attention == "flash"
+    width = build.sizes["r"]
+    filtering = build._replace(
+        sizes={
+            **build.sizes,
+            "t": step.tokens if fused else _places_computed(step, width),
+            "t+r": step.tokens + (width if step.resumed else 0),
+        }
+    )
+    added = " + B_filter[c]" if bias else ""
+    operators = [
+        filtering.operator("ssm.filter", "ssm", f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution"),
+        build.operator(
+            "ssm.activation", "ssm", f"u[b t c] -> {gives}", kind="elementwise", vector=vector.ACTIVATION[activation]
+        ),
+    ]
+    if step.cached:
+        shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
+        line = f"u[b t c]{read} -> u[b t+r c]{kept}"
+        operators.insert(0, shift.operator("ssm.shift", "ssm", line, kind="copy"))
+    yield from [fuse("ssm.filter", "ssm", operators, kind="convolution")] if fused else operators
+
+
+def _places_computed(step: Step, width: Number) -> Number:
+    """Where the reference code computes a filter: it pads both ends, and drops all but the new tokens' places.
+
+    (transformers: causal_conv1d_fn, causal_conv1d_update, LinearAttentionLayer.update_conv_state)
+    """
+    if step.recurrent:
+        return 2  # behind the r tokens that are kept stands the new one
+    if step.resumed:
+        return step.tokens + 2 * width - 1
+    return step.mean_of(lambda tokens: maximum(tokens, width) + width - 1)

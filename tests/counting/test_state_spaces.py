@@ -1,0 +1,97 @@
+"""State spaces, with every figure written out as numbers: what a fused scan does, what the cache holds, what differs.
+
+B = 2 sequences, T = 5 new tokens, D = 8 hidden; Mamba: 16 channels, state 3, time steps of rank 1, filter 4 wide;
+Mamba-2: 4 heads of 4 in 2 groups, state 3, chunks of 2 tokens
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.memory import kv_cache_bytes
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models.config import architecture
+
+MAMBA = {
+    "model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1, "vocab_size": 11, "state_size": 3,
+    "expand": 2, "conv_kernel": 4, "time_step_rank": 1,
+}  # fmt: skip
+MAMBA2 = {
+    "model_type": "mamba2", "hidden_size": 8, "num_hidden_layers": 1, "vocab_size": 11, "state_size": 3,
+    "expand": 2, "conv_kernel": 4, "num_heads": 4, "head_dim": 4, "n_groups": 2, "chunk_size": 2,
+}  # fmt: skip
+
+
+def count(config: dict[str, Any], phase: Any, attention: Any, context: int | None = None) -> dict[str, Operator]:
+    work = Workload((phase,), 2, 5, context, attention=attention, logits="all")
+    return {op.name: op for op in operators(architecture(config, "x", "x"), work.steps()[0])}
+
+
+def test_a_fused_scan_multiplies_no_matrices_and_moves_no_states() -> None:
+    cost = count(MAMBA, "forward", "flash")["ssm.scan"].cost
+    channel, state = 2 * 5 * 16, 2 * 5 * 16 * 3
+    assert cost.matmul_flops == 0
+    # a channel: step + bias 1, softplus 3, step u 1, D u 1, + 1, silu of the gate 4, times it 1
+    # an element of the state: step A 1, exp 1, times B 1, decay h 1, + 1, times C 1, + 1
+    assert cost.vector_flops == 12 * channel + 7 * state
+    # step, u, gate; B and C; A, D and the bias of the step. Written: y
+    assert cost.bytes_read == 2 * (3 * channel + 2 * (2 * 5 * 3) + 16 * 3 + 16 + 16)
+    assert cost.bytes_written == 2 * channel
+
+
+def test_the_cache_of_a_state_space_does_not_grow() -> None:
+    arch = architecture(MAMBA, "x", "x")
+    held = 2 * 2 * 16 * (3 + 4)  # fp16, 2 sequences, 16 channels: a state of 3 and the filter's last 4 tokens
+    for context in (1, 1000):
+        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
+    reads = sum(op.total.cache_bytes for op in count(MAMBA, "decode", "flash").values())
+    assert reads == held
+
+
+def test_the_cache_of_heads_holds_their_states_and_all_columns_of_the_filter() -> None:
+    arch = architecture(MAMBA2, "x", "x")
+    columns = 16 + 2 * 2 * 3  # channels, and B and C of 2 groups
+    held = 2 * 2 * (16 * 3 + columns * 4)
+    assert kv_cache_bytes(arch, Workload(("decode",), 2).steps()[0]) == held
+    assert sum(op.total.cache_bytes for op in count(MAMBA2, "decode", "flash").values()) == held
+
+
+def test_a_fused_scan_in_chunks_computes_unmasked_pairs_of_its_tokens_once_a_group() -> None:
+    cost = count(MAMBA2, "forward", "flash")["ssm.scan"].cost
+    pairs = 3 + 3 + 1  # chunks of 2, 2 and 1 tokens
+    scores = 2 * 2 * 2 * pairs * 3  # 2 FLOPs, 2 sequences, 2 groups
+    mix = 2 * 2 * 4 * pairs * 4  # 4 heads of 4
+    states = 2 * 2 * 5 * 4 * 4 * 3  # each token into its chunk's states; and out of them again
+    assert cost.matmul_flops == scores + mix + 2 * states
+
+
+def test_the_reference_code_fills_chunks_up_and_walks_between_them_by_matrices() -> None:
+    """transformers.models.mamba2: einsums over 3 chunks of 2, B and C repeated for each of 4 heads."""
+    ops = count(MAMBA2, "forward", "eager")
+    flops = {name: ops[f"ssm.{name}"].cost.matmul_flops for name in ("scores", "mix", "states", "passing", "read_out")}
+    assert flops == {
+        "scores": 2 * 2 * 3 * 2 * 2 * 4 * 3,  # 2 FLOPs, b, c, l, s, h, n
+        "mix": 2 * 2 * 3 * 2 * 2 * 4 * 4,  # b, c, l, s, h, p
+        "states": 2 * 2 * 3 * 2 * 4 * 3 * 4,  # b, c, l, h, n, p
+        "passing": 2 * 2 * 4 * 4 * 4 * 4 * 3,  # b, z, c, h, p, n: 3 chunks and the state ahead of them
+        "read_out": 2 * 2 * 3 * 2 * 4 * 3 * 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "context", "places"),
+    [
+        ("forward", None, 5 + 3),  # 3 zeros at either end
+        ("prefill", None, 5 + 3),
+        ("prefill", 7, 4 + 5 + 3),  # the 4 tokens that are kept stand ahead
+        ("decode", 7, 2),  # 4 kept tokens and the new one, no zeros: two places, the last of which is used
+    ],
+)
+def test_a_filter_of_the_reference_code_computes_places_that_it_drops(phase: str, context: Any, places: int) -> None:
+    tokens = 1 if phase == "decode" else 5
+    assert count(MAMBA, phase, "eager", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * places * 4
+    assert count(MAMBA, phase, "flash", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * tokens * 4
