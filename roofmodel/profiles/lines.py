@@ -5,12 +5,17 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 
 _LONGEST = 1 << 24  # characters of a line; a row is never so long
+# A quote stands around a cell or, doubled, within such a one: anywhere else it is what is left of a damaged one.
+_ROW = re.compile(r'(?:"(?:[^"]|"")*+"|[^",]*+)(?:,(?:"(?:[^"]|"")*+"|[^",]*+))*+\n?')
+
+UNENDED = "the last line does not end: what it says may be cut"
 
 
 def encoding(head: bytes) -> str:
@@ -29,13 +34,26 @@ def decode(content: bytes) -> str:
     return content.decode(encoding(content), errors="replace")
 
 
+def printable(text: str) -> str:
+    """A text that no terminal obeys: what is no visible character becomes a blank, or `\ufffd`.
+
+    Names are what somebody's program chose: they may hold escape sequences, marks that turn the direction of writing,
+    or half a character, which cannot be written anywhere.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
+
 def cells(row: str) -> list[str] | None:
-    """The cells of a row of CSV; None where its quotes do not close or enclose a part."""
+    """The cells of a row of CSV; None where its quotes do not close or enclose part of a cell."""
     line = row.removesuffix("\n")
     if line[:1] == line[-1:] == '"':
         plain = line[1:-1].split('","')
         if line.count('"') == 2 * len(plain):  # every quote begins or ends a cell
             return plain
+    if not _ROW.fullmatch(row):
+        return None
     try:
         (found,) = csv.reader(io.StringIO(row, newline=""), strict=True)
     except (csv.Error, ValueError):
@@ -52,11 +70,12 @@ def split(row: str) -> list[str] | None:
 class Lines:
     """The lines of a seekable stream, to be used as a context, which leaves the stream open.
 
-    `number` is that of the line last given, from 1; `where` is the file and that number, as messages begin.
+    `number` is that of the line last given, from 1; `where` is the file and that number, as messages begin; `ended`
+    says of a line of `printed` whether its end was there, without which the file may have been cut within it.
     """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
-        self.file, self.number = file, 0
+        self.file, self.number, self.ended = file, 0, True
         self._text = io.TextIOWrapper(stream, encoding=encoding(stream.read(4096)), errors="replace")
         self._text.seek(0)
         self._each = self._lines()
@@ -95,7 +114,8 @@ class Lines:
         for line in self:
             if "\0" in line:
                 raise ProfileError(f"{self.where}: is binary, not the table its beginning promised; export it again")
-            yield line.removesuffix("\n")
+            self.ended = line.endswith("\n")
+            yield printable(line.removesuffix("\n"))
 
     def row(self, line: str, cut: Callable[[str], bool]) -> list[str]:
         """The cells of the row that begins in `line`; a text in quotes may run over several lines.

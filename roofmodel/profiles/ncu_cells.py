@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from roofmodel.profiles import cells, metrics
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.lines import printable
 
 ATTRIBUTE = "device__attribute_"
 ATTRIBUTES = (
@@ -71,4 +72,4 @@ def nvtx_names(cell: str) -> list[str]:
 
     Each is domain, name (which may hold colons) and six fields of colour and payload.
     """
-    return [match["name"] for match in _RANGE.finditer(cell) if match["name"]]
+    return [printable(match["name"]) for match in _RANGE.finditer(cell) if match["name"]]

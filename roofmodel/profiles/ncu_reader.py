@@ -14,7 +14,7 @@ from typing import NamedTuple
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells, metrics
 from roofmodel.profiles.kernel import Extent
-from roofmodel.profiles.lines import Lines
+from roofmodel.profiles.lines import UNENDED, Lines, printable
 from roofmodel.profiles.ncu_cells import in_base_units, nvtx_names, scale
 from roofmodel.profiles.tables import Kind, Table, pad
 
@@ -92,7 +92,7 @@ class Reader:
         """Read the row that begins in `line`. Raises ProfileError, with file and line, for one that is damaged."""
         fields = self.lines.row(line, is_new)
         if self.pattern is _BARE_ROW and not line.endswith("\n"):
-            self.table.warnings.append(f"{self.lines.file}: the last line does not end: its last number may be cut")
+            self.table.warnings.append(f"{self.lines.file}: {UNENDED}")
         self.row(fields)
 
     def row(self, fields: list[str]) -> None:
@@ -118,7 +118,7 @@ class Reader:
     def of(self, fields: list[str], column: str) -> str | None:
         """A cell by its column's name; None where the table lacks the column or the cell is empty."""
         index = self.at.get(column)
-        return fields[index].strip() or None if index is not None and index < len(fields) else None
+        return printable(fields[index].strip()) or None if index is not None and index < len(fields) else None
 
     def launch(self, fields: list[str]) -> None:
         """Open the launch that a row belongs to, new or known. Equal ids must mean equal launches."""

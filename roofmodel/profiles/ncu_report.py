@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import metrics
 from roofmodel.profiles.kernel import Evidence, extent
+from roofmodel.profiles.lines import printable
 from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.on_disk import on_disk
 from roofmodel.profiles.tables import Kind, Table, pad
@@ -92,7 +93,7 @@ def _read(action: Any, number: int, table: Table) -> None:
     if seen != Evidence() and seen not in table.evidence:
         table.evidence.append(seen)
     kind = Kind(
-        name=sys.intern(kernel),
+        name=sys.intern(printable(kernel)),
         device=known.get("launch__device_id"),
         stream=known.get("launch__stream_id"),
         grid=extent(_whole(known.get(f"launch__grid_dim_{axis}")) for axis in "xyz"),
@@ -133,7 +134,7 @@ def _value(action: Any, name: str) -> str | None:
     """What a table would have in its cell: whole numbers without a point."""
     value = action.metric_by_name(name).value()
     whole = isinstance(value, float) and value.is_integer()
-    return None if value is None else str(int(value) if whole else value)
+    return None if value is None else printable(str(int(value) if whole else value))
 
 
 def _whole(text: str | None) -> int | None:
@@ -150,4 +151,4 @@ def _ranges(state: Any) -> tuple[str, ...]:
     domains = [state.domain_by_id(number) for number in state.domains()] if state is not None else []
     started = (name for domain in domains for name in domain.start_end_ranges())
     pushed = (name for domain in domains for name in domain.push_pop_ranges())
-    return tuple(sys.intern(name) for name in (*started, *pushed) if name)
+    return tuple(sys.intern(printable(name)) for name in (*started, *pushed) if name)

@@ -71,7 +71,7 @@ class Long(Reader):
 
     def row(self, fields: list[str]) -> None:
         # Rows of rules have cells at the end that the others lack.
-        if not self.least <= len(fields) <= len(self.header) + 1:
+        if len(fields) < self.least or any(map(str.strip, fields[len(self.header) :])):
             raise self.damaged(fields)
         before = self.open
         self.launch(fields)
@@ -113,7 +113,7 @@ class Wide(Reader):
         return ("launch__device_id", *extents, *(ATTRIBUTE + name for name in ATTRIBUTES))
 
     def row(self, fields: list[str]) -> None:
-        if not len(self.header) <= len(fields) <= len(self.header) + 1:
+        if len(fields) < len(self.header) or any(map(str.strip, fields[len(self.header) :])):
             raise self.damaged(fields)
         if not self.table.ids and self.of(fields, "ID") is None and self.of(fields, "Kernel Name") is None:
             self.units = [unit.strip() for unit in fields]

@@ -23,6 +23,7 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.lines import printable
 from roofmodel.profiles.on_disk import on_disk
 from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
 
@@ -55,11 +56,12 @@ def read(file: BinaryIO, name: str) -> Profile:
     with on_disk(file, _MAGIC) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
+                connection.text_factory = lambda raw: printable(raw.decode("utf-8", errors="replace"))
                 connection.row_factory = sqlite3.Row
                 return _profile(_Database(connection), name)
         except sqlite3.Error as error:
-            raise ProfileError(f"{name}: the SQLite database cannot be read ({error}); export it again") from None
+            why = getattr(error, "sqlite_errorname", "no valid database")  # the message would quote what it holds
+            raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); export it again") from None
         except (TypeError, ValueError, OverflowError):
             raise ProfileError(f"{name}: the database holds text where numbers belong; export it again") from None
 

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells
 from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
-from roofmodel.profiles.lines import Lines, decode, split
+from roofmodel.profiles.lines import UNENDED, Lines, decode, split
 
 _HOW = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
@@ -67,6 +67,8 @@ def read(file: BinaryIO, name: str) -> Profile:
         for other in _REPORTS
         if other != best and found.kernels.get(other)
     ]
+    if not lines.ended:
+        warnings.append(f"{name}: {UNENDED}")
     if found.strays:
         warnings.append(f"{found.strays} lines between the rows belong to no table and were skipped")
     if found.unitless:

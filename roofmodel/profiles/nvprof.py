@@ -24,7 +24,7 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells
 from roofmodel.profiles.kernel import Evidence, Extent, Flops, Kernel, Profile, Traffic, extent
-from roofmodel.profiles.lines import Lines, decode
+from roofmodel.profiles.lines import UNENDED, Lines, decode
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
 
 _SPEAKS = re.compile(
@@ -106,6 +106,8 @@ def read(file: BinaryIO, name: str) -> Profile:
                 raise ProfileError(f"{entry.where}: {error}") from None
             except KeyError as error:
                 raise ProfileError(f"{entry.where}: the table has no column {error}") from None
+    if not lines.ended:
+        found.count("unended")
     timed = found.launches or found.summary
     kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(timed))))
     if not kernels and not found.tally.get("no kernels"):
@@ -129,8 +131,11 @@ def _take(entry: Entry, found: _Found, file: str) -> None:
         else:
             found.launches.append(_launch(entry, seconds, len(found.launches), file))
     elif entry.kind == "summary":
-        if row.get("Type", "GPU activities") == "GPU activities":
+        kind = row.get("Type", "GPU activities")
+        if kind == "GPU activities":
             found.summary.append(_summary(entry, len(found.summary), file))
+        elif not kind.startswith(("API calls", "OpenACC", "OpenMP")):
+            raise ValueError(f"{shorten(kind)} is no type of work that nvprof sums up")
     elif entry.kind == "metric":
         _add_metric(entry, found)
     elif entry.kind == "wide":
@@ -224,6 +229,8 @@ def _warnings(found: _Found) -> Iterable[str]:
         yield "the file holds a GPU trace and a summary of it: the summary is left out"
     if counted and (found.launches or found.summary):
         yield "the file holds times and metrics in separate tables: their rows are listed one after the other"
+    if tally.get("unended"):
+        yield UNENDED
     if tally.get("lost"):
         yield f"nvprof lost {tally['lost']} records (invalid timestamps): the totals are too low"
     if tally.get("no work"):
@@ -235,9 +242,9 @@ def _warnings(found: _Found) -> Iterable[str]:
         yield "some metrics have no value (an overflow, or not available): they stay unknown"
     if partial := sorted({metric for c in counted for metric in _USED & c.times.keys() if c.lost(metric)}):
         yield f"{', '.join(partial)} of some kernels was not collected in every launch: these totals stay unknown"
-    families = {metric.rsplit("_", 1)[0] for metric in metrics & _USED}
+    families = [{metric.rsplit("_", 1)[0] for metric in c.averages} for c in counted]
     for level in ("dram", "l2"):
-        if len(families & {f"{level}_read", f"{level}_write"}) == 1:
+        if any(len(family & {f"{level}_read", f"{level}_write"}) == 1 for family in families):
             yield f"only the reads or only the writes of {level} were collected: its bytes stay unknown"
     if metrics & {"flop_count_sp", "flop_count_hp", "flop_count_dp"}:
         yield "nvprof has no count of tensor-core operations: on Volta and later these FLOPs are those of CUDA cores"

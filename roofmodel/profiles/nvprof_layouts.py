@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.errors import ProfileError, shorten
+from roofmodel.errors import ProfileError
 from roofmodel.profiles.lines import Lines, split
 
 Row = dict[str, str]
@@ -34,7 +34,10 @@ class Entry(NamedTuple):
 
 
 def entries(lines: Lines) -> Iterator[Entry]:
-    """Every row and note of a print, in order; ProfileError, with the line, for a damaged row."""
+    """Every row and note of a print, in order; ProfileError, with the line, for a damaged row.
+
+    Messages do not quote what is no row: it may be what a program printed of its machine.
+    """
     table: _Table | None = None
     process, section, ended = None, "", False  # whether a blank line may have ended the table
     for line in lines.printed():
@@ -116,7 +119,7 @@ class _Csv(_Table):
                 return {}  # what a program wrote in between
             had = "quotes that do not close" if found is None else f"{len(found)} cells"
             raise ValueError(
-                f"the row has {had}, its header {len(self.columns)} columns: {shorten(line)}; the file is damaged, "
+                f"the row has {had}, its header {len(self.columns)} columns; the file is damaged, "
                 "or was written with decimal commas (LC_ALL=C writes points)"
             )
         row = dict(zip(self.columns, found, strict=True))
@@ -145,7 +148,7 @@ class _Text(_Table):
         columns = [column for column in self.columns if column != "Type"]
         found = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
         if len(found) != len(columns):
-            raise ValueError(f"the row has {len(found)} cells, its header {len(columns)}: {shorten(line)}")
+            raise ValueError(f"the row has {len(found)} cells, its header {len(columns)}: the file is damaged")
         return {"Type": self.type or "GPU activities", **dict(zip(columns, found, strict=True))}
 
 
@@ -165,7 +168,7 @@ class _Metrics(_Table):
         elif re.match(r"\s+\d+\s", line):
             found = re.split(r"\s{2,}", line.strip())
             if len(found) != len(self.columns) or len(self.context) != 2:
-                raise ValueError(f"this is no row of the metrics headed above: {shorten(line.strip())}")
+                raise ValueError("this is no row of the metrics headed above: the file is damaged")
             return {**dict(zip(self.columns, found, strict=True)), **self.context}
         else:
             return {}

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
-from roofmodel.profiles.lines import decode
+from roofmodel.profiles.lines import decode, printable
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
 _MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
@@ -120,7 +120,7 @@ def _kernel(event: _Event, index: int, file: str, start: float, launch: Launch |
     return Kernel(
         id=str(index),
         file=file,
-        name=_whole_characters(event["name"]),
+        name=printable(event["name"]),
         process=None if launch is None else str(launch.process),
         device=_device(event),
         stream=_label(args.get("stream", event.get("tid") if event.get("cat") else None)),
@@ -154,7 +154,7 @@ def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
     for event in events:
         if _category(event) == "user_annotation" and isinstance(event.get("name"), str):
             start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
-            label = _whole_characters(event["name"])
+            label = printable(event["name"])
             if start is not None and duration is not None:
                 yield Range(str(event.get("pid")), str(event.get("tid")), start, start + duration, label)
 
@@ -204,12 +204,7 @@ def _device(event: _Event) -> str | None:
 
 
 def _label(value: object) -> str | None:
-    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
-def _whole_characters(text: str) -> str:
-    r"""Text that can be printed: JSON may hold half a character, as `\ud800`."""
-    return text.encode("utf-8", errors="replace").decode()
+    return printable(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
 def _decimal(value: object) -> Decimal | None:

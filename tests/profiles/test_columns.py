@@ -147,7 +147,10 @@ def outcome(text: str) -> Profile | str:
 @given(st.text(alphabet='",a \n', max_size=20))
 def test_plain_rows_have_the_cells_that_the_csv_module_finds(text):
     for line in (text, f'"{text}"\n', f'"{text}","{text}"\n'):
-        assert lines.cells(line) == by_the_library(line)
+        found = lines.cells(line)
+        of_library = by_the_library(line)
+        damaged = of_library is not None and any('"' in cell for cell in of_library)  # a quote in a cell without quotes
+        assert found == of_library or (found is None and damaged)
 
 
 VALUE = st.sampled_from(["7", "1,234", "1,234.5", "65.77", "n/a", "7 (0: 3; 1: 4)", " 8 ", "", '9""', "٣", "1e3", "x"])

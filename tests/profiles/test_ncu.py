@@ -382,6 +382,14 @@ def test_a_damaged_row_is_an_error_with_its_line(tail):
         read(HEADER + row(BYTES, "byte", "7") + tail)
 
 
+def test_a_quote_within_a_cell_shifts_no_column():
+    columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
+    with pytest.raises(ProfileError, match=r"file\.csv:2: not a row"):
+        read(columns + '0,1,app,host,-"k<a, b>",dram__bytes.sum,byte,7\n')
+    with pytest.raises(ProfileError, match=r"file\.csv:2: a row of 9 cells under a header of 8"):
+        read(columns + "0,1,app,host,k<a, b>,dram__bytes.sum,byte,7\n")
+
+
 def test_columns_may_stand_in_any_order():
     columns = "ID,Process ID,Metric Value,Metric Unit,Metric Name,CC,Kernel Name\n"
     assert only(columns + "0,1,7,byte,dram__bytes.sum,8.0,k\n").bytes.dram == 7

@@ -310,6 +310,12 @@ def test_a_mutilated_database_gives_an_error_or_a_table(data):
     assert_error_or_table(nsys.read, data)
 
 
+def test_a_message_on_a_damaged_database_does_not_quote_it():
+    with pytest.raises(ProfileError, match=r"cannot be read \(SQLITE_\w+\)") as caught:
+        nsys.read(io.BytesIO(SQLITE.replace(b"CREATE TABLE NVTX_EVENTS (", b"CREATE TABLE NVTX\x1bEVENTS !")), "sample")
+    assert "NVTX" not in str(caught.value)
+
+
 def schema(name):
     """The tables that a real export of one version of nsys had, empty."""
     text = measured(f"traces/nsys_schemas/nsys_{name}.sql").read_text()

@@ -311,6 +311,24 @@ def test_a_quoted_number_is_read_only_where_it_means_one_thing():
             read(TRACE.replace("41.306943", f'"{ambiguous}"'))
 
 
+def test_a_last_number_that_may_be_cut_is_told():
+    cut = METRICS.partition(",110\n")[0] + ",11"
+    assert any("does not end" in warning for warning in read(cut).warnings)
+    assert not any("does not end" in warning for warning in read(METRICS).warnings)
+
+
+def test_a_type_that_a_summary_does_not_have_is_damage():
+    with pytest.raises(ProfileError, match=r"sample:4: 'GPU activity' is no type"):
+        read(SUMMARY.replace("GPU activities", "GPU activity", 1))
+
+
+def test_reads_and_writes_of_different_kernels_are_no_sum():
+    other = METRICS.replace(
+        '"Tesla K20c (0)","stencil(float*, int)",3,"dram_read', '"Tesla (0)","stencil(float*, int)",3,"dram_read'
+    )
+    assert any("only the reads or only the writes of dram" in warning for warning in read(other).warnings)
+
+
 def test_a_row_cut_short_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"sample:7: the row has"):
         read(TRACE[:-60])

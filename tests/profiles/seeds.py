@@ -1,0 +1,77 @@
+"""One small file of every layout that a reader reads, written by hand: what fuzzing starts from."""
+
+from __future__ import annotations
+
+import gzip
+
+from roofmodel.profiles.ncu_report import MAGIC
+from tests.profiles import ncu_samples as ncu
+from tests.profiles import test_ncu, test_nsys, test_nvprof, test_torch_trace
+
+_BYTES, _TIME = "dram__bytes.sum", "gpu__time_duration.sum"
+_FMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+
+def _long(number: str = "1,012,583.25") -> str:
+    """Three launches of two kernels."""
+    rows = "".join(
+        ncu.row(metric, unit, value.replace("7", str(i)), i, name=f"void gemm<{i % 2}, float>(float *)")
+        for i in range(3)
+        for metric, unit, value in ((_BYTES, "Kbyte", number), (_TIME, "us", "41"), (_FMA, "inst", "1000"))
+    )
+    return f"==PROF== Connected to process 11\n{ncu.HEADER}{rows}"
+
+
+def _wide() -> str:
+    """A launch within a range, and an attribute of its device."""
+    head = f"{ncu.LEAD}{test_ncu.PUSH},{test_ncu.START},{ncu.NEW}"
+    name = '"gemm"'
+    ranges = f'"11  ""<default domain>:step{test_ncu.TAIL}"" ","",'
+    header = f'{head},"{_BYTES}","{_TIME}","device__attribute_multiprocessor_count"\n'
+    units = '"",' * (header.count(",") - 2) + '"Mbyte","us",""\n'
+    return header + units + ncu.launch().replace(name, ranges + name) + ',"1,012.58","41.60","108"\n'
+
+
+_BARE = (
+    "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
+    '0,11,app,host,"gemm<a, b>",dram__bytes.sum,byte,"12,582,912"\n'
+    '1,11,app,host,"gemm<a, b>",dram__bytes.sum,byte,"12,582,913"\n'
+    "2,11,app,host,copy,gpu__time_duration.sum,ns,4160\n"
+)
+_SUMMARY = (
+    test_ncu.SUMMARY + test_ncu.mean(_TIME, "us", "41.60") + test_ncu.mean(_BYTES, "byte", "1,024.50", name="copy")
+)
+_DETAILS = """==PROF== Connected to process 11
+  saxpy (64, 2, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.0
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------------
+    Metric Name             Metric Unit Metric Value
+    ----------------------- ----------- ------------
+    Duration                         us        41.60
+"""
+
+TEXTS: dict[str, str] = {
+    "ncu-long": _long(),
+    "ncu-long-european": _long("1.012.583,25"),
+    "ncu-bare": _BARE,
+    "ncu-wide": _wide(),
+    "ncu-summary": _SUMMARY,
+    "ncu-merged": _long() + _SUMMARY,
+    "ncu-details": _DETAILS,
+    "nvprof-trace": test_nvprof.TRACE,
+    "nvprof-summary": test_nvprof.SUMMARY,
+    "nvprof-metrics": test_nvprof.METRICS,
+    "nvprof-text-trace": test_nvprof.TEXT_TRACE,
+    "nvprof-text-summary": test_nvprof.TEXT_SUMMARY,
+    "nvprof-text-metrics": test_nvprof.TEXT_METRICS,
+    "nsys-summary": test_nsys.SUM,
+    "nsys-trace": test_nsys.GPU_TRACE,
+    "nsys-launches": test_nsys.EXEC,
+    "torch": test_torch_trace.SAMPLE.decode(),
+}
+SEEDS: dict[str, bytes] = {name: text.encode() for name, text in TEXTS.items()} | {
+    "ncu-long-utf16": _long().encode("utf-16"),
+    "ncu-rep": MAGIC + b"\2\0\0\0\x08\x01",
+    "nsys-sqlite": test_nsys.SQLITE,
+    "torch-gzip": gzip.compress(test_torch_trace.SAMPLE, mtime=0),
+}

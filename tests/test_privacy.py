@@ -1,0 +1,211 @@
+"""What a file tells of people and machines stays in it, and what a kernel is called is a name and nothing else.
+
+Files of every tool hold command lines, paths, host names and environment variables, in which a secret is planted here;
+names of kernels come from anybody's program and may be markup, escape sequences or ten kilobytes long.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+from roofmodel import cli
+from roofmodel.profiles.ncu_report import MAGIC
+from tests.profiles import ncu_samples as ncu
+from tests.profiles import test_ncu, test_nsys, test_nvprof, test_torch_trace
+
+SECRET = "hush-hush"
+PICTURES = ("png", "svg", "pdf", "html")
+
+
+class Ran(NamedTuple):
+    status: int | str
+    out: str
+    err: str
+
+
+@pytest.fixture
+def roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr("sys.argv", ["roof", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return Ran(stop.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------
+
+FLOPS = {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": ("inst", "1000000") for op in ("fadd", "fmul", "ffma")}
+METRICS = {"dram__bytes.sum": ("byte", "12582912"), "gpu__time_duration.sum": ("us", "41.6")} | FLOPS
+AROUND = f"==PROF== Connected to process 11 (/home/{SECRET}/bin/python3)\nHOSTNAME={SECRET}\n==WARNING== {SECRET}\n"
+
+
+def of_ncu(text: str) -> bytes:
+    told = text.replace('"secret-host"', f'"{SECRET}"').replace('"host"', f'"{SECRET}"')
+    told = told.replace('"python3"', f'"/home/{SECRET}/bin/python3"')
+    return (AROUND + told + AROUND).encode()
+
+
+def export() -> bytes:
+    """An SQLite export with the tables in which nsys keeps what it saw of the machine."""
+    made = test_nsys.export(
+        test_nsys.RUNTIME,
+        test_nsys.NVTX,
+        test_nsys.GPU,
+        "CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid INTEGER, devStateName TEXT, name TEXT, value TEXT)",
+        "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)",
+        "CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT)",
+        "CREATE TABLE TARGET_INFO_NIC_INFO (GUID TEXT, name TEXT)",
+    )
+    made.kernel("gemm", launched=10).range("step", 0, 900).add("TARGET_INFO_GPU", id=0, **test_nsys.A100)
+    made.string(f"/home/{SECRET}/train.py")
+    made.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value=SECRET, devStateName=SECRET)
+    made.add("META_DATA_CAPTURE", name="ENVIRONMENT", value=f"USER={SECRET}")
+    made.add("PROCESSES", globalPid=test_nsys.PROCESS, pid=test_nsys.PID, name=f"/home/{SECRET}/python")
+    made.add("TARGET_INFO_NIC_INFO", name=SECRET)
+    return made.bytes()
+
+
+def trace() -> bytes:
+    secret = {"Call stack": f"/home/{SECRET}/train.py(1): main", "hostname": SECRET}
+    kernel = test_torch_trace.kernel("gemm")
+    kernel["args"] |= secret
+    stack = test_torch_trace.event("python_function", f"/home/{SECRET}/train.py(1)", 0, 300, pid=42, tid=50, **secret)
+    process = dict(ph="M", name="process_name", pid=42, args=dict(name=f"/home/{SECRET}/python", labels=SECRET))
+    more = dict(distributedInfo=dict(hostname=SECRET), traceName=f"/home/{SECRET}/trace.json", username=SECRET)
+    return test_torch_trace.trace(kernel, test_torch_trace.call(90), stack, process, **more, env=secret).encode()
+
+
+LONG = ncu.HEADER + "".join(ncu.row(name, unit, value) for name, (unit, value) in METRICS.items())
+TELLING = {
+    "ncu-long": of_ncu(LONG),
+    "ncu-wide": of_ncu(test_ncu.wide(METRICS)),
+    "ncu-summary": of_ncu(
+        test_ncu.SUMMARY + "".join(test_ncu.mean(name, unit, value) for name, (unit, value) in METRICS.items())
+    ),
+    "ncu-damaged": of_ncu(LONG)[:-300] + b'"0","11",' + of_ncu(LONG),
+    "ncu-rep": MAGIC + SECRET.encode(),
+    "nvprof": test_nvprof.TRACE.replace("secret-host", SECRET).replace("someone", SECRET).encode(),
+    "nvprof-metrics": test_nvprof.METRICS.replace("./app", f"/home/{SECRET}/app").encode(),
+    "nvprof-with-output": (test_nvprof.TRACE + f"\n7 workers on {SECRET}\n").encode(),
+    "nvprof-text-with-output": (test_nvprof.TEXT_TRACE + f"\n7 workers on {SECRET}\n").encode(),
+    "nvprof-text-metrics-with-output": (test_nvprof.TEXT_METRICS + f"\n 7 workers on {SECRET}\n").encode(),
+    "nsys": export(),
+    "nsys-damaged": export().replace(b"CREATE TABLE PROCESSES", f"CREATE TABLE {SECRET}".encode()),
+    "nsys-stats": test_nsys.SUM.replace("/opt/reports", f"/home/{SECRET}").replace("report.", f"{SECRET}.").encode(),
+    "torch": trace(),
+    "torch-damaged": trace()[:-5],
+}
+COUNTED = ("ncu-long", "ncu-wide", "ncu-summary", "nvprof-metrics")
+
+
+def readable(path: Path) -> bytes:
+    """The bytes of a file, those that a PDF compresses among them."""
+    raw = path.read_bytes()
+    streams = re.findall(rb"/FlateDecode.*?stream\r?\n(.*?)endstream", raw, re.DOTALL)
+    return raw + b"".join(zlib.decompressobj().decompress(stream) for stream in streams)
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_nothing_of_people_and_machines_reaches_an_output(name: str, roof, tmp_path: Path) -> None:
+    Path("profile").write_bytes(TELLING[name])
+    Path("counted.csv").write_text(LONG, encoding="utf-8")
+    assert SECRET.encode() in TELLING[name]
+    for form in ("table", "json", "csv"):
+        assert SECRET not in "".join(map(str, roof("kernels", "profile", "--hw", "a100", "--format", form)))
+    files = ["profile"] if name in COUNTED else ["counted.csv", "--times", "profile"]
+    for form in PICTURES:
+        ran = roof("plot", *files, "--hw", "a100", "-o", f"out.{form}", "--format", "json")
+        assert ran.status in (0, 2)
+        assert SECRET not in ran.out + ran.err
+    for path in tmp_path.glob("out.*"):
+        assert SECRET.encode() not in readable(path)
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "markup": "</script><script>alert(1)</script><img src=x onerror=alert(1)>-->]]>",
+    "quotes": "\"a\" 'b' `c` ${d} $e$ {{f}} [bold]g[/bold] &amp; \\n %s",
+    "escapes": "\x1b[31mred\x1b[0m\x1b]0;title\x07 \x9b2J \x08\x7f",
+    "directions": "\u202egemm\u2066 \u200f \u2028 \ufeff",
+    "lines": "one\ntwo\rthree\tfour",
+    "letters": "größe 数据 🚀 ﷽",
+    "length": "f<" + "x, " * 3400 + ">",
+}
+
+
+class Elements(HTMLParser):
+    """The names and attributes of a page's elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, tuple(name for name, _ in attrs)))
+
+
+def elements(page: str) -> list[tuple[str, tuple[str, ...]]]:
+    parser = Elements()
+    parser.feed(page)
+    return parser.seen
+
+
+def named(name: str) -> str:
+    return LONG.replace('"gemm"', '"' + name.replace('"', '""') + '"')
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_name_is_a_name_in_every_output(kind: str, roof, tmp_path: Path) -> None:
+    name = HOSTILE[kind]
+    for title, text in (("plain", named("gemm")), ("hostile", named(name))):
+        Path(f"{title}.csv").write_text(text, encoding="utf-8", newline="")
+        assert roof("plot", f"{title}.csv", "--hw", "a100", "-o", f"{title}.html").status == 0
+    assert elements(Path("hostile.html").read_text("utf-8")) == elements(Path("plain.html").read_text("utf-8"))
+    for command in ("kernels", "plot -o hostile.svg", "plot -o hostile.png --by base --format json"):
+        ran = roof(*command.split(), "hostile.csv", "--hw", "a100")
+        assert ran.status == 0
+        assert all(line.isprintable() for line in (ran.out + ran.err).split("\n"))
+    (kernel,) = json.loads(roof("kernels", "hostile.csv", "--format", "json").out)["kernels"]
+    (row,) = csv.DictReader(io.StringIO(roof("kernels", "hostile.csv", "--format", "csv").out))
+    assert kernel["name"] == row["name"]
+    if name.isprintable():
+        assert kernel["name"] == name
+    ElementTree.parse(tmp_path / "hostile.svg")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_names_of_all_tools_are_harmless(kind: str, roof) -> None:
+    name = HOSTILE[kind]
+    made = test_nsys.traced().kernel(name, launched=10).range(name, 0, 900)
+    traced = test_torch_trace.trace(
+        test_torch_trace.kernel(name), test_torch_trace.call(90), test_torch_trace.annotation(name, 0, 900)
+    )
+    one_line = re.sub(r"[\r\n\u2028]", " ", name).replace('"', '""')
+    files = {
+        "sqlite": made.bytes(),
+        "json": traced.encode(),
+        "nvprof": test_nvprof.TRACE.replace("void f<int=4, float>(float*, int)", one_line).encode(),
+        "stats": test_nsys.SUM.replace("void f<(int)4, float>(float *, int)", one_line).encode(),
+    }
+    for path, content in files.items():
+        Path(path).write_bytes(content)
+        for form in ("table", "json", "csv"):
+            ran = roof("kernels", path, "--hw", "a100", "--format", form)
+            assert ran.status == 0, ran.err
+            assert all(line.isprintable() for line in (ran.out + ran.err).split("\n"))
