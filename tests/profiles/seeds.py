@@ -41,6 +41,11 @@ _BARE = (
 _SUMMARY = (
     test_ncu.SUMMARY + test_ncu.mean(_TIME, "us", "41.60") + test_ncu.mean(_BYTES, "byte", "1,024.50", name="copy")
 )
+_METRICS = test_nvprof.METRICS + (
+    '"Tesla K20c (0)","sum<int=4>(float*)",2,"flop_count_sp","Floating Point Operations(Single Precision)",7,9,8\n'
+    '"Tesla K20c (0)","sum<int=4>(float*)",2,"dram_read_bytes","Total bytes read from DRAM to L2 cache",1KB,3KB,2KB\n'
+    '"Tesla K20c (0)","sum<int=4>(float*)",2,"dram_write_bytes","Total bytes written from L2 cache to DRAM",0B,8B,4B\n'
+)
 _DETAILS = """==PROF== Connected to process 11
   saxpy (64, 2, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.0
     Section: GPU Speed Of Light Throughput
@@ -60,7 +65,7 @@ TEXTS: dict[str, str] = {
     "ncu-details": _DETAILS,
     "nvprof-trace": test_nvprof.TRACE,
     "nvprof-summary": test_nvprof.SUMMARY,
-    "nvprof-metrics": test_nvprof.METRICS,
+    "nvprof-metrics": _METRICS,
     "nvprof-text-trace": test_nvprof.TEXT_TRACE,
     "nvprof-text-summary": test_nvprof.TEXT_SUMMARY,
     "nvprof-text-metrics": test_nvprof.TEXT_METRICS,

@@ -85,10 +85,15 @@ def test_a_damaged_row_changes_no_other(name: str, data: st.DataObject, file: Pa
     without = said("".join(lines[:at] + lines[at + 1 :]), file)
     whole = said(TABLES[name], file)
     assert whole is not None
+    told = set(damaged[1]) - set(whole[1])
     if without is not None:
-        assert without[0] <= damaged[0]
+        lost = without[0] - damaged[0]
+        # A metric of nvprof that was counted in more launches than the others of its kernel leaves theirs unknown.
+        counted = name == "nvprof-metrics" and bool(told) and all(str(kernel) in line for kernel, _, _ in lost)
+        assert not lost or counted
+        assert (damaged[0] - whole[0]).total() <= (whole[0] - without[0]).total()
     if damaged[0] < whole[0]:
-        assert set(damaged[1]) - set(whole[1]), "figures were lost without a word"
+        assert told, "figures were lost without a word"
 
 
 @pytest.mark.parametrize("name", TABLES)
