@@ -18,7 +18,7 @@ def reader(line: str, lines: Lines, numbers: cells.Numbers) -> Reader:
     columns = [column.strip() for column in lines.row(line, is_new)]
     summary = "Invocations" in columns
     kind: type[Reader] = Long if "Metric Name" in columns else Wide
-    needed = ["Invocations", "Average", "Metric Name"] if summary else ["ID"]
+    needed = ["Kernel Name", *(["Invocations", "Average", "Metric Name"] if summary else ["ID"])]
     if kind is Long:
         needed += ["Metric Unit", "Average" if summary else "Metric Value"]
     if absent := [name for name in dict.fromkeys(needed) if name not in columns]:

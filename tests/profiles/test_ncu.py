@@ -382,6 +382,11 @@ def test_a_damaged_row_is_an_error_with_its_line(tail):
         read(HEADER + row(BYTES, "byte", "7") + tail)
 
 
+def test_a_column_that_only_ends_in_the_name_of_one_is_not_it():
+    with pytest.raises(ProfileError, match=r"file\.csv:1: a header without Kernel Name"):
+        read("ID,Old Kernel Name,Metric Name,Metric Unit,Metric Value\n0,gemm,dram__bytes.sum,byte,8\n")
+
+
 def test_a_quote_within_a_cell_shifts_no_column():
     columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
     with pytest.raises(ProfileError, match=r"file\.csv:2: not a row"):
