@@ -75,15 +75,22 @@ class Report:
         return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
 
 
-def estimate(model: str | os.PathLike[str], hw: str | os.PathLike[str] | Device, **workload: Any) -> Report:
+def estimate(
+    model: str | os.PathLike[str],
+    hw: str | os.PathLike[str] | Device,
+    *,
+    family: str | None = None,
+    **workload: Any,
+) -> Report:
     """Count a model's work and bound its time on a device.
 
     `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias, path, or a Device.
+    `family` reads a config of an unknown `model_type` as that of a known one, and notes what this assumes.
     `workload` takes the options of `roof estimate` with underscores: `batch=8, seq=512, dtype="bf16"`.
     Raises RoofError, with what would work, for anything that cannot be.
     """
     device = hw if isinstance(hw, Device) else Device.load(hw)
-    return Report(study.estimate(hub.load(model), device, **workload))
+    return Report(study.estimate(hub.load(model, family), device, **workload))
 
 
 class ProfileReport:

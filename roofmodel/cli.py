@@ -47,6 +47,9 @@ def version_option(
 def estimate_command(
     model: Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")],
     hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Read an unknown model_type as this one: llama, say; notes what it assumes.")
+    ] = None,
     phase: Annotated[
         str | None, typer.Option(help="prefill, decode, generate or forward; if absent, a decoder's first two.")
     ] = None,

@@ -11,6 +11,12 @@ from typing import Any
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
+# Keys without a default, beside the core sizes: the real config class takes None, and its model fails on it.
+NEEDED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 64},
+}
+
 
 class Draw:
     """The sizes of one draw, which a family's recipe names, and its dice."""
@@ -84,6 +90,55 @@ class Draw:
             "decoder_sparse_step": self.one(1, 2),
             "mlp_only_layers": self.one(None, [0], [1, 2]),
         }
+
+    def latent(self) -> dict[str, Any]:
+        """Latent attention as DeepSeek has it, with its experts."""
+        return self.usual() | {
+            "num_key_value_heads": self.heads,
+            "attention_bias": self.flag(),
+            "q_lora_rank": self.one(None, self.rng.randint(3, 20)),
+            "kv_lora_rank": 2 * self.rng.randint(2, 10),
+            "qk_nope_head_dim": self.head_dim,
+            "qk_rope_head_dim": self.one(2, 4, 8),
+            "v_head_dim": self.rng.randint(3, 20),
+        }
+
+    def routed(self) -> dict[str, Any]:
+        groups = self.one(1, 2)
+        return {
+            "n_routed_experts": 4 * groups,
+            "num_experts_per_tok": self.rng.randint(1, 4),
+            "n_group": groups,
+            "topk_group": groups,
+            "n_shared_experts": self.one(1, 2),
+            "moe_intermediate_size": self.rng.randint(3, 40),
+        }
+
+    def dense_first(self) -> dict[str, Any]:
+        return {"first_k_dense_replace": self.rng.randint(0, self.layers)}
+
+    def sparse_types(self) -> dict[str, Any]:
+        return {"mlp_layer_types": self.one(None, [self.one("dense", "sparse") for _ in range(self.layers)])}
+
+    def indexed(self) -> dict[str, Any]:
+        """Latent attention with an indexer, which wants a latent of the queries."""
+        latent = self.latent()
+        return latent | {
+            "q_lora_rank": self.rng.randint(3, 20),
+            "index_topk": self.rng.randint(2, 40),
+            "index_n_heads": self.rng.randint(1, 3),
+            "index_head_dim": latent["qk_rope_head_dim"] + self.rng.randint(1, 6),
+        }
+
+    def index_layers(self) -> dict[str, Any]:
+        """Which layers have an indexer of their own; the first has to."""
+        types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
+        return self.one(
+            {},
+            {"indexer_types": types},
+            {"index_topk_pattern": "".join(kind[0].upper() for kind in types)},
+            {"index_topk_freq": self.one(2, 3), "index_skip_topk_offset": self.one(1, 2)},
+        )
 
     def qwen_windows(self) -> dict[str, Any]:
         slides = self.flag()
@@ -386,6 +441,175 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "mamba_rms_norm": d.flag(),
             "mamba_norm_before_gate": d.flag(),
             "projectors_bias": d.flag(),
+        }
+    ),
+    "deepseek_v2": lambda d: (
+        d.latent()
+        | d.routed()
+        | d.dense_first()
+        | {"mlp_bias": d.flag(), "topk_method": d.one("greedy", "group_limited_greedy")}
+    ),
+    "deepseek_v3": lambda d: d.latent() | d.routed() | d.dense_first(),
+    "deepseek_v32": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types(),
+    "glm_moe_dsa": lambda d: d.indexed() | d.routed() | d.dense_first() | d.sparse_types() | d.index_layers(),
+    "glm4_moe_lite": lambda d: d.latent() | d.routed() | d.sparse_types(),
+    "mistral4": lambda d: d.latent() | d.routed() | d.dense_first(),
+    "minicpm3": lambda d: d.latent() | {"mlp_bias": d.flag()},
+    "youtu": lambda d: d.latent(),
+    "openai-gpt": lambda d: {
+        "n_embd": d.hidden,
+        "n_layer": d.layers,
+        "n_head": d.heads,
+        "n_positions": d.positions,
+        "afn": d.one("gelu", "relu"),
+        **{name: d.usual()[name] for name in ("vocab_size", "tie_word_embeddings", "pad_token_id", "num_labels")},
+    },
+    "ministral3": lambda d: d.llama() | {"sliding_window": d.one(None, d.window), "head_dim": d.other_head_dim},
+    "seed_oss": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "attention_out_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+        }
+    ),
+    "arcee": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim},
+    "jais2": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim},
+    "helium": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.head_dim},
+    "exaone4": lambda d: (
+        d.llama()
+        | {"sliding_window": d.window, "sliding_window_pattern": d.one(2, 3)}
+        | d.one({}, {"sliding_window": None, "layer_types": [FULL] * d.layers}, {"layer_types": d.types()})
+    ),
+    "ernie4_5": lambda d: d.llama() | {"use_bias": d.flag(), "head_dim": d.one(None, d.other_head_dim)},
+    "hunyuan_v1_dense": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "cwm": lambda d: (
+        d.llama()
+        | {
+            "mlp_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "vaultgemma": lambda d: (
+        d.llama()
+        | {
+            "head_dim": d.other_head_dim,
+            "attention_bias": d.flag(),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "nanochat": lambda d: d.llama() | {"attention_bias": d.flag()},
+    "persimmon": lambda d: d.usual() | {"qk_layernorm": d.flag(), "partial_rotary_factor": d.one(0.5, 1.0)},
+    "qwen3_vl_text": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "granitemoeshared": lambda d: (
+        d.llama()
+        | d.experts_of()
+        | {"attention_bias": d.flag(), "shared_intermediate_size": d.one(0, d.rng.randint(3, 40))}
+    ),
+    "flex_olmo": lambda d: (
+        d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}
+    ),
+    "qwen3_vl_moe_text": lambda d: d.llama() | d.sparse() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "llama4_text": lambda d: (
+        d.llama()
+        | d.experts_of()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "intermediate_size_mlp": d.rng.randint(3, 40),
+            "use_qk_norm": d.flag(),
+            "attention_chunk_size": d.window,
+            "no_rope_layer_interval": d.one(2, 3),
+            "interleave_moe_layer_step": d.one(1, 2),
+            "moe_layers": d.one(None, [0]),
+        }
+    ),
+    "minimax_m2": lambda d: (
+        d.llama() | d.experts_of() | {"head_dim": d.other_head_dim, "rotary_dim": d.one(2, d.other_head_dim)}
+    ),
+    "glm4_moe": lambda d: (
+        d.llama()
+        | d.routed()
+        | d.dense_first()
+        | {"attention_bias": d.flag(), "head_dim": d.other_head_dim, "use_qk_norm": d.flag()}
+    ),
+    "solar_open": lambda d: d.llama() | d.routed() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    "dots1": lambda d: (
+        d.llama()
+        | d.routed()
+        | d.dense_first()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "sliding_window": d.one(None, d.window),
+            "max_window_layers": d.rng.randint(0, d.layers),
+        }
+    ),
+    "hy_v3": lambda d: (
+        d.llama()
+        | d.sparse_types()
+        | {
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "num_shared_experts": d.one(1, 2),
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "attention_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+        }
+    ),
+    "exaone_moe": lambda d: (
+        d.llama()
+        | d.sparse_types()
+        | d.dense_first()
+        | {
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "num_shared_experts": d.one(1, 2),
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "sliding_window": d.window,
+            "sliding_window_pattern": d.one(2, 3),
+            "layer_types": d.types(),
+        }
+    ),
+    "mimo_v2_flash": lambda d: (
+        d.usual()
+        | d.routed()
+        | d.sparse_types()
+        | {
+            "num_attention_heads": 2 * d.heads,
+            "num_key_value_heads": d.kv_heads,
+            "attention_bias": d.flag(),
+            "head_dim": 12,
+            "v_head_dim": d.rng.randint(3, 20),
+            "layer_types": d.types(),
+        }
+        | d.one({"sliding_window": d.window}, {"sliding_window_size": d.window})
+    ),
+    "ernie4_5_moe": lambda d: (
+        d.llama()
+        | {
+            "use_bias": d.flag(),
+            "moe_num_experts": d.experts,
+            "moe_k": d.active,
+            "moe_num_shared_experts": d.one(0, 1, 2),
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "moe_layer_start_index": d.one(0, 1),
+            "moe_layer_end_index": d.one(-1, 2),
+            "moe_layer_interval": d.one(1, 2),
+        }
+    ),
+    "hunyuan_v1_moe": lambda d: (
+        d.llama()
+        | {
+            "num_experts": d.experts,
+            "moe_topk": d.active,
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
         }
     ),
     "bert": Draw.bert,

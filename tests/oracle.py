@@ -86,4 +86,15 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0) -> int:
         counter = FlopCounterMode(display=False)
         with counter:
             model(**inputs(tokens, context), **extra)
-    return int(counter.get_total_flops())
+    return int(counter.get_total_flops()) - idle_experts(model.config, batch * tokens)
+
+
+def idle_experts(config: Any, tokens: int) -> int:
+    """What Llama 4's code computes for nothing: every expert runs on every token, with zeros where it was not chosen.
+
+    Gate, up and down of all experts but the chosen ones, in each layer that has experts.
+    """
+    if config.model_type != "llama4_text":
+        return 0
+    idle = config.num_local_experts - config.num_experts_per_tok
+    return len(config.moe_layers) * 3 * 2 * tokens * idle * config.hidden_size * config.intermediate_size

@@ -21,20 +21,21 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
     """
     step, x = site.step, site.reads
     build = site.build(
-        s=attended(step, att.window, att.window_evicts),
+        s=attended(step, att.window, att.window_evicts, att.chunked),
         k=att.kv_heads, g=att.heads // att.kv_heads, h=att.head_dim, r=att.rotary_dim,
-        c=(att.heads + 2 * att.kv_heads) * att.head_dim,
-        **{"t:s": pairs(step, att.window, site.causal, att.window_evicts)},
+        c=att.heads * att.head_dim + sum(att.cached),
+        **{"h'": att.value_dim or 0, "t:s": pairs(step, att.window, site.causal, att.window_evicts, att.chunked)},
     )  # fmt: skip
+    h = "h" if att.value_dim is None else "h'"
     cache = "cache." if step.cached and site.causal else ""
     # What normalises or turns keys does so before they are stored.
     fresh_k = "k" if att.rotary_dim or att.norm else f"{cache}k"
-    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{cache}v[b t k h]"
+    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{cache}v[b t k {h}]"
     if att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
-        for name, axes, out in (("q", "k g h", q), ("k", "k h", k), ("v", "k h", v)):
+        for name, axes, out in (("q", "k g h", q), ("k", "k h", k), ("v", f"k {h}", v)):
             bias = f" + B_{name}[{axes}]" if att.qkv_bias else ""
             yield build.operator(f"attention.{name}", "attention", f"{x} W_{name}[d {axes}]{bias} -> {out}")
     if att.norm:
@@ -66,7 +67,7 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
             kind="softmax",
             vector=vector.SCALE + mask + vector.SOFTMAX,
         ),
-        build.operator("attention.mix", "attention", f"p[b k g t:s] {cache}v[b s k h] -> o[b t k g h]", kind="bmm"),
+        build.operator("attention.mix", "attention", f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
     )
     if step.attention == "flash":
         yield fuse("attention.flash", "attention", core, kind="attention")
@@ -74,7 +75,7 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
         yield from core
 
     bias = " + B_out[d]" if att.out_bias else ""
-    yield build.operator("attention.output", "attention", f"o[b t k g h] W_out[k g h d]{bias} -> {site.gives}")
+    yield build.operator("attention.output", "attention", f"o[b t k g {h}] W_out[k g {h} d]{bias} -> {site.gives}")
 
 
 def head_norms(build: Builder, spec: HeadNorm, normed_k: str) -> Iterator[Operator]:

@@ -15,6 +15,7 @@ from roofmodel.counting import vector
 from roofmodel.counting.attention import attention
 from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
+from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.site import Site, norm
 from roofmodel.counting.state_space import mamba
@@ -29,6 +30,7 @@ from roofmodel.models.architecture import (
     Dense,
     Embedding,
     Head,
+    LatentAttention,
     Layer,
     Mamba,
     Mamba2,
@@ -43,6 +45,7 @@ from roofmodel.models.architecture import (
 # A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
 BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] = {
     Attention: ("attention", "a[b t d]", attention),
+    LatentAttention: ("attention", "a[b t d]", latent_attention),
     MLP: ("mlp", "m[b t d]", feed_forward),
     MoE: ("mlp", "m[b t d]", experts),
     Mamba: ("ssm", "s[b t d]", mamba),

@@ -29,9 +29,11 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
     build = _build(expert, site, x=moe.experts, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
     yield build.operator("mlp.router", "mlp", f"{site.reads} W_router[d x]{bias} -> r[b t x]")
+    correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
-        "mlp.choose", "mlp", "r[b t x] -> weight[b:t:x]", kind="routing", vector=vector.SOFTMAX + vector.CHOOSE
-    )
+        "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
+        vector=vector.SOFTMAX + vector.CHOOSE + moe.correction,
+    )  # fmt: skip
     touched = _touched(moe, tokens)
     for operator in _mlp(build, expert, "expert_", site.reads, "y[b:t:x d]"):
         yield _of_some_experts(operator, touched, moe.experts)

@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Attention, Embedding, Mamba, Mamba2, Stack
+from roofmodel.models.architecture import Architecture, Attention, Embedding, LatentAttention, Mamba, Mamba2, Stack
 
 
 class Memory(NamedTuple):
@@ -73,9 +73,10 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     if not (arch.causal and step.cached):
         return 0
     keys_and_values = sum(
-        2 * step.widths.kv.bytes(step.batch * _kept(part, step) * part.kv_heads * part.head_dim)
+        step.widths.kv.bytes(step.batch * _kept(part, step) * elements)
         for part in arch.stack.parts
-        if isinstance(part, Attention)
+        if isinstance(part, Attention | LatentAttention)
+        for elements in part.cached
     )
     states = sum(
         step.widths.kv.bytes(step.batch * part.cached) for part in arch.stack.parts if isinstance(part, Mamba | Mamba2)
@@ -83,10 +84,12 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     return keys_and_values + states
 
 
-def _kept(att: Attention, step: Step) -> Number:
+def _kept(att: Attention | LatentAttention, step: Step) -> Number:
     """Tokens of a sequence whose keys and values are in the cache after the pass."""
     tokens = step.context + step.tokens
-    return tokens if att.window is None or not att.window_evicts else minimum(tokens, att.window)
+    if isinstance(att, LatentAttention) or att.window is None or not att.window_evicts:
+        return tokens
+    return minimum(tokens, att.window)
 
 
 def activation_bytes(operators: Iterable[Operator]) -> Number:

@@ -35,6 +35,7 @@ class Workload:
     logits: Literal["last", "all"] | None = None
     new_tokens: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
+    mla: Literal["absorbed", "naive"] = "absorbed"
 
     @property
     def widths(self) -> Widths:
@@ -60,7 +61,9 @@ class Workload:
         logits = self.logits or ("all" if phase == "forward" else "last")
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if logits == "all" else 1
-        return Step(phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image)
+        return Step(
+            phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image, self.mla
+        )
 
 
 class Step(NamedTuple):
@@ -81,6 +84,7 @@ class Step(NamedTuple):
     widths: Widths
     passes: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
+    mla: Literal["absorbed", "naive"] = "absorbed"
 
     @property
     def cached(self) -> bool:
@@ -104,49 +108,67 @@ class Step(NamedTuple):
         last = whole(self.tokens + mean(self.passes - 1, 2))
         return mean(sum(count(tokens) for tokens in range(last - self.passes + 1, last + 1)), self.passes)
 
+    @property
+    def absorbs(self) -> bool:
+        """Whether latent attention runs over the latents: where a cache is read for few tokens, in a decode."""
+        return self.mla == "absorbed" and self.phase == "decode"
 
-def attended(step: Step, window: Number | None, evicts: bool = True) -> Number:
+
+def attended(step: Step, window: Number | None, evicts: bool = True, chunked: bool = False) -> Number:
     """Key positions that are read: the cached ones a window still reaches, and the new ones.
 
-    Where the cache does not evict what the window has left behind, eager attention reads that too, and masks it.
+    Where the cache does not evict what the window has left behind, eager attention reads that too, and masks it; so
+    does it read what the window would reach where tokens only see their own chunk.
     """
-    if step.attention == "eager" and not evicts:
-        window = None
+    if step.attention == "eager":
+        window, chunked = window if evicts else None, False
     if step.cached and step.passes > 1:
-        return mean(_seen(step.context + step.passes, window) - _seen(step.context, window), step.passes)
+        last, first = (_seen(n, window, chunked) for n in (step.context + step.passes, step.context))
+        return mean(last - first, step.passes)
     if window is None:
         return step.context + step.tokens
+    if chunked:
+        return step.context % window + step.tokens
     return minimum(step.context, window - 1) + step.tokens
 
 
-def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True) -> Number:
+def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True, chunked: bool = False) -> Number:
     """Query-key pairs per head: all that are read under eager attention, the unmasked under flash.
 
     Causal: S(S+1)/2; for a chunk of C after c: C c + C(C+1)/2; with a window W: W S - W(W-1)/2 for
     S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W). A window that looks both ways
-    holds as many pairs ahead as behind, and those of a token with itself once: 2 F(S) - S.
+    holds as many pairs ahead as behind, and those of a token with itself once: 2 F(S) - S. In chunks
+    of W, the i-th token sees those of its own chunk: F(n) is W(W+1)/2 for each full chunk, and r(r+1)/2 for the r
+    tokens of the last one.
     """
     masked = step.attention == "flash" and (causal or window is not None)
     if not step.cached and step.passes > 1:
         last = whole(step.tokens + mean(step.passes - 1, 2))
-        longer, shorter = (_seen_by_all(n, window, masked) for n in (last, last - step.passes))
+        longer, shorter = (_seen_by_all(n, window, masked, chunked) for n in (last, last - step.passes))
         return mean(longer - shorter, step.passes)
     if not masked or step.passes > 1:
-        return step.tokens * attended(step, window, evicts)
-    behind = _seen(step.context + step.tokens, window) - _seen(step.context, window)
+        return step.tokens * attended(step, window, evicts, chunked)
+    behind = _seen(step.context + step.tokens, window, chunked) - _seen(step.context, window, chunked)
     return behind if causal else 2 * behind - step.tokens
 
 
-def _seen(n: Number, window: Number | None) -> Number:
-    """Pairs that the mask of n tokens leaves: the sum over i <= n of min(i, W)."""
+def _seen(n: Number, window: Number | None, chunked: bool) -> Number:
+    """Pairs that the mask of n tokens leaves: the sum over i <= n of min(i, W), or of i's place in its chunk."""
+    if chunked and window is not None:
+        return n // window * half(window * (window + 1)) + half(n % window * (n % window + 1))
     reach = n if window is None else minimum(n, window)
     return half(reach * (reach + 1)) + (n - reach) * reach
 
 
-def _seen_by_all(n: Number, window: Number | None, masked: bool) -> Number:
+def _seen_by_all(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
     """Pairs of all sequences of up to n tokens: the sum over i <= n of `_seen(i)`, or of i x i without a mask."""
     if not masked:
         return n * (n + 1) * (2 * n + 1) // 6
+    if chunked and window is not None:
+        full, rest, each = n // window, n % window, half(window * (window + 1))
+        pyramids = (m * (m + 1) * (m + 2) // 6 for m in (window, rest))
+        return each * (window * half(full * (full - 1)) + rest * full) + full * next(pyramids) + next(pyramids)
     reach = n if window is None else minimum(n, window)
     beyond = n - reach
-    return reach * (reach + 1) * (reach + 2) // 6 + beyond * _seen(reach, window) + reach * half(beyond * (beyond + 1))
+    triangle = _seen(reach, window, chunked)
+    return reach * (reach + 1) * (reach + 2) // 6 + beyond * triangle + reach * half(beyond * (beyond + 1))

@@ -45,6 +45,7 @@ class Attention(NamedTuple):
     heads: Number
     kv_heads: Number
     head_dim: Number
+    value_dim: Number | None = None  # of a head's values, where it is not that of its queries and keys
     fused: bool = False  # one matrix projects queries, keys and values
     qkv_bias: bool = False
     out_bias: bool = False
@@ -53,9 +54,46 @@ class Attention(NamedTuple):
     relative_bias: bool = False  # so is a bias per head, query and key, looked up once for all layers
     window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: ahead too
     window_evicts: bool = True  # the cache forgets what the window has left behind
+    chunked: bool = False  # the window does not slide: a token sees those of its own chunk of `window` tokens
     norm: HeadNorm | None = None
     sinks: bool = False  # a learned logit per head joins the softmax
     disentangled: Disentangled | None = None
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """What a token leaves in the KV cache, by tensor: keys and values."""
+        return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
+
+
+class Indexer(NamedTuple):
+    """Small heads that say which tokens a query attends to. All of them read the same key of a token."""
+
+    heads: Number
+    head_dim: Number
+
+
+class LatentAttention(NamedTuple):
+    """Keys and values of all heads from one latent a token, and one rotary key that all heads share.
+
+    A head's queries and keys have `unturned` elements from the latents and `rotary_dim` that turn.
+    """
+
+    heads: Number
+    latent: Number
+    unturned: Number
+    rotary_dim: Number
+    value_dim: Number
+    norm: Norm  # of the latents
+    query_latent: Number | None = None  # queries too go through a latent
+    down_bias: bool = False  # on the way down to the latents
+    out_bias: bool = False
+    keeps: Number | None = None  # a query attends to so many tokens at most, those that an indexer chose
+    indexer: Indexer | None = None  # None: all tokens, or those that the layer before has chosen
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """What a token leaves in the KV cache, by tensor: the latent, the rotary key, the indexer's key."""
+        return self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ())
 
 
 class MLP(NamedTuple):
@@ -77,6 +115,7 @@ class MoE(NamedTuple):
     shared: MLP | None = None
     shared_gate: bool = False  # a scalar per token weighs the shared one
     router_bias: bool = False
+    correction: bool = False  # a learned number per expert joins the choice
 
 
 class Mamba(NamedTuple):
@@ -128,7 +167,7 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Part = Attention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
+Part = Attention | LatentAttention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
 
 
 class Branch(NamedTuple):

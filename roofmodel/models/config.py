@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
@@ -18,6 +19,8 @@ from roofmodel.models.architecture import (
     Fact,
     Head,
     HeadNorm,
+    Indexer,
+    LatentAttention,
     Layer,
     Mamba,
     Mamba2,
@@ -31,7 +34,9 @@ from roofmodel.models.architecture import (
     Sublayer,
     TokenConvolution,
 )
+from roofmodel.models.doors import as_family, offer, text_head, text_part
 from roofmodel.models.families import FAMILIES
+from roofmodel.models.families.composites import ALIASES
 from roofmodel.models.family import Family
 from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, SLIDING, Key, Kind
 
@@ -41,12 +46,23 @@ Fields = Mapping[str, Any]
 _MISSING = object()
 
 
-def architecture(config: Config, name: str, where: str) -> Architecture:
+def architecture(config: Config, name: str, where: str, family: str | None = None) -> Architecture:
     """Read a config (a parsed `config.json`) into an Architecture.
 
-    `name` is the model's name for print, `where` names the config in messages. Raises ModelError
-    for an unknown `model_type`, a missing core size, or a value that cannot be.
+    `name` is the model's name for print, `where` names the config in messages. `family` reads it as if that were
+    its `model_type`. Raises ModelError for an unknown `model_type`, a missing core size, or a value that cannot be.
     """
+    if family is not None:
+        config, said = as_family(config, family, where)
+        return _read(config, name, where, said)
+    text = text_part(config, where)
+    if text is None:
+        return _read(config, name, where)
+    arch = _read(text.config, name, where, text.notes)
+    return replace(arch, head=text_head(arch, text, where), tied=text.tied)
+
+
+def _read(config: Config, name: str, where: str, said: tuple[str, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
     reading = _Reading(family, config, where)
     fields = dict(reading)
@@ -67,7 +83,7 @@ def architecture(config: Config, name: str, where: str) -> Architecture:
         tied=fields.get("tied", False),
         max_tokens=_max_tokens(fields) if isinstance(body, Stack) else None,
         facts=facts,
-        notes=_assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
+        notes=said + _assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
     )
 
 
@@ -76,11 +92,11 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     if not isinstance(model_type, str):
         what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
-    family = FAMILIES.get(model_type)
+    family = FAMILIES.get(ALIASES.get(model_type, model_type))
     if family is None:
         # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
         alike = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
-        near = suggest(model_type, alike, cutoff=0.85)
+        near = suggest(model_type, alike, cutoff=0.85) or offer(config)
         raise ModelError(
             f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
             f"`roof models families` lists the {len(FAMILIES)} that are"
@@ -181,7 +197,8 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
     def named(field: str) -> str:
         return f"{facts[field].key or field} {fields[field]}"
 
-    if (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
+    derived = fields["head_dim"] == fields["hidden"] // fields["heads"]
+    if derived and (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
         cure = ", or a head_dim" if facts["head_dim"].key else ""
         raise ModelError(
             f"{where}: {named('hidden')} is not divisible by {named('heads')}; "
@@ -207,7 +224,7 @@ def _check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
                 f"{where}: {named('inner_heads')} is not divisible by {named('inner_groups')}; "
                 "each group serves the same number of heads"
             )
-    for field in ("layer_types", "rotary_layers"):
+    for field in ("layer_types", "rotary_layers", "index_layers", "expert_layers"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
             raise ModelError(
@@ -292,7 +309,8 @@ def _layer(index: int, fields: Fields, norm: Norm) -> Layer:
     )
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
-    mlp = Branch(_moe(fields) if _has_experts(index, fields) else _mlp(fields, fields["mlp_width"]), before, after)
+    has_experts = fields["experts"] and fields["expert_layers"][index]
+    mlp = Branch(_moe(fields) if has_experts else _mlp(fields, fields["mlp_width"]), before, after)
     if not fields["parallel"]:
         return Sublayer(mixers, closing), Sublayer((mlp,), closing), *_convolution(index, fields, norm)
     if fields["parallel_norms"] == 1:
@@ -310,25 +328,29 @@ def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
 
 def _attention(index: int, fields: Fields) -> Attention:
     gains, norm, turned = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
+    slides = fields["layer_types"][index] == SLIDING
+    turns = turned is None or turned[index]
     head_norm = HeadNorm(
         norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
         "each" if gains == "each" else "shared",
     )
     return Attention(
         heads=fields["heads"],
-        kv_heads=fields["kv_heads"],
+        kv_heads=fields["window_kv_heads" if slides else "kv_heads"],
         head_dim=fields["head_dim"],
+        value_dim=fields["value_dim"] if fields["value_dim"] != fields["head_dim"] else None,
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
         out_bias=fields["out_bias"],
-        rotary_dim=fields["rotary_dim"] if turned is None or turned[index] else 0,
+        rotary_dim=fields["rotary_dim"] if turns else 0,
         alibi=fields["alibi"],
         relative_bias=fields["relative_bias"],
         disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
-        window=(fields["window"] or None) if fields["layer_types"][index] == SLIDING else None,
+        window=(fields["window"] or None) if slides else None,
         window_evicts=fields["window_evicts"],
-        norm=head_norm if fields["qk_norm"] else None,
-        sinks=fields["sinks"],
+        chunked=fields["chunked"],
+        norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
+        sinks=fields["window_sinks" if slides else "sinks"],
     )
 
 
@@ -363,7 +385,28 @@ def _mamba2(index: int, fields: Fields) -> Mamba2:
     )
 
 
-MIXERS: dict[str, Callable[[int, Fields], Part]] = {"attention": _attention, "mamba": _mamba, "mamba2": _mamba2}
+def _latent_attention(index: int, fields: Fields) -> LatentAttention:
+    indexes = fields["keeps"] and (fields["index_layers"] is None or fields["index_layers"][index])
+    return LatentAttention(
+        heads=fields["heads"],
+        latent=fields["latent"],
+        unturned=fields["unturned"],
+        rotary_dim=fields["rotary_dim"],
+        value_dim=fields["value_dim"],
+        norm=_norm(fields),
+        query_latent=fields["query_latent"],
+        down_bias=fields["qkv_bias"],
+        out_bias=fields["out_bias"],
+        keeps=fields["keeps"],
+        indexer=Indexer(fields["index_heads"], fields["index_head_dim"]) if indexes else None,
+    )
+
+
+def _attends(index: int, fields: Fields) -> Part:
+    return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
+
+
+MIXERS: dict[str, Callable[[int, Fields], Part]] = {"attention": _attends, "mamba": _mamba, "mamba2": _mamba2}
 
 
 def _disentangled(fields: Fields) -> Disentangled:
@@ -371,12 +414,12 @@ def _disentangled(fields: Fields) -> Disentangled:
     return Disentangled(fields["relative_rows"], "c2p" in terms, "p2c" in terms, fields["disentangled_shared"])
 
 
-def _mlp(fields: Fields, width: int, bias: str = "mlp_bias") -> MLP:
+def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp_bias") -> MLP:
     return MLP(
         width=width,
         activation=ACTIVATIONS[fields["activation"]],
         gated=fields["gated"],
-        fused=fields["fused_gate"],
+        fused=fields[fused],
         bias=fields[bias],
     )
 
@@ -385,19 +428,11 @@ def _moe(fields: Fields) -> MoE:
     return MoE(
         experts=fields["experts"],
         active=fields["experts_active"],
-        expert=_mlp(fields, fields["expert_width"], "expert_bias"),
+        expert=_mlp(fields, fields["expert_width"], "fused_experts", "expert_bias"),
         shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
         shared_gate=fields["shared_gate"],
         router_bias=fields["router_bias"],
-    )
-
-
-def _has_experts(layer: int, fields: Fields) -> bool:
-    return bool(
-        fields["experts"]
-        and layer >= fields["dense_first"]
-        and layer not in fields["dense_layers"]
-        and (layer + 1) % fields["moe_every"] == 0
+        correction=fields["correction"],
     )
 
 
@@ -453,12 +488,18 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 
 
 def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, config: Config, where: str) -> tuple[str, ...]:
-    """The defaults of keys that the config lacks (null is the config's own word for the default)."""
+    """The defaults of keys that the config lacks (null is the config's own word for the default).
+
+    A default with an entry for every layer follows from the others, and would fill the screen.
+    """
     idle = set() if any(stage.out == "classes" for stage in head.stages) else {"labels"}
     assumed = {
         fact.key: fact.value
         for field, fact in facts.items()
-        if fact.assumed and field not in idle and _look_up(config, str(fact.key)) is _MISSING
+        if fact.assumed
+        and field not in idle
+        and not isinstance(fact.value, list)
+        and _look_up(config, str(fact.key)) is _MISSING
     }
     if not assumed:
         return ()

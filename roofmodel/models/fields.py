@@ -64,6 +64,15 @@ ACTIVATIONS = {
 }
 LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
 
+
+def _expert_layers(f: Any) -> list[int]:
+    """Of the layers that may have experts, one in `moe_every`."""
+    return [
+        int(i >= f["dense_first"] and i not in f["dense_layers"] and (i + 1) % f["moe_every"] == 0)
+        for i in range(f["layers"])
+    ]
+
+
 # Upper limits are far beyond any model: they catch a slip of the keyboard, not a design.
 SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
 REACH = _whole(-1, 2**40)  # 0 and -1: as the code has it
@@ -120,13 +129,25 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "relative_bias": (FLAG, False),
     "disentangled": (TERMS, ()),  # scores between content and relative position, one way or both
     "disentangled_shared": (FLAG, False),  # through the matrices of the content
+    "value_dim": (SIZE, lambda f: f["head_dim"]),
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
+    "window_kv_heads": (SIZE, lambda f: f["kv_heads"]),  # of the layers that slide
+    "window_sinks": (FLAG, lambda f: f["sinks"]),
     "window": (WINDOW, None),  # how far back a layer that slides can see
     "window_evicts": (FLAG, True),  # whether the cache of such a layer forgets what the window has left behind
+    "chunked": (FLAG, False),  # such a layer does not slide: a token sees those of its own chunk of `window` tokens
     "layer_types": (TYPES, lambda f: [SLIDING if f["window"] else FULL] * f["layers"]),
     "rotary_layers": (LAYER_FLAGS, None),  # the layers that turn at all, if not every one
+    # latent attention, where keys and values come from a latent
+    "latent": (COUNT, 0),
+    "query_latent": (SIZE, None),
+    "unturned": (SIZE, lambda f: f["head_dim"] - f["rotary_dim"]),  # elements of a head that come from the latents
+    "keeps": (SIZE, None),  # an indexer chooses so many tokens for each query
+    "index_heads": (SIZE, 1),
+    "index_head_dim": (SIZE, 1),
+    "index_layers": (LAYER_FLAGS, None),  # the layers with an indexer of their own, if not every one
     # norms
     "norm": (NORM, "layernorm"),
     "norm_affine": (FLAG, True),
@@ -138,6 +159,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
     "qk_norm": (FLAG, False),  # on the heads' queries and keys
     "qk_norm_gains": (GAINS, "shared"),
+    "qk_norm_turned_only": (FLAG, False),  # in the layers that turn
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces
     "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # each layer's; `mamba2+attention` has both side by side
@@ -172,7 +194,9 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "experts_active": (SIZE, 1),
     "expert_width": (SIZE, lambda f: f["mlp_width"]),
     "expert_bias": (FLAG, False),
+    "fused_experts": (FLAG, lambda f: f["fused_gate"]),  # one matrix holds gate and up of an expert
     "router_bias": (FLAG, False),
+    "correction": (FLAG, False),  # a learned number per expert joins the router's choice
     "shared_width": (COUNT, 0),  # of the MLP that takes every token; 0: none
     "shared_gate": (FLAG, False),
     "dense_first": (COUNT, 0),  # so many layers at the start keep an MLP
@@ -182,6 +206,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "groups": (SIZE, lambda f: f["layers"]),  # the layers fall into so many runs, each the same parameters over again
     "group_layers": (SIZE, 1),  # each being so many layers
     "unread": (COUNT, 0),  # parameters that the class holds although its code never reads them
+    "expert_layers": (LAYER_FLAGS, lambda f: _expert_layers(f)),  # the layers with experts
     # embedding and head
     "embedding_width": (SIZE, lambda f: f["hidden"]),
     "embedding_projected": (FLAG, lambda f: f["embedding_width"] != f["hidden"]),

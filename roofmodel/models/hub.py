@@ -35,29 +35,29 @@ class Entry(NamedTuple):
     config: dict[str, Any]
 
 
-def load(model: str | os.PathLike[str]) -> Architecture:
-    """The Architecture of a packaged name, a path, or a Hub id. Raises ModelError.
+def load(model: str | os.PathLike[str], family: str | None = None) -> Architecture:
+    """The Architecture of a packaged name, a path, or a Hub id, read as another family if asked. Raises ModelError.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalogue; any
     other path that exists; the local Hugging Face cache; the Hub.
     """
     if isinstance(model, os.PathLike):
-        return _from_path(expand(model))
+        return _from_path(expand(model), family)
     if not isinstance(model, str) or not model.strip():
         raise ModelError(f"{shorten(model)} is no model; give a name (see 'roof models list'), a path or a Hub id")
     if model.startswith((".", "/", "~")):
-        return _from_path(expand(model))
+        return _from_path(expand(model), family)
     entry = packaged(model)
     if entry is not None:
-        return _from_entry(entry)
+        return _from_entry(entry, family)
     if os.path.exists(model):
-        return _from_path(Path(model))
+        return _from_path(Path(model), family)
     if model.endswith(".json"):
-        return _from_path(Path(model))  # which says that it is not there
+        return _from_path(Path(model), family)  # which says that it is not there
     if cached := _in_local_cache(model):
-        return _from_file(cached, model)
+        return _from_file(cached, model, family)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
-        return _from_file(_from_hub(model), model)
+        return _from_file(_from_hub(model), model, family)
     raise ModelError(_unknown(model))
 
 
@@ -96,8 +96,10 @@ def _entry(path: Path) -> Entry:
     return Entry(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Entry) -> Architecture:
-    arch = architecture(entry.config, entry.id, entry.id)
+def _from_entry(entry: Entry, family: str | None) -> Architecture:
+    arch = architecture(entry.config, entry.id, entry.id, family)
+    if family is not None:
+        return arch
     if entry.parameters is not None:
         return replace(arch, notes=())
     note = f"{entry.id}: its parameter count is not confirmed by a published one: {entry.parameters_source}"
@@ -107,7 +109,7 @@ def _from_entry(entry: Entry) -> Architecture:
 # --- Files ------------------------------------------------------------------------------------------
 
 
-def _from_path(path: Path) -> Architecture:
+def _from_path(path: Path, family: str | None) -> Architecture:
     folder = os.path.isdir(path)
     file = path / "config.json" if folder else path
     try:
@@ -119,11 +121,11 @@ def _from_path(path: Path) -> Architecture:
         raise ModelError(f"{path}: no such file or folder; give a config.json or a folder that holds one") from None
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
-    return _from_file(file, file.resolve().parent.name if file.name == "config.json" else file.stem)
+    return _from_file(file, file.resolve().parent.name if file.name == "config.json" else file.stem, family)
 
 
-def _from_file(file: Path, name: str) -> Architecture:
-    return architecture(_read(file), name, str(file))
+def _from_file(file: Path, name: str, family: str | None) -> Architecture:
+    return architecture(_read(file), name, str(file), family)
 
 
 def _read(file: Path) -> dict[str, Any]:

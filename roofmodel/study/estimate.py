@@ -16,7 +16,7 @@ from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Phase, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture, Network, Norm, Patches
+from roofmodel.models.architecture import Architecture, LatentAttention, Network, Norm, Patches
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.study.fitting import largest_batch, largest_context
 
@@ -161,6 +161,7 @@ def workload(
     logits: str | None = None,
     new_tokens: int | None = None,
     image: int | None = None,
+    mla: str = "absorbed",
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -172,6 +173,7 @@ def workload(
             _choice(name, value, tuple(FORMATS))
     if logits is not None:
         _choice("logits", logits, ("last", "all"))
+    _choice("mla", mla, ("absorbed", "naive"))
     _whole("batch", batch, 1)
     notes = []
     if seq is not None:
@@ -205,9 +207,12 @@ def workload(
         notes.append(f"--attention is ignored: {arch.name} has no attention")
     if new_tokens is not None and phases != ("generate",):
         notes.append(f"--new-tokens is ignored: {' and '.join(phases)} generates no text; --phase generate does")
+    latent = arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)
+    if mla != "absorbed" and not latent:
+        notes.append(f"--mla is ignored: {arch.name} has no multi-head latent attention")
     notes += _idle(arch, others)
     new = new_tokens or NEW_TOKENS
-    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new, pixels)  # type: ignore[arg-type]
+    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new, pixels, mla)  # type: ignore[arg-type]
     return work, tuple(notes)
 
 
@@ -250,7 +255,6 @@ def _whole(option: str, value: object, low: int) -> None:
 
 # option -> its default, and the models or phases that it is for
 _ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
-    "mla": ("absorbed", ("absorbed", "naive"), "{name} has no multi-head latent attention"),
     "decoder_seq": (None, (), "{name} is no encoder-decoder"),
     "recompute": ("none", ("none", "selective", "full"), "only training recomputes"),
     "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
@@ -268,7 +272,7 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
             continue
         if option not in _ELSEWHERE:
-            known = (
+            own = [
                 "phase",
                 "batch",
                 "seq",
@@ -278,10 +282,11 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 "kv",
                 "attention",
                 "logits",
+                "mla",
                 "new_tokens",
                 "image",
-            )
-            raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
+            ]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, (*own, *_ELSEWHERE, *_PARALLEL))}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
             _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]

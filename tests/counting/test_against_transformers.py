@@ -57,7 +57,7 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
         assert parameters(arch, counted) == oracle.parameters(model)
 
         def flops(phase: Any, context: int | None = None, arch: Any = arch) -> int:
-            work = Workload((phase,), batch, tokens, context, attention="eager", logits="all")
+            work = Workload((phase,), batch, tokens, context, attention="eager", logits="all", mla="naive")
             return sum(op.total.matmul_flops for op in operators(arch, work.steps()[0]))
 
         assert flops("forward") == oracle.matmul_flops(model, batch, tokens)

@@ -12,15 +12,85 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import vector
+from roofmodel.counting import memory, vector
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.models.config import architecture
 
 X = 2 * 3 * 8  # elements of the residual stream, B T D
 PAIRS = 2 * 2 * (3 * 3)  # elements of the scores under eager attention, B heads T T
 MLP = 2 * 3 * 10  # B T F
+
+
+DEEPSEEK = {
+    "model_type": "deepseek_v3", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11,
+    "intermediate_size": 10, "q_lora_rank": 6, "kv_lora_rank": 5, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2,
+    "v_head_dim": 3, "hidden_act": "silu",
+}  # fmt: skip
+
+
+def latent(mla: Any, attention: Any = "flash", **more: Any) -> dict[str, Operator]:
+    """A decode of 2 sequences after 7 tokens: S = 8."""
+    work = Workload(("decode",), 2, 3, context=7, attention=attention, mla=mla)
+    return {op.name: op for op in operators(architecture(DEEPSEEK | more, "x", "x"), work.steps()[0])}
+
+
+def test_absorbed_attention_reads_latents_and_multiplies_by_them() -> None:
+    ops = latent("absorbed")
+    assert ops["attention.absorb_k"].matmul_flops == 2 * 2 * 2 * 4 * 5  # B, 2 heads, 4 elements to 5
+    scores, mix = 2 * 2 * 2 * 8 * (5 + 2), 2 * 2 * 2 * 8 * 5  # B, 2 heads, S, latent and rotary key; latent
+    assert ops["attention.flash"].matmul_flops == scores + mix
+    assert ops["attention.flash"].cost.cache_bytes == 2 * (2 * 8 * (5 + 2))  # each token's latent and rotary key, once
+    assert ops["attention.absorb_v"].matmul_flops == 2 * 2 * 2 * 5 * 3
+    assert "attention.kv_up" not in ops
+
+
+def test_naive_latent_attention_expands_the_whole_cache_in_every_step() -> None:
+    ops = latent("naive")
+    assert ops["attention.kv_up"].matmul_flops == 2 * (2 * 8) * 5 * (2 * (4 + 3))  # B S, latent to 2 heads' k and v
+    assert ops["attention.flash"].matmul_flops == 2 * 2 * 2 * 8 * (4 + 2) + 2 * 2 * 2 * 8 * 3
+    assert ops["attention.kv_up"].cost.cache_bytes == 2 * (2 * 8 * 5)
+    assert "attention.absorb_k" not in ops
+
+
+def test_both_ways_have_the_same_parameters_and_cache() -> None:
+    arch = architecture(DEEPSEEK, "x", "x")
+    steps = [Workload(("decode",), 2, 3, context=7, mla=mla).steps()[0] for mla in ("absorbed", "naive")]  # type: ignore[arg-type]
+    first, second = (memory.parameters(arch, operators(arch, step)) for step in steps)
+    assert first == second
+    for step in steps:
+        assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8) * (5 + 2)  # B S tokens, latent and rotary key
+
+
+def test_an_indexer_scores_all_tokens_and_attention_reads_the_best() -> None:
+    index = {"model_type": "deepseek_v32", "index_topk": 3, "index_n_heads": 2, "index_head_dim": 4}
+    ops = latent("absorbed", **index)
+    assert ops["attention.index_scores"].matmul_flops == 2 * 2 * 2 * 8 * 4 + 2 * 2 * 2 * 8  # q k; sum over 2 heads
+    assert ops["attention.index_scores"].cost.cache_bytes == 2 * (2 * 8 * 4)
+    assert ops["attention.flash"].matmul_flops == 2 * 2 * 2 * 3 * (5 + 2) + 2 * 2 * 2 * 3 * 5  # of 8 tokens, 3
+    assert ops["attention.flash"].cost.cache_bytes == 2 * (2 * 3 * (5 + 2))
+    # eager, as the reference: all pairs, those that were not chosen masked
+    assert latent("naive", "eager", **index)["attention.mix"].matmul_flops == 2 * 2 * 2 * 8 * 3
+
+
+@pytest.mark.parametrize(("context", "tokens", "seen"), [(0, 10, 4 * 5 // 2 * 2 + 2 * 3 // 2), (5, 1, 2), (8, 1, 1)])
+def test_chunked_attention_sees_its_own_chunk(context: int, tokens: int, seen: int) -> None:
+    """Chunks of 4: of 10 tokens two full ones and 2 of the third; the sixth token is the second of its chunk."""
+    step = Workload(("prefill",), 1, tokens, context=context).steps()[0]
+    assert pairs(step, 4, True, chunked=True) == seen
+    assert attended(step, 4, chunked=True) == context % 4 + tokens
+
+
+@pytest.mark.parametrize("context", [0, 3, 5])
+def test_a_run_over_chunks_is_the_mean_of_its_passes(context: int) -> None:
+    decodes = [Workload(("decode",), context=context + i).steps()[0] for i in range(7)]
+    run = decodes[0]._replace(passes=7)
+    for measure in (lambda step: pairs(step, 4, True, chunked=True), lambda step: attended(step, 4, chunked=True)):
+        assert 7 * measure(run) == sum(map(measure, decodes))
+    forwards = [Workload(("forward",), seq=context + 1 + i).steps()[0] for i in range(7)]
+    middle = forwards[3]._replace(passes=7)
+    assert 7 * pairs(middle, 4, True, chunked=True) == sum(pairs(step, 4, True, chunked=True) for step in forwards)
 
 
 def count(config: dict[str, Any], phase: Any = "prefill", attention: Any = "eager") -> dict[str, Operator]:

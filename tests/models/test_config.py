@@ -11,6 +11,7 @@ from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import Key
+from tests.draws import NEEDED
 
 WHERE = "some/config.json"
 
@@ -132,9 +133,8 @@ def good(model_type: str) -> dict[str, Any]:
         sizes["hidden"] = 4096  # the default's 128 heads of 64 are as wide as 2 x this
     fields = FAMILIES[model_type].fields
     keys = {field: fields.get(field) for field in sizes}
-    return {"model_type": model_type} | {
-        key.names[0]: sizes[field] for field, key in keys.items() if isinstance(key, Key)
-    }
+    core = {key.names[0]: sizes[field] for field, key in keys.items() if isinstance(key, Key)}
+    return {"model_type": model_type} | core | NEEDED.get(model_type, {})
 
 
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())

@@ -15,6 +15,7 @@ from roofmodel.models.architecture import Fact, Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import ACTIVATIONS, CORE, REQUIRED, Key
+from tests import draws
 
 transformers = pytest.importorskip(
     "transformers", reason="the real classes need transformers: pip install 'roofmodel[dev]'"
@@ -29,6 +30,7 @@ CORE_SIZES = {"hidden": 1920, "layers": 5, "heads": 64, "vocabulary": 60_000}
 NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 SIZES_OF = {
     "gpt_neo": {"layers": 24},  # its default names the kinds of 24 layers
+    "helium": {"heads": 40},  # of which its default of 20 key-value heads is a part
     "mamba2": {"hidden": 4096},  # whose 8192 channels are its default's 128 heads of 64
 }
 # Keys that modelling code looks for although the config class does not declare them.
@@ -60,7 +62,8 @@ def _names(model_type: str, field: str) -> tuple[str, ...]:
 
 def _core(model_type: str) -> dict[str, Any]:
     """The core sizes and nothing else, by the family's own keys."""
-    return {_names(model_type, field)[0]: size for field, size in _sizes(model_type).items()}
+    sizes = {_names(model_type, field)[0]: size for field, size in _sizes(model_type).items()}
+    return sizes | draws.NEEDED.get(model_type, {})
 
 
 def _sizes(model_type: str) -> dict[str, Any]:
@@ -179,10 +182,10 @@ def test_null_means_what_the_real_class_makes_of_it(model_type: str, field: str)
     name = _names(model_type, field)[0]
     try:
         real = _real(model_type, **{name: None})
-    except (huggingface_hub.errors.StrictDataclassError, TypeError):
-        return  # null is no value of it
+    except (huggingface_hub.errors.StrictDataclassError, TypeError, ZeroDivisionError):
+        return  # null is no value of it, or the class fails on it
     if field == "window":
-        assert real.sliding_window in (None, 0)
+        assert getattr(real, name) in (None, 0)
         assert _ours(model_type, **{name: None})["window"].value is None
         return
     expected = _derived(model_type, field, real)
@@ -216,6 +219,10 @@ CHANGES_NO_SHAPE = re.compile(
     r"|.*_multipliers?|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit)"
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
     r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
+    r"|n_group|topk_group|topk_method|rout(ed|er)_scaling_factor|moe_norm_min|enable_moe_fp32_combine"  # which experts
+    r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|dim_model_base"
+    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers"  # those layers are left out
+    r"|qk_head_dim"  # derived
     r"|summary_.*"  # GPT2DoubleHeadsModel alone, which is refused
     r"|drop_path_rate|stage_names|_?out_(features|indices)|encoder_stride"  # of backbones and masked images
     r"|rope_theta|vocab_list|esmfold_config|pooler_hidden_size|is_folding_model"
@@ -225,9 +232,15 @@ CHANGES_NO_SHAPE = re.compile(
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class ignores them
 )
 # Keys that a family's code does not read although others do.
+LATENT = {"head_dim", "num_key_value_heads"}  # derived from the latents' keys; the heads are all alike
 NOT_READ = {
     "phimoe": {"num_experts_per_tok"},
     "gpt_bigcode": {"num_key_value_heads"},
+    "qwen3_vl_moe_text": {"sliding_window"},
+    "deepseek_v32": LATENT | {"mlp_bias", "layer_types"},
+    "glm_moe_dsa": LATENT | {"mlp_bias", "layer_types"},
+    "youtu": LATENT | {"embedding_initializer_range"},
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "minicpm3"), LATENT),
     "mamba2": {"time_step_rank"},
 }
 

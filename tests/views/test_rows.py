@@ -100,6 +100,8 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
         for attention in ("flash", "eager"):
             for phase in (*run(model, attention=attention, seq=8).phases, *run(model, image=64).phases):
                 names |= {placed.operator.name for placed in phase.placed}
+    for mla in ("absorbed", "naive"):
+        names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
     assert set(LABELS) <= names
 
 

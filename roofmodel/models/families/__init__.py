@@ -7,12 +7,16 @@ reads a config through its row.
 
 from __future__ import annotations
 
+from roofmodel.models.families.decoders import DECODERS
 from roofmodel.models.families.encoders import ENCODERS
 from roofmodel.models.families.gpt import GPTS
+from roofmodel.models.families.latent import LATENTS
 from roofmodel.models.families.llama import LLAMAS
 from roofmodel.models.families.mixtures import MIXTURES
 from roofmodel.models.families.state_spaces import STATE_SPACES
 from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 
-FAMILIES: dict[str, Family] = {**GPTS, **LLAMAS, **MIXTURES, **ENCODERS, **STATE_SPACES, **VISION}
+FAMILIES: dict[str, Family] = {
+    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **LATENTS, **ENCODERS, **STATE_SPACES, **VISION,
+}  # fmt: skip

@@ -4,26 +4,100 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, LLAMAS, OLMO2, QWEN2, one_full_in
-from roofmodel.models.family import Family, heads
-from roofmodel.models.fields import FLAG, FULL, SLIDING, key
+from roofmodel.models.families.decoders import DECODERS, EXAONE4, HUNYUAN
+from roofmodel.models.families.latent import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_after
+from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, LLAMAS, OLMO2, PARTIAL, QWEN2, one_full_in
+from roofmodel.models.family import LM, Family, heads
+from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, Kind, key
 
 EXPERTS = ("num_local_experts", "num_experts")
-ACTIVE = "num_experts_per_tok"
+LAST = Kind(lambda v: type(v) is int and v >= -1, "a layer by number, or -1 for the last")
+
+
+def _turns_but_one_in(f: Any) -> list[int]:
+    return [int((layer + 1) % f["unturned_every"] != 0) for layer in range(f["layers"])]
+
+
+def _chunked_where_turned(f: Any) -> list[str]:
+    return ["chunked_attention" if turned else FULL for turned in f["rotary_layers"]]
+
+
+def _chunked(types: Any) -> Any:
+    """A chunk is a window, in the words of `layer_types`."""
+    return [SLIDING if kind == "chunked_attention" else kind for kind in types] if isinstance(types, list) else types
+
+
+def _llama4_experts(f: Any) -> list[int]:
+    listed = f["sparse_layers"]
+    if listed is None:
+        listed = range(f["sparse_every"] - 1, f["layers"], f["sparse_every"])
+    return [int(layer in listed) for layer in range(f["layers"])]
+
+
+def _ernie_experts(f: Any) -> list[int]:
+    last = f["layers"] - 1 if f["sparse_to"] == -1 else f["sparse_to"]
+    return [
+        int((layer + 1) % f["moe_every"] == 0 and f["sparse_from"] <= layer <= last) for layer in range(f["layers"])
+    ]
+
+
+def _mimo_types(f: Any) -> list[str]:
+    return [FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING for layer in range(f["layers"])]
+
+
+def _mimo_words(types: Any) -> Any:
+    """`hybrid_layer_pattern` has 1 for a layer that slides."""
+    if not isinstance(types, list):
+        return types
+    return [FULL if kind == 0 else SLIDING if kind == 1 else kind for kind in types]
+
+
+def words_or_flags(values: Any) -> Any:
+    """`moe_layer_freq` has 0 and 1 for what `mlp_layer_types` has words for."""
+    return values if isinstance(values, list) and all(value in (0, 1) for value in values) else SPARSE_LAYERS(values)
+
+
+def same_in_all(value: Any) -> Any:
+    """A size that may be spelt once for each layer."""
+    if isinstance(value, list):
+        if len(set(map(str, value))) != 1:
+            raise ValueError("the same in all layers; sizes that differ from layer to layer are not counted")
+        return value[0]
+    return value
+
+
 SPARSE: dict[str, Any] = dict(
     experts=key(*reversed(EXPERTS), default=128),
     experts_active=key(ACTIVE, default=8),
     expert_width=key("moe_intermediate_size", default=768),
     moe_every=key("decoder_sparse_step", default=1),
     dense_layers=key("mlp_only_layers", default=None, null=[]),
-    fused_gate=True,
+    fused_experts=True,
 )
 MIXTRAL = LLAMAS["mistral"].like(
     "Mixtral",
     window=key("sliding_window", default=None),
     experts=key(*EXPERTS, default=8),
     experts_active=key(ACTIVE, default=2),
-    fused_gate=True,
+    fused_experts=True,
+)
+GLM4_MOE = LLAMA.like(
+    "Glm4Moe",
+    classes=heads("ForCausalLM", "Model"),
+    switches=SHARED,
+    kv_heads=key("num_key_value_heads", default=8),
+    out_bias=False,
+    rotary=key(*PARTIAL, default=0.5),
+    qk_norm=key("use_qk_norm", default=False),
+    mlp_width=key("intermediate_size", default=10944),
+    mlp_bias=False,
+    experts=key(*ROUTED, default=128),
+    experts_active=key(ACTIVE, default=8),
+    expert_width=key("moe_intermediate_size", default=1408),
+    fused_experts=True,
+    shared_width=shared_width,
+    dense_first=key("first_k_dense_replace", default=1),
+    positions=key("max_position_embeddings", default=131072),
 )
 
 MIXTURES: dict[str, Family] = {
@@ -81,7 +155,7 @@ MIXTURES: dict[str, Family] = {
         mlp_width=key("intermediate_size", default=2048),
         experts=key(*EXPERTS, default=64),
         experts_active=key(ACTIVE, default=8),
-        fused_gate=True,
+        fused_experts=True,
         positions=key("max_position_embeddings", default=4096),
     ),
     "granitemoe": LLAMA.like(
@@ -91,7 +165,7 @@ MIXTURES: dict[str, Family] = {
         mlp_bias=False,
         experts=key(*EXPERTS, default=8),
         experts_active=key(ACTIVE, default=2),
-        fused_gate=True,
+        fused_experts=True,
     ),
     "gpt_oss": LLAMA.like(
         "GptOss",
@@ -109,7 +183,197 @@ MIXTURES: dict[str, Family] = {
         experts_active=key(ACTIVE, default=4),
         expert_bias=True,
         router_bias=True,
-        fused_gate=True,
+        fused_experts=True,
         positions=key("max_position_embeddings", default=131072),
+    ),
+    "granitemoeshared": LLAMA.like(
+        "GraniteMoeShared",
+        classes=heads("ForCausalLM", "Model"),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        mlp_bias=False,
+        experts=key(*EXPERTS, default=8),
+        experts_active=key(ACTIVE, default=2),
+        fused_gate=True,
+        shared_width=key("shared_intermediate_size", default=0),
+    ),
+    "flex_olmo": OLMO2.like(
+        "FlexOlmo",
+        classes=heads("ForCausalLM", "Model"),
+        experts=key(*EXPERTS, default=7),
+        experts_active=key(ACTIVE, default=5),
+        fused_experts=True,
+        positions=key("max_position_embeddings", default=4096),
+    ),
+    "qwen3_vl_moe_text": LLAMA.like(
+        "Qwen3VLMoe",
+        classes={"TextModel": ()},
+        config="Qwen3VLMoeTextConfig",
+        kv_heads=key("num_key_value_heads", default=16, null=lambda f: f["heads"]),
+        out_bias=key("attention_bias", default=False),
+        qk_norm=True,
+        mlp_width=key("intermediate_size", default=5632),
+        mlp_bias=False,
+        **SPARSE
+        | dict(
+            experts=key(*EXPERTS, default=60),
+            experts_active=key(ACTIVE, default=4),
+            expert_width=key("moe_intermediate_size", default=1408),
+        ),
+        positions=key("max_position_embeddings", default=128000),
+        tied=key("tie_word_embeddings", default=True),
+    ),
+    "llama4_text": LLAMA.like(
+        "Llama4",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        config="Llama4TextConfig",
+        switches=dict(
+            unturned_every=(SIZE, key("no_rope_layer_interval", default=4)),
+            sparse_every=(SIZE, key("interleave_moe_layer_step", default=1)),
+            sparse_layers=(INDICES, key("moe_layers", default=None)),
+        ),
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
+        rotary_layers=key("no_rope_layers", default=_turns_but_one_in),
+        qk_norm=key("use_qk_norm", default=True),
+        qk_norm_gains="none",
+        qk_norm_turned_only=True,
+        window=key("attention_chunk_size", default=8192, null=None),
+        chunked=True,
+        layer_types=key("layer_types", default=_chunked_where_turned, read=_chunked),
+        mlp_width=key("intermediate_size_mlp", default=16384),
+        mlp_bias=False,
+        experts=key(*EXPERTS, default=16),
+        experts_active=key(ACTIVE, default=1),
+        expert_width=key("intermediate_size", default=8192),
+        expert_layers=_llama4_experts,
+        fused_experts=True,
+        shared_width=lambda f: f["expert_width"],
+        positions=key("max_position_embeddings", default=131072),
+    ),
+    "minimax_m2": LLAMA.like(
+        "MiniMaxM2",
+        classes=heads("ForCausalLM", "Model"),
+        kv_heads=key("num_key_value_heads", default=8),
+        head_dim=key("head_dim", default=128),
+        qkv_bias=False,
+        out_bias=False,
+        rotary_dim=key("rotary_dim", default=lambda f: int(f["head_dim"] * f["turned"])),
+        switches=dict(turned=(FRACTION, key(*PARTIAL, default=1))),
+        qk_norm=True,
+        qk_norm_gains="each",
+        mlp_width=key("intermediate_size", default=1536),
+        mlp_bias=False,
+        experts=key(*EXPERTS, default=256),
+        experts_active=key(ACTIVE, default=8),
+        fused_experts=True,
+        positions=key("max_position_embeddings", default=196608),
+    ),
+    "glm4_moe": GLM4_MOE,
+    "solar_open": GLM4_MOE.like(
+        "SolarOpen",
+        rotary=key(*PARTIAL, default=lambda f: 1),
+        head_dim=key("head_dim", default=128),
+        qk_norm=False,
+        mlp_width=1,  # no layer has a dense MLP
+        expert_width=key("moe_intermediate_size", default=1280),
+        dense_first=0,
+    ),
+    "dots1": GLM4_MOE.like(
+        "Dots1",
+        switches=SHARED | dict(window_from=(COUNT, key("max_window_layers", default=62))),
+        kv_heads=key("num_key_value_heads", default=32, null=lambda f: f["heads"]),
+        out_bias=key("attention_bias", default=False),
+        rotary=1,
+        window=key("sliding_window", default=4096, null=None),
+        layer_types=key(
+            "layer_types",
+            default=lambda f: [
+                SLIDING if f["window"] and layer >= f["window_from"] else FULL for layer in range(f["layers"])
+            ],
+        ),
+        qk_norm=True,
+        experts=key(*ROUTED),
+        experts_active=key(ACTIVE),
+        dense_first=key("first_k_dense_replace", default=0),
+        positions=key("max_position_embeddings", default=2048),
+    ),
+    "hy_v3": GLM4_MOE.like(
+        "HYV3",
+        switches=dict(n_shared=(COUNT, key("num_shared_experts", default=1))),
+        kv_heads=key("num_key_value_heads", default=8),
+        head_dim=key("head_dim", default=128),
+        out_bias=key("attention_bias", default=False),
+        rotary=1,
+        qk_norm=True,
+        mlp_width=key("intermediate_size", default=13312),
+        mlp_bias=key("mlp_bias", default=False),
+        experts=key(*EXPERTS, default=192),
+        expert_width=key("moe_intermediate_size", default=1536),
+        dense_first=0,
+        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 1), read=SPARSE_LAYERS),
+    ),
+    "exaone_moe": EXAONE4.like(
+        "ExaoneMoe",
+        classes=heads("ForCausalLM", "Model"),
+        switches={**EXAONE4.switches, "n_shared": (COUNT, key("num_shared_experts", default=1))},
+        pre_norm=True,
+        out_norm=False,
+        experts=key("num_experts", default=64),
+        experts_active=key(ACTIVE, default=8),
+        expert_width=key("moe_intermediate_size", default=1024),
+        fused_experts=True,
+        shared_width=shared_width,
+        dense_first=key("first_k_dense_replace", default=1),
+        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
+    ),
+    "mimo_v2_flash": GLM4_MOE.like(
+        "MiMoV2Flash",
+        switches=dict(
+            window_written=(SIZE, key("sliding_window", default=129)),
+            window_size=(SIZE, key("sliding_window_size", default=None)),
+        ),
+        kv_heads=key("num_key_value_heads", default=4),
+        head_dim=key("head_dim", default=192),
+        value_dim=key("v_head_dim", default=128),
+        rotary=key(*PARTIAL, "rope_parameters.full_attention.partial_rotary_factor", default=0.334),
+        # the class adds the token itself to the window of the first configs
+        window=lambda f: f["window_size"] + 1 if f["window_size"] else f["window_written"],
+        window_kv_heads=key("swa_num_key_value_heads", default=lambda f: 2 * f["kv_heads"]),
+        window_sinks=True,
+        layer_types=key("layer_types", "hybrid_layer_pattern", default=_mimo_types, read=_mimo_words),
+        qk_norm=False,
+        mlp_width=key("intermediate_size", default=16384),
+        experts=key(*ROUTED, default=256),
+        expert_width=key("moe_intermediate_size", default=2048),
+        shared_width=0,
+        dense_first=0,
+        expert_layers=key("mlp_layer_types", "moe_layer_freq", default=sparse_after(lambda f: 1), read=words_or_flags),
+    ),
+    "ernie4_5_moe": DECODERS["ernie4_5"].like(
+        "Ernie4_5_Moe",
+        switches=dict(
+            n_shared=(COUNT, key("moe_num_shared_experts", default=2)),
+            sparse_from=(COUNT, key("moe_layer_start_index", default=1)),
+            sparse_to=(LAST, key("moe_layer_end_index", default=-1)),
+        ),
+        kv_heads=key("num_key_value_heads", default=4, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=lambda f: f["hidden"] // f["heads"]),
+        mlp_width=key("intermediate_size", default=12288),
+        experts=key("moe_num_experts", "num_experts", default=64),
+        experts_active=key("moe_k", ACTIVE, default=6),
+        expert_width=key("moe_intermediate_size", default=1536),
+        fused_experts=True,
+        correction=True,
+        shared_width=shared_width,
+        moe_every=key("moe_layer_interval", default=1),
+        head_bias=key("use_bias", default=False),
+        expert_layers=_ernie_experts,
+    ),
+    "hunyuan_v1_moe": HUNYUAN.like(
+        "HunYuanMoEV1",
+        experts=key("num_experts", "num_local_experts", default=1, read=same_in_all),
+        experts_active=key("moe_topk", ACTIVE, default=1, read=same_in_all),
+        fused_experts=True,
+        shared_width=lambda f: f["mlp_width"],
     ),
 }

@@ -1,0 +1,155 @@
+"""Multi-head latent attention: keys and values of all heads, kept as one latent and one rotary key a token.
+
+DeepSeek-V2 (arXiv 2405.04434, section 2.1); with an indexer, the sparse attention of DeepSeek-V3.2 (arXiv 2512.02556).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from roofmodel.algebra import Number, minimum
+from roofmodel.counting import vector
+from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.site import Site, norm_flops, norm_parameters
+from roofmodel.counting.workload import Step, attended, pairs
+from roofmodel.models.architecture import Indexer, LatentAttention
+
+INDEX_NORM = vector.NORM["layernorm"]
+
+
+def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
+    """Down to the latents, up to the heads' queries, keys and values, attention over them, output projection.
+
+    Naive: the cached latents are expanded to every head's keys and values in each pass. Absorbed: the queries go
+    down to the latent instead, and attention runs over the cache as it stands, as if all heads shared one key-value
+    head. Serving engines absorb in a decode, where reading the cache is what costs, and expand in a prefill.
+    """
+    step, x = site.step, site.reads
+    # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
+    read = attended(step, att.keeps if step.absorbs else None, evicts=False)
+    build = site.build(
+        s=read, k=att.heads, h=att.unturned, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
+        **{
+            "hr": att.unturned + att.rotary_dim, "h'": att.value_dim, "hv": att.unturned + att.value_dim,
+            "zq": att.query_latent or 0, "t:s": pairs(step, att.keeps, site.causal, evicts=False),
+        },
+    )  # fmt: skip
+    cache = "cache." if step.cached and site.causal else ""
+    yield from queries(att, build, x)
+    bias = " + B_kv_down[c]" if att.down_bias else ""
+    line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] turned[b t r]"
+    yield build.operator("attention.kv_down", "attention", line)
+    yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
+    yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
+    if att.indexer:
+        yield from index(att, att.indexer, site, cache)
+
+    keys, values, mixed = "k[b s k h]", "v[b s k h']", "o[b t k h']"
+    q = "q[b t k h]"
+    if step.absorbs:
+        yield build.operator("attention.absorb_k", "attention", f"{q} W_k_up[k h zk] -> q_latent[b t k zk]", kind="bmm")
+        q, keys, values, mixed = "q_latent[b t k zk]", f"{cache}latent[b s zk]", f"{cache}latent[b s zk]", "o[b t k zk]"
+    else:
+        line = f"{cache}latent[b s zk] W_kv_up[zk k hv] -> {keys} {values}"
+        yield build.operator("attention.kv_up", "attention", line)
+    yield from core(build, site, (q, keys, values, mixed), cache)
+    if step.absorbs:
+        line = f"{mixed} W_v_up[k zk h'] -> o[b t k h']"
+        yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
+    bias = " + B_out[d]" if att.out_bias else ""
+    yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {site.gives}")
+
+
+def queries(att: LatentAttention, build: Builder, x: str) -> Iterator[Operator]:
+    """Queries of every head, through a latent of their own where the model has one."""
+    out = "q[b t k h] q_turned[b t k r]"
+    if not att.query_latent:
+        yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
+        return
+    bias = " + B_q_down[zq]" if att.down_bias else ""
+    yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> asked[b t zq]")
+    yield latent_norm(att, build, "asked", "zq", "asked[b t zq]")
+    yield build.operator("attention.q_up", "attention", f"asked[b t zq] W_q_up[zq k hr] -> {out}")
+
+
+def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, target: str) -> Operator:
+    """The norm of a latent, between the way down and the way up."""
+    gain, bias = norm_parameters(name, att.norm, axis)
+    return build.operator(
+        f"attention.{'q' if name == 'asked' else 'kv'}_norm", "attention",
+        f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", vector=norm_flops(att.norm),
+    )  # fmt: skip
+
+
+def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotary") -> Operator:
+    """Rotary embedding of the part of queries and of new keys that turns."""
+    operator = build.operator(name, "attention", f"{queries} cos[t r] sin[t r] {rest}", kind="elementwise")
+    turned = sum(tensor.elements(build.sizes) for tensor in operator.writes)
+    return replace(operator, vector_flops=vector.ROTARY * turned)
+
+
+def core(build: Builder, site: Site, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
+    """Scores of both parts of the keys, softmax, mix: one kernel under flash attention."""
+    q, keys, values, mixed = tensors
+    both = (f"{q} {keys} -> a[b k t:s]", f"q_turned[b t k r] {cache}turned[b s r] -> a[b k t:s]")
+    scores = (build.operator("attention.scores", "attention", line, kind="bmm") for line in both)
+    mask = vector.MASK if site.causal and site.step.attention == "eager" else 0
+    parts = (
+        fuse("attention.scores", "attention", scores, kind="bmm"),
+        build.operator(
+            "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
+            vector=vector.SCALE + mask + vector.SOFTMAX,
+        ),
+        build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
+    )  # fmt: skip
+    if site.step.attention == "flash":
+        yield fuse("attention.flash", "attention", parts, kind="attention")
+    else:
+        yield from parts
+
+
+def index(att: LatentAttention, indexer: Indexer, site: Site, cache: str) -> Iterator[Operator]:
+    """The indexer: small heads score all tokens, and each query keeps the best `keeps` of them.
+
+    Score of a token: sum over the heads of weight x relu(q . k). It reads one small key a token from its own cache.
+    """
+    step, x = site.step, site.reads
+    known = attended(step, None)
+    build = site.build(
+        s=known, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
+        **{"zq": att.query_latent, "t:s": pairs(step, None, site.causal), "t:si": chosen(step, att.keeps)},
+    )  # fmt: skip
+    yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
+    yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")
+    line = "index_k[b t hi] G_index[hi] B_index[hi] -> index_k[b t hi]"
+    yield build.operator("attention.index_norm", "attention", line, kind="norm", vector=INDEX_NORM)
+    line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
+    turn = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
+    sizes = build.sizes
+    turned = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
+    yield replace(turn, vector_flops=vector.ROTARY * turned)
+    yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> weigh[b t ki]")
+    score = (
+        build.operator(
+            "attention.index_scores", "attention", f"index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]", kind="bmm"
+        ),
+        build.operator(
+            "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
+            vector=vector.ACTIVATION["relu"],
+        ),
+        build.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
+    )  # fmt: skip
+    if step.attention == "flash":
+        yield fuse("attention.index_scores", "attention", score, kind="attention")
+    else:
+        yield from score
+    line = "rank[b t:s] -> chosen[b t:si]"
+    yield build.operator("attention.index_choose", "attention", line, kind="routing", vector=vector.CHOOSE)
+
+
+def chosen(step: Step, keeps: Number | None) -> Number:
+    """Places that an indexer names: for each query the `keeps` best of all tokens, or all where there are fewer."""
+    if step.cached and step.passes > 1:
+        return attended(step, keeps)
+    return step.mean_of(lambda tokens: tokens * minimum(step.context + tokens, keeps))

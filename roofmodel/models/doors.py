@@ -1,0 +1,126 @@
+"""Configs that are not one family's own: of several parts, or of an unknown `model_type` that is read as another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from roofmodel.errors import ModelError, choices, shorten
+from roofmodel.models.architecture import Architecture, Head
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.families.composites import ALIASES, COMPOSITES, SIZES, Composite
+from roofmodel.models.family import LM, Family
+from roofmodel.models.fields import CORE, Key
+
+Config = Mapping[str, Any]
+
+
+# --- Several parts ----------------------------------------------------------------------------------
+
+
+class Text(NamedTuple):
+    """The text part of a config of several parts, and what the whole says of it."""
+
+    config: Config
+    whole: str  # the whole's model_type
+    architectures: Any
+    tied: bool
+    notes: tuple[str, ...]
+
+
+def text_part(config: Config, where: str) -> Text | None:
+    """The text part; None where the config is a text model's own."""
+    whole, text = config.get("model_type"), config.get("text_config")
+    known = COMPOSITES.get(whole) if isinstance(whole, str) else None
+    if not isinstance(text, dict):
+        if known is None:
+            return None
+        raise ModelError(f"{where}: lacks 'text_config', the part of a {whole} model that is counted")
+    part = text.get("model_type") or (known and known.text)
+    if not isinstance(part, str) or ALIASES.get(part, part) not in FAMILIES:
+        raise ModelError(
+            f"{where}: model_type {shorten(whole)} has a text part of model_type {shorten(part)}, "
+            f"which is unknown, or not counted yet"
+        )
+    lacking = {key: size for key, size in SIZES.get(part, {}).items() if text.get(key) is None}
+    tied, guess = _tied(config, text, known)
+    notes = [f"{where}: the text part of a {whole} model: its other parts are not counted"]
+    if lacking:
+        sizes = ", ".join(f"{key} = {size}" for key, size in lacking.items())
+        notes.append(f"{where}: not in text_config, so {FAMILIES[part].config_class}'s defaults hold: {sizes}")
+    if guess:
+        notes.append(f"{where}: {whole} is not known: {guess}")
+    # its own architectures name what the text part would be alone; the head is the whole's
+    own = {key: value for key, value in text.items() if key != "architectures"} | lacking | {"model_type": part}
+    if "quantization_config" in config:
+        own["quantization_config"] = config["quantization_config"]
+    return Text(own, str(whole), config.get("architectures"), tied, tuple(notes))
+
+
+def _tied(config: Config, text: Config, known: Composite | None) -> tuple[bool, str]:
+    """Whether the head's matrix is the token table, and what was guessed to say so."""
+    whole, inner = config.get("tie_word_embeddings"), bool(text.get("tie_word_embeddings"))
+    if known is None:
+        tied = inner if whole is None else bool(whole)
+        return tied, f"its head is taken to {'reuse the token table' if tied else 'have a matrix of its own'}"
+    outer = known.tied if whole is None else bool(whole)
+    return {"whole": outer, "text": inner, "either": outer or inner}[known.tied_by], ""
+
+
+def text_head(arch: Architecture, text: Text, where: str) -> Head:
+    """The head of the whole, on the text part: logits of the next token. Raises ModelError for another head."""
+    named = text.architectures[0] if isinstance(text.architectures, list) and text.architectures else None
+    if named is not None and not str(named).endswith(("ForConditionalGeneration", "ForCausalLM")):
+        raise ModelError(
+            f"{where}: 'architectures' names {shorten(named)}, a head that is not counted for {text.whole}"
+        )
+    stage = LM[0]._replace(tied=text.tied, bias=False)
+    return Head(named or f"{text.whole} (its usual head)", (stage,))
+
+
+# --- Another's model_type ---------------------------------------------------------------------------
+
+
+def _reads(family: Family) -> set[str]:
+    """The keys that a family reads."""
+    sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
+    sources += [source for _, source in family.switches.values()]
+    return {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
+
+
+def _fits(family: Family, config: Config) -> bool:
+    """Whether every core size is there under one of the family's names."""
+    core = [family.fields.get(field) for field in CORE if field in family.schema]
+    return all(isinstance(key, Key) and any(name in config for name in key.names) for key in core)
+
+
+def offer(config: Config) -> str:
+    """The families whose keys fit best, as the end of a message about an unknown `model_type`."""
+    fitting = [name for name, family in FAMILIES.items() if _fits(family, config)]
+    best = sorted(fitting, key=lambda name: (-len(_reads(FAMILIES[name]) & set(config)), len(_reads(FAMILIES[name]))))
+    if not best:
+        return ""
+    return f"; its keys fit {' or '.join(best[:3])}, and --family {best[0]} would read them so;"
+
+
+def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[str, ...]]:
+    """The config under another family's `model_type`, and notes on what that assumes.
+
+    Its head is the family's of the same suffix, or the usual one. Raises ModelError for an unknown family.
+    """
+    row = FAMILIES.get(family)
+    if row is None:
+        raise ModelError(f"--family: unknown family {shorten(family)}{choices(family, sorted(FAMILIES))}")
+    named = config.get("architectures")
+    name = str(named[0]) if isinstance(named, list) and named else ""
+    suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))
+    shapes = set().union(*(_reads(other) for other in FAMILIES.values() if other.encoder == row.encoder))
+    unread = sorted(key for key in config if key in shapes - _reads(row) and config[key] not in (None, False))
+    notes = [
+        f"{where}: model_type {json.dumps(config.get('model_type'))} read as {family}: its layers, norms, biases and "
+        f"defaults are assumed to be those of {row.prefix}{suffix}"
+    ]
+    if unread:
+        notes.append(f"warning: {where}: {family} does not read {', '.join(unread)}")
+    return {**config, "model_type": family, "architectures": [row.prefix + suffix]}, tuple(notes)

@@ -1,0 +1,166 @@
+"""Multi-head latent attention: DeepSeek V2 and V3 and what grew from them. A row each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.models.families.llama import CLASSIFIERS, LLAMA
+from roofmodel.models.family import Family, heads
+from roofmodel.models.fields import COUNT, Kind, key
+
+ROUTED = ("n_routed_experts", "num_experts", "num_local_experts")
+ACTIVE = "num_experts_per_tok"
+SHARED: dict[str, Any] = dict(n_shared=(COUNT, key("n_shared_experts", default=1, null=0)))
+
+
+def shared_width(f: Any) -> int:
+    """The shared experts are one MLP, as wide as all of them together."""
+    return int(f["n_shared"] * f["expert_width"])
+
+
+def words(**flags: int) -> Any:
+    """A list of words, one a layer, as 0 and 1."""
+
+    def read(values: Any) -> list[int]:
+        if not isinstance(values, list) or not all(isinstance(v, str) and v in flags for v in values):
+            raise ValueError(f"a list of {' and '.join(map(repr, flags))}, one a layer")
+        return [flags[value] for value in values]
+
+    return read
+
+
+SPARSE_LAYERS = words(sparse=1, dense=0)
+PATTERN = Kind(lambda v: isinstance(v, list), "a text such as 'FSS' or a list of 'full' and 'shared', one a layer")
+
+
+def sparse_after(first: Any) -> Any:
+    """Words for layers where those from `first` on have experts."""
+    return lambda f: ["dense" if layer < first(f) else "sparse" for layer in range(f["layers"])]
+
+
+def _pattern(value: Any) -> Any:
+    if isinstance(value, str) and set(value) <= set("FS"):
+        return ["full" if letter == "F" else "shared" for letter in value]
+    return value
+
+
+def _indexed(f: Any) -> list[str]:
+    """The layers that choose, in the word of `indexer_types`: one in `index_every`, from some layer on."""
+    if f["index_pattern"]:
+        return list(f["index_pattern"])
+    return [
+        "full" if max(layer - f["index_from"] + 1, 0) % max(f["index_every"], 1) == 0 else "shared"
+        for layer in range(f["layers"])
+    ]
+
+
+LATENT = LLAMA.like(
+    "Youtu",
+    classes=heads("ForCausalLM", "Model"),
+    kv_heads=lambda f: f["heads"],
+    head_dim=lambda f: f["unturned"] + f["rotary_dim"],
+    unturned=key("qk_nope_head_dim", default=128),
+    rotary_dim=key("qk_rope_head_dim", default=64),
+    value_dim=key("v_head_dim", default=128),
+    latent=key("kv_lora_rank", default=512),
+    query_latent=key("q_lora_rank", default=1536, null=None),
+    mlp_width=key("intermediate_size", default=6144),
+    mlp_bias=False,
+    positions=key("max_position_embeddings", default=131072),
+    tied=key("tie_word_embeddings", default=True),
+)
+DEEPSEEK = LATENT.like(
+    "DeepseekV3",
+    classes=CLASSIFIERS,
+    switches=SHARED,
+    mlp_width=key("intermediate_size", default=18432),
+    experts=key(*ROUTED, default=256),
+    experts_active=key(ACTIVE, default=8),
+    expert_width=key("moe_intermediate_size", default=2048),
+    fused_experts=True,
+    shared_width=shared_width,
+    dense_first=key("first_k_dense_replace", default=3),
+    positions=key("max_position_embeddings", default=4096),
+    tied=key("tie_word_embeddings", default=False),
+)
+DEEPSEEK_V32 = DEEPSEEK.like(
+    "DeepseekV32",
+    classes=heads("ForCausalLM", "Model"),
+    query_latent=key("q_lora_rank", default=1536),
+    keeps=key("index_topk", default=2048),
+    index_heads=key("index_n_heads", default=64),
+    index_head_dim=key("index_head_dim", default=128),
+    expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
+    positions=key("max_position_embeddings", default=163840),
+)
+
+LATENTS: dict[str, Family] = {
+    "deepseek_v2": DEEPSEEK.like(
+        "DeepseekV2",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
+        switches=dict(n_shared=(COUNT, key("n_shared_experts", default=2))),
+        mlp_width=key("intermediate_size", default=11008),
+        mlp_bias=key("mlp_bias", default=False),
+        experts=key(*ROUTED, default=64),
+        experts_active=key(ACTIVE),
+        expert_width=key("moe_intermediate_size", default=1407),
+        dense_first=key("first_k_dense_replace", default=0),
+        positions=key("max_position_embeddings", default=2048),
+    ),
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v32": DEEPSEEK_V32,
+    "glm_moe_dsa": DEEPSEEK_V32.like(
+        "GlmMoeDsa",
+        switches=SHARED
+        | dict(
+            index_pattern=(PATTERN, key("index_topk_pattern", default=None, read=_pattern)),
+            index_every=(COUNT, key("index_topk_freq", default=1)),
+            index_from=(COUNT, key("index_skip_topk_offset", default=2)),
+        ),
+        unturned=key("qk_nope_head_dim", default=192),
+        value_dim=key("v_head_dim", default=256),
+        query_latent=key("q_lora_rank", default=2048),
+        index_heads=key("index_n_heads", default=32),
+        index_layers=key("indexer_types", default=_indexed, read=words(full=1, shared=0)),
+        mlp_width=key("intermediate_size", default=12288),
+        positions=key("max_position_embeddings", default=202752),
+    ),
+    "glm4_moe_lite": DEEPSEEK.like(
+        "Glm4MoeLite",
+        classes=heads("ForCausalLM", "Model"),
+        unturned=key("qk_nope_head_dim", default=192),
+        value_dim=key("v_head_dim", default=256),
+        query_latent=key("q_lora_rank", default=768, null=None),
+        mlp_width=key("intermediate_size", default=10240),
+        experts=key(*ROUTED, default=64),
+        experts_active=key(ACTIVE, default=4),
+        expert_width=key("moe_intermediate_size", default=1536),
+        dense_first=0,
+        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 1), read=SPARSE_LAYERS),
+        positions=key("max_position_embeddings", default=202752),
+    ),
+    "mistral4": DEEPSEEK.like(
+        "Mistral4",
+        unturned=key("qk_nope_head_dim", default=64),
+        latent=key("kv_lora_rank", default=256),
+        query_latent=key("q_lora_rank", default=1024, null=None),
+        mlp_width=key("intermediate_size", default=12288),
+        experts=key(*ROUTED, default=128),
+        experts_active=key(ACTIVE, default=4),
+        dense_first=key("first_k_dense_replace", default=0),
+        positions=key("max_position_embeddings", default=1048576),
+    ),
+    "minicpm3": LATENT.like(
+        "MiniCPM3",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
+        unturned=key("qk_nope_head_dim", default=64),
+        rotary_dim=key("qk_rope_head_dim", default=32),
+        value_dim=key("v_head_dim", default=lambda f: f["hidden"] // f["heads"]),
+        latent=key("kv_lora_rank", default=256),
+        query_latent=key("q_lora_rank", default=768, null=None),
+        mlp_width=key("intermediate_size", default=6400),
+        mlp_bias=key("mlp_bias", default=False),
+        positions=key("max_position_embeddings", default=32768),
+    ),
+    "youtu": LATENT,
+}

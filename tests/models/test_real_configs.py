@@ -1,0 +1,89 @@
+"""Real config files that stand beside the repository: each is counted as its real class, or refused with the reason.
+
+Set ROOF_SHARED_CONFIGS to their folder; without it, `shared/configs` beside the checkout is looked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.memory import parameters
+from roofmodel.counting.workload import Workload
+from roofmodel.errors import ModelError
+from roofmodel.models import hub
+from roofmodel.models.families.composites import ALIASES
+
+FOLDER = Path(os.environ.get("ROOF_SHARED_CONFIGS", Path(__file__).parents[3] / "shared" / "configs"))
+FILES = sorted(FOLDER.glob("*.json"))
+pytestmark = pytest.mark.skipif(not FILES, reason=f"no real configs in {FOLDER.name}; set ROOF_SHARED_CONFIGS")
+by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+
+# model_type -> what the message must name, and why it is not counted.
+REFUSED = {
+    "deepseek_ref": "'deepseek_ref'",  # compressed attention beside a window, hyper-connections
+    "deepseek_v4": "'deepseek_v4'",  # the same
+    "gemma4": "'gemma4_text'",  # an MLP beside the experts, other heads where a layer does not slide
+    "kimi_k3": "'kimi_linear'",  # linear attention
+    "mimo": "'mimo'",  # no class of transformers to hold it to
+    "minimax_m3": "'minimax_m3'",  # attention to chosen blocks
+    "qwen3_5": "'qwen3_5_text'",  # linear attention
+    "qwen3_5_moe": "'qwen3_5_moe_text'",  # linear attention
+    "step3p7": "'step3p7'",  # another number of heads where a layer slides, gates on heads
+}
+
+
+def _config(file: Path) -> dict[str, Any]:
+    config = json.loads(file.read_text(encoding="utf-8"))
+    assert isinstance(config, dict)
+    return config
+
+
+def _real(config: dict[str, Any]) -> int:
+    """Parameters of the real class, of the language model and its head where the config has more parts."""
+    torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
+    model_type = ALIASES.get(config["model_type"], config["model_type"])
+    settings = {key: value for key, value in config.items() if key not in ("model_type", "quantization_config")}
+    real = transformers.AutoConfig.for_model(model_type, **settings)
+    several = "text_config" in config
+    auto = transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        model = auto.from_config(real)
+    if not several:
+        return sum(p.numel() for p in model.parameters())
+    text = model.get_decoder() if hasattr(model, "get_decoder") else model.language_model
+    parts = (text, model.get_input_embeddings(), model.get_output_embeddings())
+    return sum({id(p): p.numel() for part in parts for p in part.parameters()}.values())
+
+
+@by_file
+def test_a_real_config_is_counted_as_its_real_class_or_refused_with_the_reason(file: Path) -> None:
+    config = _config(file)
+    if config["model_type"] in REFUSED:
+        with pytest.raises(ModelError) as caught:
+            hub.load(str(file))
+        assert str(caught.value).startswith(f"{file}: ")
+        assert REFUSED[config["model_type"]] in str(caught.value)
+        return
+    arch = hub.load(str(file))
+    counted = operators(arch, Workload(("forward",)).steps()[0])
+    assert parameters(arch, counted) == _real(config)
+    if "text_config" in config:
+        assert any(f"the text part of a {config['model_type']} model" in note for note in arch.notes)
+
+
+@by_file
+def test_a_quantised_checkpoint_counts_as_the_plain_one(file: Path) -> None:
+    config = _config(file)
+    if config["model_type"] in REFUSED or "quantization_config" not in config:
+        return
+    from roofmodel.models.config import architecture
+
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    assert architecture(config, "x", "x").stack == architecture(plain, "x", "x").stack
