@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore", module="transformers")
+torch.set_num_threads(1)  # tensors are tiny and tests run in parallel: threads that wait for each other cost most
 
 
 def build(config: dict[str, Any], device: str = "cpu") -> Any:
