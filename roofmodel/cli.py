@@ -51,7 +51,7 @@ def estimate_command(
         str | None, typer.Option(help="Read an unknown model_type as this one: llama, say; notes what it assumes.")
     ] = None,
     phase: Annotated[
-        str | None, typer.Option(help="prefill, decode, generate or forward; if absent, a decoder's first two.")
+        str | None, typer.Option(help="prefill, decode, generate, forward or train; if absent, a decoder's first two.")
     ] = None,
     batch: Annotated[int, typer.Option(help="Sequences computed together.")] = 1,
     seq: Annotated[int | None, typer.Option(help="Prompt tokens; 1024, or the model's limit if smaller.")] = None,
@@ -66,6 +66,7 @@ def estimate_command(
     decoder_seq: Annotated[int | None, typer.Option(help="Decoder tokens; for encoder-decoders.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
     runtime: Annotated[str, typer.Option(help="eager or graph; for expected times.")] = "eager",
+    optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
     tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs; only 1 is counted yet.")] = 1,
     dp: Annotated[int, typer.Option(help="Data-parallel GPUs; only 1 is counted yet.")] = 1,

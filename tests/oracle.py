@@ -99,3 +99,22 @@ def idle_experts(config: Any, tokens: int) -> int:
         return 0
     idle = config.num_local_experts - config.num_experts_per_tok
     return len(config.moe_layers) * 3 * 2 * tokens * idle * config.hidden_size * config.intermediate_size
+
+
+def training_flops(model: Any, batch: int, tokens: int) -> int:
+    """FLOPs of forward and backward, with a loss on everything that the model gives."""
+    ids = torch.randint(2, model.config.vocab_size, (batch, tokens))
+    flops = _forward_and_backward(model, input_ids=ids, attention_mask=torch.ones(batch, tokens, dtype=torch.long))
+    return flops - 3 * idle_experts(model.config, batch * tokens)
+
+
+def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
+    """The same on images of so many rows and columns of pixels."""
+    return _forward_and_backward(model, pixel_values=torch.zeros(batch, model.config.num_channels, *image))
+
+
+def _forward_and_backward(model: Any, **inputs: Any) -> int:
+    with FlopCounterMode(display=False) as counter:
+        given = model(**inputs)
+        sum(t.float().sum() for t in given.values() if torch.is_tensor(t) and t.requires_grad).backward()
+    return int(counter.get_total_flops())

@@ -93,7 +93,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --seq -5", ["--seq is -5", "whole number from 1"]),
     ("estimate gpt2 --hw a100 --context -1", ["--context is -1", "whole number from 0"]),
     ("estimate gpt2 --hw a100 --phase prefil", ["--phase", "'prefil'", "did you mean 'prefill'"]),
-    ("estimate gpt2 --hw a100 --phase train", ["--phase train", "prefill, decode, forward"]),
+    ("estimate gpt2 --hw a100 --phase train --dtype int8", ["--dtype int8", "--dtype bf16"]),
     ("estimate gpt2 --hw a100 --dtype float16", ["--dtype", "'float16'", "fp16"]),
     ("estimate gpt2 --hw a100 --dtype int4", ["--dtype", "'int4'", "int8"]),
     ("estimate gpt2 --hw a100 --weights int5", ["--weights", "'int5'", "int4"]),

@@ -66,6 +66,7 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
             f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
             kind="softmax",
             vector=vector.SCALE + mask + vector.SOFTMAX,
+            keeps="outputs",
         ),
         build.operator("attention.mix", "attention", f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
     )
@@ -91,7 +92,7 @@ def head_norms(build: Builder, spec: HeadNorm, normed_k: str) -> Iterator[Operat
 def rotary(build: Builder, cache: str) -> Operator:
     """Rotary embedding of queries and new keys; only `r` of each head's `h` elements are turned."""
     text = f"q[b t k g h] k[b t k h] cos[t r] sin[t r] -> q[b t k g h] {cache}k[b t k h]"
-    operator = build.operator("attention.rotary", "attention", text, kind="elementwise")
+    operator = build.operator("attention.rotary", "attention", text, kind="elementwise", keeps="nothing")
     size = build.sizes
     turned = size["b"] * size["t"] * size["k"] * (size["g"] + 1) * size["r"]
     return replace(operator, vector_flops=vector.ROTARY * turned)

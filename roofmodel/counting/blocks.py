@@ -114,10 +114,8 @@ def added_rows(table: Embedding, build: Builder, width: str) -> Iterator[Operato
         if rows:
             gathering = build._replace(sizes={**build.sizes, "p": rows})
             yield gathering.gather(f"embedding.{name}", "embedding", f"{tensor}[p {width}] -> e[{each} {width}]")
-            yield build.operator(
-                f"embedding.add_{name}", "embedding", f"x[b t {width}] e[{each} {width}] -> x[b t {width}]",
-                kind="elementwise", vector=vector.ADD,
-            )  # fmt: skip
+            line = f"x[b t {width}] + e[{each} {width}] -> x[b t {width}]"
+            yield build.operator(f"embedding.add_{name}", "embedding", line, kind="elementwise")
 
 
 def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[Operator]:
@@ -152,15 +150,14 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, gives, gives)
             given.append(gives)
-        yield residual(build, place, " ".join(["x[b t d]", *given]))
+        yield residual(build, place, " + ".join(["x[b t d]", *given]))
         if sublayer.after:
             yield norm(build, place, sublayer.after, "x[b t d]", "x[b t d]")
 
 
 def residual(build: Builder, place: str, summands: str) -> Operator:
     """The sum that carries the layer's input past the block."""
-    flops = (summands.count("[") - 1) * vector.ADD
-    return build.operator(f"residual.{place}", "residual", f"{summands} -> x[b t d]", kind="elementwise", vector=flops)
+    return build.operator(f"residual.{place}", "residual", f"{summands} -> x[b t d]", kind="elementwise")
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:

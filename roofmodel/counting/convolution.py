@@ -90,8 +90,8 @@ def residual(block: Residual, place: Place, pixels: Map) -> Iterator[Operator]:
     yield from steps(block.path, place, pixels, "x", "y")
     yield from steps(block.shortcut, place, pixels, "x", "z")
     given, carried = through(block.path, pixels), "z" if block.shortcut else "x"
-    text = f"y[b c i j] {carried}[b c i j] -> x[b c i j]"
-    yield place.build(given).operator(f"residual.{place.part}", "residual", text, kind="elementwise", vector=vector.ADD)
+    text = f"y[b c i j] + {carried}[b c i j] -> x[b c i j]"
+    yield place.build(given).operator(f"residual.{place.part}", "residual", text, kind="elementwise")
     yield from steps(block.after, place, given, "x", "x")
 
 
@@ -182,8 +182,13 @@ def touched(rows: Number, places: Number, kernel: Number, stride: Number, paddin
 
 
 def _norm(spec: Norm, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
+    """A batch norm reads the means and variances that training found; in training it takes those of the batch."""
     gain, bias = norm_parameters(place.tensor(label), spec, "c")
-    moments = " mean[c] variance[c]" if spec.kind == "batchnorm" else ""
+    moments = ""
+    if spec.kind == "batchnorm" and place.step.phase == "train":
+        spec = spec._replace(kind="layernorm")  # the same work an element, across other axes
+    elif spec.kind == "batchnorm":
+        moments = " mean[c] variance[c]"
     text = f"{reads}[b c i j]{gain}{bias}{moments} -> {gives}[b c i j]"
     return place.build(pixels).operator(
         f"norm.{place.part}_{label}", "norm", text, kind="norm", vector=norm_flops(spec)
@@ -238,5 +243,5 @@ def patches(table: Patches, hidden: Number, step: Step) -> Iterator[Operator]:
         new = step.tokens - len(table.special)
         yield replace(resized, vector_flops=vector.BICUBIC * new * hidden)
     yield build.operator(
-        "embedding.add_position", "embedding", f"x[b t d] {position} -> x[b t d]", kind="elementwise", vector=vector.ADD
+        "embedding.add_position", "embedding", f"x[b t d] + {position} -> x[b t d]", kind="elementwise"
     )

@@ -84,7 +84,8 @@ def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, targ
 
 def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotary") -> Operator:
     """Rotary embedding of the part of queries and of new keys that turns."""
-    operator = build.operator(name, "attention", f"{queries} cos[t r] sin[t r] {rest}", kind="elementwise")
+    line = f"{queries} cos[t r] sin[t r] {rest}"
+    operator = build.operator(name, "attention", line, kind="elementwise", keeps="nothing")
     turned = sum(tensor.elements(build.sizes) for tensor in operator.writes)
     return replace(operator, vector_flops=vector.ROTARY * turned)
 
@@ -99,7 +100,7 @@ def core(build: Builder, site: Site, tensors: tuple[str, str, str, str], cache: 
         fuse("attention.scores", "attention", scores, kind="bmm"),
         build.operator(
             "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
-            vector=vector.SCALE + mask + vector.SOFTMAX,
+            vector=vector.SCALE + mask + vector.SOFTMAX, keeps="outputs",
         ),
         build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
     )  # fmt: skip

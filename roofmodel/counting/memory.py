@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, maximum, minimum
@@ -20,6 +20,7 @@ class Memory(NamedTuple):
     activations: Number
     gradients: Number = 0
     optimizer: Number = 0
+    kept: Number = 0  # of the activations, those that the forward pass keeps for the backward pass
 
     @property
     def total(self) -> Number:
@@ -38,6 +39,17 @@ def resident(arch: Architecture, step: Step, operators: Sequence[Operator]) -> M
 def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
     """How many parameters the operators name, each tensor once: tying is using the same name."""
     return sum(times * elements for times, elements, _ in _parameters(arch, operators))
+
+
+def met_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
+    """How many parameters a token meets: all but those of the experts that the router does not choose for it."""
+    idle: Number = 0
+    for operator in operators:
+        if operator.kind == "grouped_gemm":
+            held, sizes = sum(t.elements(operator.sizes) for t in operator.parameters), operator.sizes
+            chosen = held * sizes["b:t:x"] // (sizes["b"] * sizes["t"] * sizes["x"])
+            idle += arch.copies(operator.layers) * (held - chosen)
+    return parameters(arch, operators) - idle
 
 
 def weight_bytes(arch: Architecture, operators: Iterable[Operator]) -> Number:
@@ -92,8 +104,14 @@ def _kept(att: Attention | LatentAttention, step: Step) -> Number:
     return minimum(tokens, att.window)
 
 
-def activation_bytes(operators: Iterable[Operator]) -> Number:
+def _held_elsewhere(tensor: Tensor) -> bool:
+    return tensor.is_parameter or tensor.is_cached
+
+
+def activation_bytes(operators: Iterable[Operator], held: Callable[[Tensor], bool] = _held_elsewhere) -> Number:
     """The largest sum of activations alive at once, each operator writing to memory of its own.
+
+    `held` tells the tensors that are accounted for elsewhere.
 
     An activation lives from the operator that writes it to the last that reads it before it is
     written again. Layers follow one another with the same names, so one layer of each kind stands
@@ -111,7 +129,7 @@ def activation_bytes(operators: Iterable[Operator]) -> Number:
     peak: Number = 0
     for operator, needed in zip(walk, needed_after, strict=True):
         read, written = (
-            {t.name: operator.bytes_of(t) for t in tensors if not (t.is_parameter or t.is_cached)}
+            {t.name: operator.bytes_of(t) for t in tensors if not held(t)}
             for tensors in (operator.reads, operator.writes)
         )
         peak = maximum(peak, sum((read | alive).values()) + sum(written.values()))

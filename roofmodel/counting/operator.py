@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.widths import Widths
@@ -92,6 +92,7 @@ AXES: dict[str, Axis] = {
     "M": Axis("rows of a plain matrix", "M"),
     "N": Axis("columns of a plain matrix", "N"),
     "K": Axis("what a plain matrix product sums over", "K"),
+    "W": Axis("parameters of the whole model", "N_{\\mathrm{par}}"),
     "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
     "o": Axis("channels that a filter gives", "O"),
     "i": Axis("rows of a map of pixels; channels that a filter over tokens reads", "I"),
@@ -232,6 +233,10 @@ class Cost:
         )
 
 
+Keeps = Literal["inputs", "outputs", "nothing"]
+"""What the backward pass needs of vector work: what it read, what it wrote, or neither where it is linear."""
+
+
 class Gemm(NamedTuple):
     """A contraction as a batched matrix product: `batch` times (m x k) (k x n)."""
 
@@ -247,8 +252,9 @@ class Operator:
 
     `touched` overrides, by tensor name, how many elements are read where that is not the whole
     tensor (rows gathered from a table). `layers` are the layers in which this same operator
-    occurs, None where it stands outside the layers; the costs are those of one occurrence. `stage` is the part of the
-    phase that it belongs to, where a phase has parts; `passes` is how often that part runs.
+    occurs, None where it stands outside the layers; the costs are those of one occurrence. `keeps` says what
+    of vector work the backward pass reads; `parts` are the operators that a fused one is made of. `stage` is the part
+    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs.
     """
 
     name: str
@@ -261,6 +267,8 @@ class Operator:
     vector_flops: Number
     touched: Mapping[str, Number] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
+    keeps: Keeps = "inputs"
+    parts: tuple[Operator, ...] = ()
     stage: str = ""
     passes: int = 1
 
@@ -349,21 +357,21 @@ class Builder(NamedTuple):
     sizes: Sizes
     widths: Widths
 
-    def operator(self, name: str, group: str, text: str, *, kind: str = "gemm", vector: int = 0) -> Operator:
+    def operator(
+        self, name: str, group: str, text: str, *, kind: str = "gemm", vector: int = 0, keeps: Keeps = "inputs"
+    ) -> Operator:
         """The operator that a line states.
 
-        A contraction has 2 matmul FLOPs per point of its axes, and 1 vector FLOP per output element
-        for each added term. Anything else does `vector` FLOPs per element of the first tensor it reads.
+        A contraction has 2 matmul FLOPs per point of its axes; anything else does `vector` FLOPs per element of the
+        first tensor it reads. Each added term is 1 vector FLOP more per output element.
         """
         line = parse(text)
+        matmul, flops = 0, len(line.terms) * sum(tensor.elements(self.sizes) for tensor in line.outputs)
         if line.contracted:
             matmul = 2 * product(self.sizes[axis] for axis in line.axes)
-            elements = sum(tensor.elements(self.sizes) for tensor in line.outputs)
-            flops = len(line.terms) * elements
         else:
-            matmul = 0
-            flops = vector * line.inputs[0].elements(self.sizes)
-        return Operator(name, group, kind, (line,), self.sizes, self.widths, matmul, flops)
+            flops += vector * line.inputs[0].elements(self.sizes)
+        return Operator(name, group, kind, (line,), self.sizes, self.widths, matmul, flops, keeps=keeps)
 
     def gather(self, name: str, group: str, text: str) -> Operator:
         """Rows looked up in a table: no FLOPs; it reads the rows (what it writes), not the table.
@@ -387,4 +395,5 @@ def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> 
         matmul_flops=sum(part.matmul_flops for part in parts),
         vector_flops=sum(part.vector_flops for part in parts),
         touched={tensor: n for part in parts for tensor, n in part.touched.items()},
+        parts=parts,
     )

@@ -1,4 +1,4 @@
-"""A phase -> its operators: one pass, or the prefill and the decodes that generate text."""
+"""A phase -> its operators: one pass, the prefill and the decodes that generate text, or a training step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from roofmodel.algebra import mean
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.training import resident, training
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of a phase, in order; where it has stages each operator names its own."""
+    if step.phase == "train":
+        passed = blocks.operators(arch, step)
+        return tuple(training(passed, memory.parameters(arch, passed), step).operators)
     if step.phase != "generate":
         return blocks.operators(arch, step)
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
@@ -26,6 +30,10 @@ def need(arch: Architecture, work: Workload) -> Memory:
 
 def peak(arch: Architecture, step: Step) -> Memory:
     """What a phase needs on the device at its peak."""
+    if step.phase == "train":
+        passed = blocks.operators(arch, step)
+        count = memory.parameters(arch, passed)
+        return resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
     passes = (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,)
     needs = (memory.resident(arch, one, blocks.operators(arch, one)) for one in passes)
     return max(needs, key=lambda need: need.total)

@@ -23,6 +23,22 @@ STEP = 4
 # Per element of the state: step times A 1, exp 1, (step x) times B 1 (eq. 4 there, B as its code simplifies it)
 DISCRETISE = 3
 
+# The gradient of vector work, by what it keeps, as a multiple of the forward's FLOPs.
+BACKWARD = {
+    "inputs": 2,  # for each operation its derivative, and the product with the gradient that arrives
+    "outputs": 1,  # softmax: p (g - sum g p) is two products, a sum and a difference, and the scale
+    "nothing": 1,  # linear: the same work, transposed
+}
+
+# The optimizer's step, per parameter.
+OPTIMIZER = {
+    # m = b1 m + (1 - b1) g: 3; v = b2 v + (1 - b2) g g: 4; w -= a m / (sqrt(v) + e): 5 (Kingma and Ba, arXiv 1412.6980,
+    # the bias corrections within a)
+    "adam": 12,
+    "momentum": 4,  # m = b m + g: 2; w -= a m: 2
+    "sgd": 2,  # w -= a g
+}
+
 NORM = {
     # mean 1, subtract it 1, square 1, sum 1, times rstd 1, gain 1, bias 1 (Ba et al., arXiv 1607.06450)
     "layernorm": 7,

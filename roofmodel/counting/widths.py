@@ -65,12 +65,20 @@ class Widths(NamedTuple):
     kv: Format
 
     def format(self, tensor: Tensor) -> Format:
-        """The format that a tensor is stored in."""
+        """The format that a tensor is stored in; a gradient in that of its tensor."""
         if tensor.is_cached:
             return self.kv
-        if tensor.is_parameter and (self.weights.bits >= 16 or tensor.name.startswith("W_")):
+        if tensor.name.startswith("state."):
+            return self.state
+        name = tensor.name.removeprefix("grad.")
+        if name[0].isupper() and (self.weights.bits >= 16 or name.startswith("W_")):
             return self.weights
         return self.dtype
+
+    @property
+    def state(self) -> Format:
+        """The format of the optimizer's state: fp32, or wider where the weights are."""
+        return max(self.weights, FORMATS["fp32"], key=lambda form: form.bits)
 
     def bytes(self, tensor: Tensor, elements: Number) -> Number:
         """Bytes that so many elements of a tensor take."""

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from roofmodel.algebra import Number, half, mean, minimum, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
-Phase = Literal["prefill", "decode", "forward", "generate"]
+Phase = Literal["prefill", "decode", "forward", "generate", "train"]
+Optimizer = Literal["adam", "momentum", "sgd"]
+Recompute = Literal["none", "selective", "full"]
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels where a model reads text."""
 
@@ -36,6 +38,8 @@ class Workload:
     new_tokens: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
     mla: Literal["absorbed", "naive"] = "absorbed"
+    optimizer: Optimizer = "adam"
+    recompute: Recompute = "none"
 
     @property
     def widths(self) -> Widths:
@@ -58,12 +62,13 @@ class Workload:
             tokens, context = 1, self.decode_context
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
             context = self.context  # a chunk; where a decode is asked for too, the context is the decode's
-        logits = self.logits or ("all" if phase == "forward" else "last")
+        logits = self.logits or ("all" if phase in ("forward", "train") else "last")
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if logits == "all" else 1
         return Step(
-            phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image, self.mla
-        )
+            phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image, self.mla,
+            self.optimizer, self.recompute,
+        )  # fmt: skip
 
 
 class Step(NamedTuple):
@@ -85,11 +90,13 @@ class Step(NamedTuple):
     passes: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
     mla: Literal["absorbed", "naive"] = "absorbed"
+    optimizer: Optimizer = "adam"
+    recompute: Recompute = "none"
 
     @property
     def cached(self) -> bool:
         """Whether keys and values go through a KV cache."""
-        return self.phase != "forward"
+        return self.phase not in ("forward", "train")
 
     @property
     def resumed(self) -> bool:

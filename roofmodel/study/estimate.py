@@ -6,17 +6,17 @@ efficiency factor to multiply with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number
-from roofmodel.counting import memory, phases
+from roofmodel.counting import blocks, memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.workload import NO_IMAGE, Phase, Step, Workload
+from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture, LatentAttention, Network, Norm, Patches
+from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Norm, Patches
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.study.fitting import largest_batch, largest_context
 
@@ -49,6 +49,10 @@ class PhaseEstimate(NamedTuple):
     placed: tuple[Placed, ...]
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
+
+    def of(self, stage: str) -> list[Placed]:
+        """The operators of one stage."""
+        return [placed for placed in self.placed if placed.operator.stage == stage]
 
     @property
     def cost(self) -> Cost:
@@ -133,7 +137,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, [p.operator for p in found[0].placed]),
+        parameters=memory.parameters(arch, blocks.operators(arch, found[0].step)),
         phases=tuple(found),
         memory=phases.need(arch, work),
         notes=(*arch.notes, *notes, *_model_notes(arch, work), *_device_notes(device, work)),
@@ -162,6 +166,8 @@ def workload(
     new_tokens: int | None = None,
     image: int | None = None,
     mla: str = "absorbed",
+    optimizer: str | None = None,
+    recompute: str = "none",
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -195,12 +201,16 @@ def workload(
 
     if new_tokens is not None:
         _whole("new-tokens", new_tokens, 1)
+    if optimizer is not None:
+        _choice("optimizer", optimizer, get_args(Optimizer))
+    _choice("recompute", recompute, get_args(Recompute))
 
-    cached = any(p != "forward" for p in phases)
+    cached = any(p not in ("forward", "train") for p in phases)
+    passed = "a training step" if phases == ("train",) else "a forward pass"
     if context is not None and not cached:
-        notes.append("--context is ignored: a forward pass reads no KV cache")
+        notes.append(f"--context is ignored: {passed} reads no KV cache")
     if kv is not None and not cached:
-        notes.append("--kv is ignored: a forward pass keeps no KV cache")
+        notes.append(f"--kv is ignored: {passed} keeps no KV cache")
     if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
         notes.append(f"--logits is ignored: {arch.head.name} has no logits to choose from")
     if attention != "flash" and isinstance(arch.body, Network):
@@ -210,23 +220,50 @@ def workload(
     latent = arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)
     if mla != "absorbed" and not latent:
         notes.append(f"--mla is ignored: {arch.name} has no multi-head latent attention")
+    notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
     notes += _idle(arch, others)
-    new = new_tokens or NEW_TOKENS
-    work = Workload(phases, batch, seq, context, dtype, weights, kv, attention, logits, new, pixels, mla)  # type: ignore[arg-type]
+    work = Workload(
+        phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
+        optimizer or "adam", recompute,  # type: ignore[arg-type]
+    )  # fmt: skip
     return work, tuple(notes)
 
 
+def _training_notes(
+    arch: Architecture, phases: tuple[Phase, ...], dtype: str, weights: str | None, attention: str,
+    optimizer: str | None, recompute: str,
+) -> Iterator[str]:  # fmt: skip
+    """What training does with its options. Raises WorkloadError for formats that weights are not trained in."""
+    if phases != ("train",):
+        if optimizer is not None:
+            yield "--optimizer is ignored: only training steps an optimizer"
+        if recompute != "none":
+            yield "--recompute is ignored: only training recomputes"
+        return
+    for option, name in (("dtype", dtype), ("weights", weights or dtype)):
+        if FORMATS[name].bits < 16:
+            raise WorkloadError(f"--{option} {name}: training is counted with 16 bits or more; try --{option} bf16")
+    parts = () if isinstance(arch.body, Network) else arch.stack.parts
+    if recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
+        yield f"--recompute selective changes nothing: {arch.name} has no attention"
+    elif recompute == "selective" and attention == "flash":
+        yield "--recompute selective changes nothing: flash attention keeps no scores, and computes them again anyway"
+    if any(isinstance(part, LatentAttention) and part.indexer for part in parts):
+        yield (
+            "the indexer takes no gradient, as in the reference code; the loss of its own that it is trained by is not "
+            "counted, its optimizer state is"
+        )
+
+
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
-    known: tuple[Phase, ...] = ("prefill", "decode", "forward", "generate") if arch.causal else ("forward",)
+    known: tuple[Phase, ...] = get_args(Phase) if arch.causal else ("forward", "train")
     if phase is None:
         return ("prefill", "decode") if arch.causal else ("forward",)
     if phase not in known:
         if phase in get_args(Phase):
             raise WorkloadError(
-                f"--phase {phase}: {arch.name} is an encoder and has no such phase; try --phase forward"
+                f"--phase {phase}: {arch.name} is an encoder and has no such phase; try --phase forward or train"
             )
-        if phase == "train":
-            raise WorkloadError(f"--phase train: training is not counted yet; known: {', '.join(known)}")
         raise WorkloadError(f"--phase: unknown phase {phase!r}{choices(phase, known)}")
     return (phase,)
 
@@ -256,7 +293,6 @@ def _whole(option: str, value: object, low: int) -> None:
 # option -> its default, and the models or phases that it is for
 _ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
     "decoder_seq": (None, (), "{name} is no encoder-decoder"),
-    "recompute": ("none", ("none", "selective", "full"), "only training recomputes"),
     "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
 }
 _PARALLEL = ("tp", "dp", "pp", "ep")
@@ -272,21 +308,8 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
             continue
         if option not in _ELSEWHERE:
-            own = [
-                "phase",
-                "batch",
-                "seq",
-                "context",
-                "dtype",
-                "weights",
-                "kv",
-                "attention",
-                "logits",
-                "mla",
-                "new_tokens",
-                "image",
-            ]
-            raise WorkloadError(f"unknown option {option!r}{choices(option, (*own, *_ELSEWHERE, *_PARALLEL))}")
+            known = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
             _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]
@@ -326,10 +349,12 @@ def _stay_inside(arch: Architecture, step: Step) -> str:
 
 def _image_notes(arch: Architecture, work: Workload) -> list[str]:
     if isinstance(arch.body, Network):
-        return [
+        note = (
             "batch norms are kernels of their own, as in eager PyTorch; compilers for inference fold them into the "
             "convolutions, and they cost nothing"
-        ] * any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
+        )
+        folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
+        return [note] if folds and work.phases != ("train",) else []
     if arch.image not in (None, work.image):
         made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
         return [f"positions are those of {made_for} pixels, resized to {now}"]

@@ -28,7 +28,9 @@ COLOURS = {
     "mlp": canvas.ORANGE,
     "residual": canvas.SKY,
     "ssm": canvas.GREEN,
+    "bias": canvas.SKY,
     "head": canvas.PURPLE,
+    "optimizer": canvas.RED,
     "layout": canvas.GREY,
 }
 DEVICES = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)

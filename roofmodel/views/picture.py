@@ -17,6 +17,7 @@ from roofmodel.views.rows import (
     full_label,
     kind,
     rows,
+    script,
     signed,
     stages_of,
 )
@@ -35,7 +36,9 @@ COLOURS = {
     "residual": canvas.GREEN,
     "ssm": canvas.SKY,
     "convolution": canvas.RED,
+    "bias": canvas.GREEN,
     "head": canvas.PURPLE,
+    "optimizer": canvas.RED,
 }
 MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them
 FOOT = "Bounds: the least time each roof allows; no expectation. Size of a mark: its share of the phase."
@@ -68,8 +71,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
 
 def _marked(phase: int, found: list[Row]) -> list[tuple[str, Row, str]]:
     """Each row with its letter and the marker of its stage."""
-    stages, markers = stages_of(found), list(MARKERS)[phase:]
-    return [(sign, row, markers[stages[row.stage]]) for sign, row in signed(phase, found)]
+    return [(sign, row, list(MARKERS)[script(phase, row.stage)]) for sign, row in signed(phase, found)]
 
 
 def _legend(figure: Figure, estimate: Estimate) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import plain
+from roofmodel.counting import memory
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.models.architecture import Stack
@@ -59,12 +60,14 @@ LABELS = {
     "head.project": "to embedding size",
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
-MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums"}
+MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums", "bias": "bias gradients"}
 TITLES = {"mlp": "MLP", "ssm": "state space"}
 ORDER = (
     *("embedding", "stem", "stage", "attention", "ssm", "convolution", "mlp"),
-    *("norm", "activation", "residual", "head"),
+    *("norm", "activation", "residual", "bias", "head", "optimizer"),
 )
+# What a person calls a gradient, by the last part of its operator's name.
+GRADIENTS = {"grad": "", "grad_input": ": dX", "grad_weight": ": dW"}
 
 
 class Row(NamedTuple):
@@ -116,7 +119,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     return Row(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
-        label=MERGED.get(name) or LABELS.get(name) or _label(bundle[0].operator),
+        label=MERGED.get(name) or _label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
         bound=max(by_roof, key=lambda roof: by_roof[roof]),
@@ -126,10 +129,14 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
 
 
 def _label(operator: Operator) -> str:
-    """The operator's own name, with its filter where it slides one: `shortcut 1×1`."""
-    words = operator.name.partition(".")[2].replace("_", " ")
-    slides = operator.kind in ("conv", "pool") and "r" in operator.sizes
-    return f"{words} {operator.sizes['r']}×{operator.sizes['s']}" if slides else words
+    """An operator as a person calls it, with its filter where it slides one: `q projection: dW`, `shortcut 1×1`."""
+    name, _, last = operator.name.rpartition(".")
+    if not last.startswith("grad"):
+        name, last = operator.name, "grad"
+    words = LABELS.get(name) or name.partition(".")[2].replace("_", " ")
+    if operator.kind in ("conv", "pool") and "r" in operator.sizes:
+        words += f" {operator.sizes['r']}×{operator.sizes['s']}"
+    return words + GRADIENTS.get(last, f": d{last.removeprefix('grad_').upper()}")
 
 
 # Letters that name rows in pictures, by phase and stage; without those that look like others (I and l, O and o).
@@ -143,15 +150,20 @@ SIGNS = {
 
 def signed(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
     """Each row with its letter; rows without FLOPs, which no picture shows, and rows past the alphabet have none."""
-    stages = stages_of(found)
-    letters = [iter(alphabet) for alphabet in list(SIGNS.values())[phase:]]
-    return [(next(letters[stages[row.stage]], "") if row.cost.flops else "", row) for row in found]
+    letters = [iter(alphabet) for alphabet in SIGNS.values()]
+    return [(next(letters[script(phase, row.stage)], "") if row.cost.flops else "", row) for row in found]
+
+
+def script(phase: int, stage: str) -> int:
+    """Which of the alphabets, and of the marks, a phase or a stage of it has."""
+    return {"decodes": 1, "backward": 1, "recomputation": 2, "optimizer": 3}.get(stage, phase)
 
 
 def scripts(estimate: Estimate) -> list[tuple[str, str]]:
     """Each phase or stage with the alphabet of its rows, where there are several."""
-    names = [stage or phase.step.phase for phase in estimate.phases for stage in stages_of(rows(phase))]
-    return list(zip(names, SIGNS, strict=False)) if len(names) > 1 else []
+    found = [(i, phase, stage) for i, phase in enumerate(estimate.phases) for stage in stages_of(rows(phase))]
+    named = [(stage or phase.step.phase, list(SIGNS)[script(i, stage)]) for i, phase, stage in found]
+    return named if len(named) > 1 else []
 
 
 def title(group: str) -> str:
@@ -192,7 +204,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "weights": work.weights or work.dtype,
             "kv": work.kv or work.dtype,
             "attention": work.attention,
-            "logits": work.logits or ("all" if "forward" in work.phases else "last"),
+            "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
+            **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
         },
         "phases": [_phase(phase) for phase in estimate.phases],
         "memory": {
@@ -201,6 +214,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "activations": mem.activations,
             "gradients": mem.gradients,
             "optimizer": mem.optimizer,
+            "kept_activations": mem.kept,
             "total": mem.total,
             "fits": estimate.fits,
             "largest_batch": estimate.largest_batch,
@@ -351,10 +365,25 @@ def describe_largest(estimate: Estimate) -> str | None:
     return f"what fits: --batch up to {batch}, or at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
 
 
+def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
+    """A training step beside the rule of thumb, and what flash attention computes twice."""
+    if phase.step.phase != "train":
+        return None
+    text = f"{units.si(phase.cost.matmul_flops, 'FLOP')} of matrix products"
+    if phase.tokens:
+        met = memory.met_parameters(estimate.architecture, [placed.operator for placed in phase.of("forward")])
+        them = "parameters" if met == estimate.parameters else f"parameters that a token meets ({units.si(met)})"
+        rule = units.si(6 * met * phase.tokens, "FLOP")
+        text += f"; the rule of thumb 6 × {them} × tokens, which knows no attention, gives {rule}"
+    if any(placed.operator.kind == "attention" for placed in phase.of("backward")):
+        text += "; the backward pass of flash attention computes the scores again, five matrix products instead of four"
+    return text
+
+
 def describe_pairs(phase: PhaseEstimate) -> str | None:
     """Both figures of causal attention, where a fused kernel skips masked tiles."""
     counted, everything = phase.cost.matmul_flops, phase.all_pairs_matmul_flops
-    if counted == everything:
+    if counted == everything or phase.step.phase == "train":
         return None
     if any(placed.operator.group == "ssm" for placed in phase.placed):
         return (

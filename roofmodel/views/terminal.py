@@ -21,6 +21,7 @@ from roofmodel.views.rows import (
     describe_pairs,
     describe_phase,
     describe_rate,
+    describe_training,
     describe_uncached,
     describe_workload,
     full_label,
@@ -42,7 +43,9 @@ STYLES = {
     "norm": "green",
     "activation": "green",
     "residual": "green",
+    "bias": "green",
     "head": "magenta",
+    "optimizer": "red",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -61,6 +64,9 @@ class EstimateView:
             found = signed(i, rows(phase))
             yield Text()
             yield from _phase(phase, found, options.max_width)
+            for remark in (describe_pairs(phase), describe_uncached(phase), describe_training(estimate, phase)):
+                if remark:
+                    yield Text(remark, style="dim")
             marks += [
                 chart.Mark(sign, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
                 for sign, row in found
@@ -132,9 +138,6 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
         (describe_rate(phase), "bold"),
         ": only the bound is known, no timing model is calibrated yet",
     )
-    for remark in (describe_pairs(phase), describe_uncached(phase)):
-        if remark:
-            yield Text(remark, style="dim")
 
 
 def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[str, str], ...]:
@@ -191,11 +194,13 @@ def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterat
 
 def _memory(estimate: Estimate) -> Iterator[RenderableType]:
     mem, capacity = estimate.memory, estimate.device.capacity
-    parts = (
+    parts = [
         ("weights", mem.weights, "blue"),
         ("KV cache", mem.kv_cache, "magenta"),
         ("activations", mem.activations, "yellow"),
-    )
+    ]
+    if mem.gradients:
+        parts += [("gradients", mem.gradients, "green"), ("optimizer", mem.optimizer, "red")]
     line = Text("memory", style="bold")
     for name, size, style in parts:
         line.append(f"  {name} ", style="not bold dim")

@@ -12,6 +12,7 @@ from roofmodel.views.rows import (
     describe_largest,
     describe_phase,
     describe_rate,
+    describe_training,
     describe_uncached,
     describe_workload,
     flat,
@@ -68,15 +69,17 @@ def as_markdown(estimate: Estimate) -> str:
             "",
             f"At most {describe_rate(phase)} (bound; no expectation yet).",
         ]
-        if uncached := describe_uncached(phase):
-            lines += ["", f"{uncached[0].upper()}{uncached[1:]}."]
+        for remark in (describe_uncached(phase), describe_training(estimate, phase)):
+            if remark:
+                lines += ["", f"{remark[0].upper()}{remark[1:]}."]
     lines += [
         "",
         "## memory",
         "",
-        "| weights | KV cache | activations | total | device | fits |",
-        "|---:|---:|---:|---:|---:|---|",
+        "| weights | KV cache | activations | gradients | optimizer | total | device | fits |",
+        "|---:|---:|---:|---:|---:|---:|---:|---|",
         f"| {units.binary(mem.weights)} | {units.binary(mem.kv_cache)} | {units.binary(mem.activations)} "
+        f"| {units.binary(mem.gradients)} | {units.binary(mem.optimizer)} "
         f"| {units.binary(mem.total)} | {units.binary(device.capacity) if device.capacity else 'unknown'} "
         f"| {({True: 'yes', False: 'no', None: 'unknown'})[estimate.fits]} |",
     ]

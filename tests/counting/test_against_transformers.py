@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from roofmodel.counting import phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.memory import parameters
+from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
@@ -28,6 +30,7 @@ pytest.importorskip("transformers", reason="the oracle needs transformers: pip i
 from tests import draws, oracle  # noqa: E402
 
 DRAWS = 4
+TRAINED = 3
 
 SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
 
@@ -85,3 +88,44 @@ def test_families_that_see_count_as_the_real_class_on_images_of_any_size(
             assert parameters(arch, counted) == oracle.parameters(model)
             flops = sum(op.total.matmul_flops for op in counted)
             assert flops == oracle.image_flops(model, work.batch, image)
+
+
+def trained_flops(counted: Iterable[Operator]) -> int:
+    """As torch counts them: it counts the weight gradient of a convolution as often as it has groups of channels."""
+    return sum(op.total.matmul_flops * (groups(op) if op.name.endswith("grad_weight") else 1) for op in counted)
+
+
+def groups(operator: Operator) -> Any:
+    """Groups of channels that a filter keeps apart: as a product of matrices, its batch."""
+    return operator.gemm.batch if operator.gemm and operator.kind in ("conv", "convolution") else 1
+
+
+@pytest.mark.parametrize("draw", range(TRAINED))
+@pytest.mark.parametrize("model_type", [name for name in FAMILIES if name not in SEEING])
+def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, draw: int) -> None:
+    """With a loss on everything that the model gives, and without the optimizer; the heads take turns."""
+    rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
+    suffixes = list(FAMILIES[model_type].classes)
+    suffix = suffixes[draw % len(suffixes)]
+    config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
+    if suffix == "ForQuestionAnswering":
+        config["num_labels"] = 2
+    batch, tokens = rng.randint(1, 3), rng.randint(1, 20)
+    work = Workload(("train",), batch, tokens, attention="eager")
+    counted = phases.operators(architecture(config, "drawn", "config.json"), work.steps()[0])
+    assert trained_flops(counted) == oracle.training_flops(oracle.build(config), batch, tokens)
+
+
+@pytest.mark.parametrize("draw", range(TRAINED))
+@pytest.mark.parametrize("model_type", SEEING)
+def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: str, draw: int) -> None:
+    """An image needs no gradient."""
+    rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
+    suffixes = list(FAMILIES[model_type].classes)
+    suffix = suffixes[draw % len(suffixes)]
+    config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
+    arch, image = architecture(config, "drawn", "config.json"), oracle.images(config, rng)[0]
+    work, _ = workload(arch, phase="train", batch=rng.randint(1, 3), attention="eager")
+    tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
+    counted = phases.operators(arch, replace(work, image=image, seq=tokens).steps()[0])
+    assert trained_flops(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)

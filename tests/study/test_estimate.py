@@ -116,6 +116,7 @@ def test_lengths_beyond_the_positions_are_counted_with_a_warning_that_names_the_
         ("gpt2", {"new_tokens": 5}, "--new-tokens"),
         ("gpt2", {"runtime": "graph"}, "--runtime"),
         ("gpt2", {"recompute": "full"}, "--recompute"),
+        ("gpt2", {"optimizer": "sgd"}, "--optimizer"),
         ("bert-base-uncased", {"context": 5}, "--context"),
         ("bert-base-uncased", {"kv": "fp8"}, "--kv"),
         ("bert-base-uncased", {"logits": "last"}, "--logits"),
@@ -147,7 +148,10 @@ def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
         ({"attention": "flsh"}, ["--attention", "'flash'"]),
         ({"logits": "first"}, ["--logits", "last, all"]),
         ({"phase": "prefil"}, ["--phase", "'prefill'"]),
-        ({"phase": "train"}, ["--phase train", "prefill, decode, forward"]),
+        ({"phase": "train", "dtype": "int8"}, ["--dtype int8", "16 bits", "--dtype bf16"]),
+        ({"phase": "train", "weights": "int4"}, ["--weights int4", "--weights bf16"]),
+        ({"phase": "train", "optimizer": "adma"}, ["--optimizer", "'adam'"]),
+        ({"phase": "train", "recompute": "half"}, ["--recompute", "none, selective, full"]),
         ({"mla": "fast"}, ["--mla", "absorbed, naive"]),
         ({"tp": 2}, ["--tp 2", "--tp 1"]),
         ({"phase": "generate", "new_tokens": 0}, ["--new-tokens", "0", "from 1"]),
@@ -174,6 +178,34 @@ def test_a_generation_beyond_the_positions_says_which_prompt_stays_inside() -> N
     (warning,) = [n for n in run(phase="generate", seq=1000, new_tokens=100).notes if n.startswith("warning")]
     assert "1100 tokens" in warning
     assert "(--seq 924 stays inside)" in warning
+
+
+def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
+    document = roofmodel.estimate("gpt2", "a100", phase="train", attention="eager", recompute="full").to_dict()
+    (phase,) = document["phases"]
+    work = document["workload"]
+    assert (phase["phase"], work["optimizer"], work["recompute"], work["logits"]) == ("train", "adam", "full", "all")
+    assert list(dict.fromkeys(op["stage"] for op in phase["ops"])) == [
+        "forward", "recomputation", "backward", "optimizer",
+    ]  # fmt: skip
+    assert document["model"]["parameters"] == 124_439_808
+    memory = document["memory"]
+    assert (memory["weights"], memory["gradients"], memory["optimizer"]) == tuple(n * 124_439_808 for n in (2, 2, 12))
+    assert memory["total"] == sum(memory[r] for r in ("weights", "kv_cache", "activations", "gradients", "optimizer"))
+
+
+@pytest.mark.parametrize("model", ["bert-base-uncased", "falcon-mamba-7b", "resnet-18"])
+def test_encoders_state_spaces_and_networks_train_too(model: str) -> None:
+    (phase,) = run(model, phase="train").phases
+    assert {placed.operator.stage for placed in phase.placed} == {"forward", "backward", "optimizer"}
+
+
+def test_training_says_what_it_ignores_and_what_changes_nothing() -> None:
+    notes = run("gpt2", phase="train", context=5, kv="fp8", recompute="selective").notes
+    for start in ("--context is ignored", "--kv is ignored", "--recompute selective changes nothing"):
+        assert [note for note in notes if note.startswith(start)]
+    (why,) = [n for n in run("mamba-130m-hf", phase="train", recompute="selective").notes if "--recompute" in n]
+    assert why.endswith("has no attention")
 
 
 def test_a_decode_may_start_from_an_empty_cache() -> None:

@@ -9,7 +9,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import Estimate, estimate
-from roofmodel.views.rows import LABELS, rows, to_dict
+from roofmodel.views.rows import LABELS, describe_training, rows, to_dict
 from roofmodel.views.text import as_markdown
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
@@ -109,3 +109,18 @@ def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
     text = as_markdown(run("gpt2"))
     assert text.count("| operator |") == 2
     assert "- only the bound is known" in text
+
+
+def test_a_training_step_is_told_beside_the_rule_of_thumb_where_there_are_tokens() -> None:
+    """6 x 37.6e9 x 1024 = 231e12: a token meets 8 of 256 experts and the shared one."""
+    told = {}
+    for model in ("deepseek-v3", "mamba-130m-hf", "resnet-18"):
+        found = run(model, phase="train", seq=1024)
+        told[model] = describe_training(found, found.phases[0]) or ""
+    assert (
+        "parameters that a token meets (37.6 G) × tokens, which knows no attention, gives 231 TFLOP"
+        in (told["deepseek-v3"])
+    )
+    assert "6 × parameters × tokens" in told["mamba-130m-hf"]
+    assert "rule" not in told["resnet-18"]
+    assert [model for model, text in told.items() if "flash" in text] == ["deepseek-v3"]

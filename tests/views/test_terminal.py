@@ -32,6 +32,13 @@ def render(model: str, hw: str, width: int, **options: Any) -> str:
     ("name", "model", "hw", "options"),
     [
         ("gpt2-xl-a100", "gpt2-xl", "a100", {}),
+        (
+            "gpt2-xl-train",
+            "gpt2-xl",
+            "a100",
+            {"phase": "train", "batch": 8, "attention": "eager", "recompute": "selective"},
+        ),
+        ("llama-generate", "llama-3.2-1b", "h100", {"phase": "generate", "new_tokens": 256}),
         ("llama-h100-int4", "llama-3.1-8b", "h100", {"batch": 8, "weights": "int4", "kv": "fp8"}),
         ("bert-v100-eager", "bert-base-uncased", "v100", {"attention": "eager"}),
     ],

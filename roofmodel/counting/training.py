@@ -1,0 +1,153 @@
+"""A training step: forward, what is computed again, backward, optimizer; and what it keeps in memory.
+
+Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): with Adam 16 bytes a parameter, 2 of
+weights, 2 of gradients and 12 of optimizer state, which are the fp32 master weights and two moments. (Megatron-LM adds
+gradients up in fp32 and comes to 18.) Weights of 32 bits or more are their own masters: 16 bytes as well, 4 + 4 + 8.
+
+Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` drops the scores and the softmax of attention,
+`full` keeps the input of each layer alone. Dropout is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, maximum
+from roofmodel.counting import memory, vector
+from roofmodel.counting.backward import backward, differentiable, kept
+from roofmodel.counting.operator import Builder, Operator, Tensor
+from roofmodel.counting.widths import Widths
+from roofmodel.counting.workload import Optimizer, Recompute, Step
+
+STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
+CORE = ("bmm", "softmax")  # the kinds of attention's operators on scores, whose size is the square of the length
+
+
+class Training(NamedTuple):
+    """The operators of a training step, by stage."""
+
+    forward: tuple[Operator, ...]
+    recomputed: tuple[Operator, ...]
+    backward: tuple[Operator, ...]
+    update: Operator
+
+    @property
+    def operators(self) -> Iterator[Operator]:
+        """All of them in order, each naming its stage."""
+        stages = (self.forward, self.recomputed, self.backward, (self.update,))
+        for name, stage in zip(("forward", "recomputation", "backward", "optimizer"), stages, strict=True):
+            yield from (replace(operator, stage=name) for operator in stage)
+
+
+def training(passed: Sequence[Operator], parameters: Number, step: Step) -> Training:
+    """The training step whose forward pass, without a loss, is given."""
+    logits = [t for t in passed[-1].writes if t.name == "logits"]
+    losses = [cross_entropy(passed[-1])] if logits else []
+    return Training(
+        forward=(*passed, *losses),
+        recomputed=tuple(
+            operator
+            for operator, wanted in zip(passed, differentiable(passed), strict=True)
+            if again(operator, wanted, step.recompute)
+        ),
+        backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
+        update=update(parameters, step.widths, step.optimizer),
+    )
+
+
+def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
+    """Whether the backward pass computes an operator again instead of keeping what it gave."""
+    if operator.layers is None or recompute == "none":
+        return False
+    core = operator.group == "attention" and operator.kind in CORE
+    return recompute == "full" or (core and bool(wanted))
+
+
+def cross_entropy(head: Operator) -> Operator:
+    """The loss at every position: log-softmax of the logits, of which one is picked."""
+    (logits,) = head.writes
+    text = f"{logits} -> log_p[{' '.join(logits.axes)}]"
+    build = Builder(head.sizes, head.widths)
+    return build.operator("head.loss", "head", text, kind="softmax", vector=vector.SOFTMAX, keeps="outputs")
+
+
+def cross_entropy_gradient(loss: Operator) -> Operator:
+    """p - 1 at the token that came, p elsewhere: an exponential and a difference."""
+    (logits,), (log_p,) = loss.reads, loss.writes
+    text = f"{log_p} -> grad.{logits}"
+    return Builder(loss.sizes, loss.widths).operator("head.loss.grad", "head", text, kind="softmax", vector=2)
+
+
+# --- Optimizer --------------------------------------------------------------------------------------
+
+
+def update(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator:
+    """The step of the optimizer: gradient and state in, weights and state out, all parameters in one kernel."""
+    states = _states(widths, optimizer)
+    state = "".join(f" state.{name}[W]" for name in states)
+    text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
+    build = Builder({"W": parameters}, widths)
+    return build.operator("optimizer.step", "optimizer", text, kind="optimizer", vector=vector.OPTIMIZER[optimizer])
+
+
+def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
+    masters = ("master",) if widths.weights.bits < 32 else ()
+    return (*masters, *STATES[optimizer])
+
+
+# --- Memory -----------------------------------------------------------------------------------------
+
+
+def resident(training: Training, weights: Number, parameters: Number, step: Step) -> memory.Memory:
+    """What a training step needs at its peak.
+
+    That is where the backward pass starts: all that was kept is there still. The gradients of activations that live at
+    once come on top, and what one layer computes again.
+    """
+    keeping, anew = kept_bytes(training.forward, step.recompute)
+    transient = memory.activation_bytes(training.backward, held=lambda tensor: not _is_passing(tensor))
+    return memory.Memory(
+        weights=weights,
+        kv_cache=0,
+        activations=keeping + anew + transient,
+        gradients=step.widths.weights.bytes(parameters),
+        optimizer=len(_states(step.widths, step.optimizer)) * step.widths.state.bytes(parameters),
+        kept=keeping,
+    )
+
+
+def _is_passing(tensor: Tensor) -> bool:
+    """Whether it is the gradient of an activation; that of a parameter stays until the optimizer has read it."""
+    return "grad." in tensor.name and not tensor.name.removeprefix("grad.")[0].isupper()
+
+
+def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number, Number]:
+    """Activations that live from the forward to the backward pass; and those of one layer that are computed again.
+
+    Every layer keeps what its gradients read and what its recomputation starts from, each version of a tensor once.
+    """
+    writers: dict[str, tuple[Operator, bool]] = {}  # who wrote a tensor last, and whether it is computed again
+    keeping: dict[tuple[str, int], Number] = {}
+    anew: dict[object, dict[tuple[str, int], Number]] = {}
+    rewritten = {(operator.layers, t.name) for operator in passed for t in operator.writes}
+    for operator, wanted in zip(passed, differentiable(passed), strict=True):
+        before, repeated = dict(writers), again(operator, wanted, recompute)
+        writers |= {t.name: (operator, repeated) for t in operator.writes}
+        needed = dict.fromkeys(kept(operator, wanted), True)
+        if repeated:
+            needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
+        for tensor, by_gradient in needed.items():
+            given = operator.keeps == "outputs" and tensor in operator.writes
+            writer, anew_too = (operator, repeated) if given else before.get(tensor.name, (None, False))
+            if writer is None:  # a constant
+                continue
+            version, size = (tensor.name, id(writer)), operator.bytes_of(tensor)
+            inside = anew_too and repeated and writer.layers == operator.layers
+            if not inside:  # a layer that writes the tensor anew has its own, others share it
+                times = operator.count if (operator.layers, tensor.name) in rewritten else 1
+                keeping[version] = maximum(keeping.get(version, 0), times * size)
+            elif by_gradient:
+                anew.setdefault(operator.layers, {})[version] = size
+    return sum(keeping.values()), max((sum(sizes.values()) for sizes in anew.values()), default=0)

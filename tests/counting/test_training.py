@@ -1,0 +1,276 @@
+"""The training step: what autograd saves and computes on the real classes, published formulas, and figures by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from roofmodel.counting import blocks, memory, phases
+from roofmodel.counting.backward import backward
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+
+B, T, L, H, D, V = 2, 5, 3, 2, 8, 11
+GPT2 = {"model_type": "gpt2", "n_embd": D, "n_head": H, "n_layer": L, "vocab_size": V, "n_positions": 16}
+LLAMA = {
+    "model_type": "llama", "hidden_size": D, "num_attention_heads": H, "num_hidden_layers": L, "vocab_size": V,
+    "intermediate_size": 7,
+}  # fmt: skip
+BERT = {
+    "model_type": "bert", "hidden_size": D, "num_attention_heads": H, "num_hidden_layers": L, "vocab_size": V,
+    "intermediate_size": 4 * D, "max_position_embeddings": 16, "architectures": ["BertModel"],
+}  # fmt: skip
+# latent attention with an indexer
+GLM = {
+    **LLAMA, "model_type": "glm_moe_dsa", "num_key_value_heads": H, "q_lora_rank": 6, "kv_lora_rank": 4,
+    "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 3, "index_topk": 3, "index_n_heads": 2,
+    "index_head_dim": 5, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 5,
+    "first_k_dense_replace": 1, "n_shared_experts": 1, "pad_token_id": 1,
+}  # fmt: skip
+MAMBA = {"model_type": "mamba", "hidden_size": D, "num_hidden_layers": L, "vocab_size": V, "state_size": 4}
+
+
+def small(config: dict[str, Any]) -> Architecture:
+    return architecture(config, "x", "x")
+
+
+def train(arch: Architecture, **options: Any) -> Workload:
+    return Workload(("train",), **{"batch": B, "seq": T, "attention": "eager", **options})
+
+
+def step(arch: Architecture, **options: Any) -> tuple[Operator, ...]:
+    return phases.operators(arch, train(arch, **options).steps()[0])
+
+
+def cost(operators: tuple[Operator, ...], stage: str) -> Cost:
+    return sum((op.total for op in operators if op.stage == stage), Cost())
+
+
+def test_each_gradient_of_a_contraction_is_a_contraction_over_the_same_axes() -> None:
+    ops = {op.name: op for op in step(small(GPT2))}
+    assert ops["mlp.up.grad_input"].spec == "grad.u[b t f] W_up[d f] -> grad.n[b t d]"
+    assert ops["mlp.up.grad_weight"].spec == "grad.u[b t f] n[b t d] -> grad.W_up[d f]"
+    assert ops["attention.scores.grad_k"].spec == "grad.a[b k g t:s] q[b t k g h] -> grad.k[b s k h]"
+    for name in ("mlp.up", "attention.qkv", "attention.scores", "head.logits"):
+        gradients = [op for full, op in ops.items() if full.startswith(f"{name}.grad") and op.matmul_flops]
+        assert [op.matmul_flops for op in gradients] == [ops[name].matmul_flops] * 2
+
+
+def test_the_gradient_matrices_have_the_shapes_of_a_gemm() -> None:
+    ops = {op.name: op for op in step(small(GPT2))}
+    assert ops["attention.qkv.grad_input"].gemm == (1, B * T, D, 3 * D)
+    assert ops["attention.qkv.grad_weight"].gemm == (1, 3 * D, D, B * T)
+    assert ops["attention.mix.grad_v"].gemm == (B * H, D // H, T, T)
+
+
+def test_tables_that_are_gathered_take_the_gradient_of_their_rows() -> None:
+    ops = {op.name: op for op in step(small(GPT2))}
+    scatter = ops["embedding.token.grad_weight"]
+    assert scatter.matmul_flops == 0
+    assert scatter.cost.bytes == 3 * 2 * B * T * D  # the gradient that arrives, and the rows read and written, fp16
+
+
+def test_a_residual_sum_costs_nothing_backward_and_what_is_read_twice_adds_its_gradients() -> None:
+    ops = step(small(GPT2))
+    sums = [op for op in ops if ".grad_sum_" in op.name]
+    assert {op.name for op in sums} == {"norm.attention.grad_sum_x", "norm.mlp.grad_sum_x"}
+    assert sum(op.total.bytes for op in sums) == 2 * L * 3 * 2 * B * T * D  # two in, one out
+    assert not [op for op in ops if op.name.startswith("residual.") and op.stage == "backward"]
+
+
+def test_flash_attention_computes_the_scores_again() -> None:
+    arch = small(GPT2)
+    forward, gradient = (
+        sum(op.matmul_flops for op in step(arch, attention="flash") if op.name == name)
+        for name in ("attention.flash", "attention.flash.grad")
+    )
+    assert forward == 2 * (2 * B * (T * (T + 1) // 2) * D)  # two products over the pairs that the mask leaves
+    assert gradient == forward * 5 // 2
+    (flash,) = (op for op in step(arch, attention="flash") if op.name == "attention.flash.grad")
+    assert {t.name for t in flash.reads} == {"q", "k", "v", "grad.o"}
+    assert {t.name for t in flash.writes} == {"grad.q", "grad.k", "grad.v"}
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "bert-base-uncased", "opt-350m"])
+def test_backward_takes_twice_the_matrix_products_of_forward(model: str) -> None:
+    ops = step(hub.load(model), seq=16)
+    assert cost(ops, "backward").matmul_flops == 2 * cost(ops, "forward").matmul_flops
+
+
+@pytest.mark.parametrize(("recompute", "layers", "vocabulary"), [("none", 72, 12), ("full", 96, 16)])
+def test_flops_are_those_of_the_published_formulas(recompute: str, layers: int, vocabulary: int) -> None:
+    """Korthikanti et al., arXiv 2205.05198, appendix A: 72 B L s h^2 (1 + s / 6h + v / 12hL).
+
+    With full recomputation (Narayanan et al., arXiv 2104.04473, eq. 3): 96 B s l h^2 (1 + s / 6h + V / 16lh).
+    """
+    b, s, h, n, v = 4, 1024, 1600, 48, 50257
+    ops = step(hub.load("gpt2-xl"), batch=b, seq=s, recompute=recompute)
+    published = layers * b * n * s * h * h * (1 + Fraction(s, 6 * h) + Fraction(v, vocabulary * h * n))
+    assert sum(op.total.matmul_flops for op in ops) == published
+
+
+def test_the_gradient_of_a_scan_runs_it_again_and_leaves_its_states_on_the_chip() -> None:
+    (scan,) = (op for op in step(small(MAMBA), attention="flash") if op.name == "ssm.scan.grad")
+    inputs = {"step", "u", "gate", "enter", "leave", "B_step", "A", "D"}
+    assert {t.name for t in scan.reads} == inputs | {"grad.y"}
+    assert {t.name for t in scan.writes} == {f"grad.{name}" for name in inputs}
+
+
+def test_gradients_of_a_tensor_that_is_rewritten_stand_apart() -> None:
+    """Rotary embedding turns q into q: the gradient of the one becomes that of the other, and nothing is added up."""
+    specs = {op.name: op.spec for op in step(small(LLAMA))}
+    assert specs["attention.rotary.grad"].endswith("=> grad.q[b t k g h] grad.k[b t k h]")
+
+
+def test_an_indexer_takes_no_gradient_from_the_model_s_loss() -> None:
+    """Its choice of tokens has none. The class computes it without; selective recomputation need not repeat it."""
+    for recompute in ("none", "selective"):
+        index = [op.stage for op in step(small(GLM), recompute=recompute) if "index" in op.name]
+        assert index
+        assert set(index) == {"forward"}
+
+
+def test_a_config_whose_positions_are_constants_gives_them_no_gradient() -> None:
+    config = {"model_type": "xglm", "d_model": D, "attention_heads": H, "num_layers": L, "ffn_dim": D, "vocab_size": V}
+    assert not [op for op in step(small(config)) if "position" in op.name and op.stage == "backward"]
+
+
+def test_a_batch_norm_takes_the_moments_of_the_batch_in_training() -> None:
+    """Ioffe and Szegedy, arXiv 1502.03167, alg. 1: mean, difference, square, sum, times rstd, gain, bias."""
+    arch = hub.load("resnet-18")
+    train_step, forward_step = (Workload((phase,), 2, 0, image=(64, 64)).step(phase) for phase in ("train", "forward"))
+    trained, found = (
+        next(op for op in blocks.operators(arch, one) if op.kind == "norm") for one in (train_step, forward_step)
+    )
+    elements = 2 * 64 * 32 * 32  # 64 channels after a stride of 2
+    assert (trained.vector_flops, found.vector_flops) == (7 * elements, 2 * elements)
+    assert {t.name for t in found.reads} - {t.name for t in trained.reads} == {"mean", "variance"}
+
+
+def test_a_token_meets_the_experts_that_are_chosen_for_it() -> None:
+    """Mixtral, arXiv 2401.04088: "each token has access to 47B parameters, but only uses 13B": 2 of 8 experts."""
+    arch = hub.load("Mixtral-8x7B-v0.1")
+    ops = blocks.operators(arch, train(arch).step("train"))
+    idle = 32 * 6 * 3 * 4096 * 14336  # layers, experts, matrices of d x f
+    assert memory.parameters(arch, ops) - memory.met_parameters(arch, ops) == idle
+    assert round(memory.met_parameters(arch, ops) / 1e9) == 13
+
+
+# --- Memory -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("recompute", "attention"), [("none", "eager"), ("selective", "eager"), ("none", "flash")])
+def test_activations_are_those_of_korthikanti_without_dropout(recompute: str, attention: str) -> None:
+    """Korthikanti et al., arXiv 2205.05198, eq. 2: s b h (34 + 5 a s / h) bytes a layer; 34 s b h without the core.
+
+    Of these, the dropout that is not counted here: two masks of s b h, and in the core a mask of 1 and a result of 2
+    bytes for each of the a s s b scores. Beside the layers: the input of the final norm and of the logits, and the
+    log-softmax.
+    """
+    arch = hub.load("gpt2-xl")
+    s, b, h, a = 1024, 4, 1600, 25
+    work = train(arch, batch=b, seq=s, recompute=recompute, attention=attention)
+    published = s * b * h * 34 + (5 * a * s * s * b if (recompute, attention) == ("none", "eager") else 0)
+    dropout = 2 * s * b * h + (3 * a * s * s * b if (recompute, attention) == ("none", "eager") else 0)
+    outside = 2 * 2 * s * b * h + 2 * s * b * 50257
+    assert phases.need(arch, work).kept == 48 * (published - dropout) + outside
+
+
+def test_full_recomputation_keeps_the_input_of_each_layer() -> None:
+    arch = hub.load("gpt2-xl")
+    s, b, h = 1024, 4, 1600
+    work = train(arch, batch=b, seq=s, recompute="full")
+    assert phases.need(arch, work).kept == 48 * 2 * s * b * h + 2 * 2 * s * b * h + 2 * s * b * 50257
+
+
+def test_full_recomputation_runs_the_layers_once_more() -> None:
+    ops = step(small(GPT2), recompute="full")
+    assert cost(ops, "recomputation") == sum((op.total for op in ops if op.stage == "forward" and op.layers), Cost())
+
+
+def test_selective_recomputation_repeats_the_core_of_attention() -> None:
+    ops = step(small(GPT2), recompute="selective")
+    assert [op.name for op in ops if op.stage == "recomputation"] == [
+        "attention.scores", "attention.softmax", "attention.mix",
+    ]  # fmt: skip
+    assert cost(ops, "recomputation").matmul_flops == L * 2 * 2 * B * T * T * D
+    assert not [op for op in step(small(GPT2), recompute="selective", attention="flash") if op.stage == "recomputation"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "bytes_each"),
+    [
+        ("adam", "bf16", 16), ("momentum", "bf16", 12), ("sgd", "bf16", 8),  # 2 + 2 + masters 4 + states
+        ("adam", "fp32", 16), ("momentum", "fp32", 12), ("sgd", "fp32", 8),  # 4 + 4 + states
+    ],
+)  # fmt: skip
+def test_bytes_per_parameter(optimizer: str, dtype: str, bytes_each: int) -> None:
+    arch = hub.load("gpt2")
+    need = phases.need(arch, train(arch, optimizer=optimizer, dtype=dtype))
+    assert need.weights + need.gradients + need.optimizer == bytes_each * 124_439_808
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "read", "written"),
+    [("adam", "fp16", 14, 14), ("sgd", "fp16", 2 + 4, 2 + 4), ("adam", "fp32", 4 + 12, 12), ("sgd", "fp32", 8, 4)],
+)
+def test_the_optimizer_reads_and_writes_each_state_once(optimizer: str, dtype: str, read: int, written: int) -> None:
+    (update,) = (op for op in step(hub.load("gpt2"), optimizer=optimizer, dtype=dtype) if op.stage == "optimizer")
+    assert (update.cost.bytes_read, update.cost.bytes_written) == (read * 124_439_808, written * 124_439_808)
+
+
+# --- Against autograd -------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_what_autograd_saves() -> None:
+    """BERT's kernels are those of the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
+    torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    from tests import oracle
+
+    def saved(layers: int) -> int:
+        model = oracle.build({**BERT, "num_hidden_layers": layers})
+        parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        storages: dict[int, Any] = {}
+
+        def pack(tensor: Any) -> Any:
+            if tensor.is_floating_point() and tensor.untyped_storage().data_ptr() not in parameters:
+                storages[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            output = model(input_ids=torch.ones(B, T, dtype=torch.long))  # the graph keeps what it saved
+        assert output is not None
+        return sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
+
+    def kept(layers: int) -> int:
+        arch = small({**BERT, "num_hidden_layers": layers})
+        return int(phases.need(arch, train(arch, dtype="fp32")).kept)
+
+    statistics = 2 * 2 * 4 * B * T
+    assert saved(4) - saved(3) == kept(4) - kept(3) + statistics
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [(GPT2, "GPT2LMHeadModel"), (LLAMA, "LlamaForCausalLM"), (GLM, "GlmMoeDsaForCausalLM")]
+)
+def test_full_recomputation_is_gradient_checkpointing(config: dict[str, Any], name: str) -> None:
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    from tests import oracle
+
+    config = {**config, "architectures": [name]}
+    model = oracle.build(config).train()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    counted = sum(op.total.matmul_flops for op in step(small(config), recompute="full"))
+    assert counted == oracle.training_flops(model, B, T)
+
+
+def test_backward_of_nothing_is_nothing() -> None:
+    arch = small(GPT2)
+    gather = [op for op in blocks.operators(arch, train(arch).steps()[0]) if op.name == "embedding.token"]
+    assert [op.name for op in backward(gather)] == ["embedding.token.grad_weight"]
