@@ -54,7 +54,9 @@ def estimate_command(
         str | None, typer.Option(help="prefill, decode, generate, forward or train; if absent, a decoder's first two.")
     ] = None,
     batch: Annotated[int, typer.Option(help="Sequences computed together.")] = 1,
-    seq: Annotated[int | None, typer.Option(help="Prompt tokens; 1024, or the model's limit if smaller.")] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="Prompt tokens, or an encoder-decoder's source; 1024 or its limit.")
+    ] = None,
     context: Annotated[int | None, typer.Option(help="Tokens already cached; at a decode as many as --seq.")] = None,
     dtype: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
     weights: Annotated[str | None, typer.Option(help="Format of the weights: as --dtype, or int4, nf4, mxfp4.")] = None,
@@ -63,7 +65,7 @@ def estimate_command(
     logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,
     new_tokens: Annotated[int | None, typer.Option(help="Decodes that --phase generate takes; 128.")] = None,
     mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
-    decoder_seq: Annotated[int | None, typer.Option(help="Decoder tokens; for encoder-decoders.")] = None,
+    decoder_seq: Annotated[int | None, typer.Option(help="Prompt of an encoder-decoder's decoder; as --seq.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
     runtime: Annotated[str, typer.Option(help="eager or graph; for expected times.")] = "eager",
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,

@@ -234,6 +234,57 @@ class Draw:
         }
         return config
 
+    def t5(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.vocabulary,
+            "d_model": self.hidden,
+            "d_kv": self.other_head_dim,
+            "d_ff": self.width,
+            "num_layers": self.layers,
+            "num_decoder_layers": self.one(None, 1, 3),
+            "num_heads": self.heads,
+            "relative_attention_num_buckets": self.one(8, 32),
+            "feed_forward_proj": self.one("relu", "gated-gelu", "gated-silu", "gelu"),
+            "decoder_start_token_id": 0,
+            "num_labels": self.one(2, 3, 7),
+        }
+
+    def bart(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.vocabulary,
+            "d_model": 4 * self.head_dim,
+            "encoder_layers": self.layers,
+            "decoder_layers": self.one(1, 2, 3),
+            "encoder_attention_heads": self.one(1, 2, 4),
+            "decoder_attention_heads": self.one(1, 2, 4),
+            "encoder_ffn_dim": self.width,
+            "decoder_ffn_dim": self.rng.randint(5, 90),
+            "activation_function": self.one("gelu", "relu", "swish"),
+            "max_position_embeddings": self.positions,
+            "scale_embedding": self.flag(),
+            "tie_word_embeddings": self.flag(),
+            "pad_token_id": 1,
+            "num_labels": self.one(2, 3, 7),
+        }
+
+    def marian(self) -> dict[str, Any]:
+        one_vocabulary = self.flag()
+        return self.bart() | {
+            "share_encoder_decoder_embeddings": one_vocabulary,
+            "decoder_vocab_size": self.one(None, self.vocabulary if one_vocabulary else self.vocabulary + 7),
+            "decoder_start_token_id": 1,
+            "eos_token_id": 2,
+        }
+
+    def whisper(self) -> dict[str, Any]:
+        config = self.bart()
+        del config["max_position_embeddings"]
+        return config | {
+            "num_mel_bins": self.one(8, 10),
+            "max_source_positions": self.one(7, 16),
+            "max_target_positions": self.positions,
+        }
+
     def xglm(self) -> dict[str, Any]:
         own = {
             "d_model": self.hidden,
@@ -669,6 +720,10 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     ),
     "convnext": Draw.convnext,
     "convnextv2": lambda d: {k: v for k, v in d.convnext().items() if k != "layer_scale_init_value"},
+    **dict.fromkeys(("t5", "mt5", "umt5"), Draw.t5),
+    **dict.fromkeys(("bart", "mbart", "pegasus", "blenderbot", "blenderbot-small", "m2m_100"), Draw.bart),
+    "marian": Draw.marian,
+    "whisper": Draw.whisper,
 }
 
 

@@ -64,30 +64,50 @@ def image_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
     return int(counter.get_total_flops())
 
 
-def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0) -> int:
-    """FLOPs of `tokens` new tokens per sequence after `context` cached ones."""
-    device = next(model.parameters()).device
-    vocabulary = model.config.vocab_size
+def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: int = 0) -> int:
+    """FLOPs of `tokens` new tokens per sequence after `context` cached ones.
 
-    def ids(length: int) -> Any:
-        return torch.randint(2, vocabulary, (batch, length), device=device)
-
-    masked = cache_argument(model) != "cache_params"  # a state space takes no mask of what went into its state
-
-    def inputs(length: int, past: int) -> dict[str, Any]:
-        mask = {"attention_mask": torch.ones(batch, past + length, dtype=torch.long, device=device)}
-        return {"input_ids": ids(length)} | (mask if masked else {})
-
+    Of an encoder-decoder these are the decoder's; it reads a `source` of so many in its first pass, so not in one that
+    has a context.
+    """
     model.requires_grad_(False)  # torch's tracker of modules fails on a parameter that is a module's input (DeBERTa)
-    extra: dict[str, Any] = {}
+    given = _source(model, batch, source) if source else {}
     with torch.no_grad():
         if context:
-            extra[cache_argument(model) or ""] = transformers.DynamicCache(config=model.config)
-            model(**inputs(context, 0), **extra)
+            cache = transformers.DynamicCache(config=model.config)
+            if source:  # caches that grow as needed: the config counts the encoder's layers
+                cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
+            held = {cache_argument(model) or "": cache}
+            first = model(**_tokens(model, batch, context), **given, **held)
+            given = held | ({"encoder_outputs": (first.encoder_last_hidden_state,)} if source else {})
         counter = FlopCounterMode(display=False)
         with counter:
-            model(**inputs(tokens, context), **extra)
+            model(**_tokens(model, batch, tokens, context), **given)
     return int(counter.get_total_flops()) - idle_experts(model.config, batch * tokens)
+
+
+def _ids(model: Any, batch: int, tokens: int) -> Any:
+    return torch.randint(3, model.config.vocab_size, (batch, tokens), device=next(model.parameters()).device)
+
+
+def _tokens(model: Any, batch: int, tokens: int, past: int = 0) -> dict[str, Any]:
+    """New tokens, under the names that the class has for them."""
+    ids = _ids(model, batch, tokens)
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        return {"decoder_input_ids": ids}
+    if cache_argument(model) == "cache_params":  # a state space takes no mask of what went into its state
+        return {"input_ids": ids}
+    return {"input_ids": ids, "attention_mask": torch.ones(batch, past + tokens, dtype=torch.long, device=ids.device)}
+
+
+def _source(model: Any, batch: int, tokens: int) -> dict[str, Any]:
+    """What an encoder reads: tokens, or frames of which two make one."""
+    if model.main_input_name == "input_features":
+        bands = model.config.num_mel_bins
+        return {"input_features": torch.randn(batch, bands, 2 * tokens, device=next(model.parameters()).device)}
+    ids = _ids(model, batch, tokens)
+    ids[:, -1] = model.config.eos_token_id  # classifiers look for it
+    return {"input_ids": ids}
 
 
 def idle_experts(config: Any, tokens: int) -> int:
@@ -101,10 +121,10 @@ def idle_experts(config: Any, tokens: int) -> int:
     return len(config.moe_layers) * 3 * 2 * tokens * idle * config.hidden_size * config.intermediate_size
 
 
-def training_flops(model: Any, batch: int, tokens: int) -> int:
+def training_flops(model: Any, batch: int, tokens: int, source: int = 0) -> int:
     """FLOPs of forward and backward, with a loss on everything that the model gives."""
-    ids = torch.randint(2, model.config.vocab_size, (batch, tokens))
-    flops = _forward_and_backward(model, input_ids=ids, attention_mask=torch.ones(batch, tokens, dtype=torch.long))
+    given = _source(model, batch, source) if source else {}
+    flops = _forward_and_backward(model, **_tokens(model, batch, tokens), **given)
     return flops - 3 * idle_experts(model.config, batch * tokens)
 
 

@@ -1,16 +1,17 @@
-"""Attention over keys and values of every head, eager or fused."""
+"""Attention over keys and values of every head, to the sequence itself or to a source, eager or fused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from roofmodel.algebra import Number
 from roofmodel.counting import vector
 from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters
 from roofmodel.counting.workload import attended, pairs
-from roofmodel.models.architecture import Attention, HeadNorm
+from roofmodel.models.architecture import Attention, CrossAttention, HeadNorm
 
 
 def attention(att: Attention, site: Site) -> Iterator[Operator]:
@@ -20,24 +21,22 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
     scores and the mix; an encoder, or a forward pass without a cache, keeps them as activations.
     """
     step, x = site.step, site.reads
-    build = site.build(
-        s=attended(step, att.window, att.window_evicts, att.chunked),
-        k=att.kv_heads, g=att.heads // att.kv_heads, h=att.head_dim, r=att.rotary_dim,
-        c=att.heads * att.head_dim + sum(att.cached),
-        **{"h'": att.value_dim or 0, "t:s": pairs(step, att.window, site.causal, att.window_evicts, att.chunked)},
-    )  # fmt: skip
-    h = "h" if att.value_dim is None else "h'"
+    build = _build(
+        att,
+        site,
+        keys=attended(step, att.window, att.window_evicts, att.chunked),
+        seen=pairs(step, att.window, site.causal, att.window_evicts, att.chunked),
+    )
     cache = "cache." if step.cached and site.causal else ""
     # What normalises or turns keys does so before they are stored.
     fresh_k = "k" if att.rotary_dim or att.norm else f"{cache}k"
-    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{cache}v[b t k {h}]"
+    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{cache}v[b t k {_of_values(att)}]"
     if att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
-        for name, axes, out in (("q", "k g h", q), ("k", "k h", k), ("v", f"k {h}", v)):
-            bias = f" + B_{name}[{axes}]" if att.qkv_bias else ""
-            yield build.operator(f"attention.{name}", "attention", f"{x} W_{name}[d {axes}]{bias} -> {out}")
+        for name, out in (("q", q), ("k", k), ("v", v)):
+            yield _projection(build, att, name, x, out)
     if att.norm:
         yield from head_norms(build, att.norm, "k" if att.rotary_dim else f"{cache}k")
     if att.rotary_dim:
@@ -48,35 +47,95 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
         build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
         yield from positions(att.disentangled, build)
         against_positions = position_scores(att.disentangled, build, cache)
+    if att.relative_rows:
+        yield relative_bias(build._replace(sizes={**build.sizes, "w": att.relative_rows}), "attention")
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
     added += "".join(f" + {product.lines[0].outputs[0]}" for product in against_positions)
     mask = vector.MASK if site.causal and step.attention == "eager" else 0
+    yield from _core(build, att, site, "attention", cache, added, mask, against_positions)
+
+
+def cross_attention(cross: CrossAttention, site: Site) -> Iterator[Operator]:
+    """Queries of the decoder over keys and values of the source.
+
+    The pass that encodes the source makes those, once, and caches them; every later pass only reads them.
+    """
+    att, step = cross.attention, site.step
+    build = _build(att, site, keys=step.source, seen=step.tokens * step.source)
+    cache = "cache." if step.cached else ""
+    yield _projection(build, att, "q", site.reads, "q[b t k g h]", "cross_")
+    if step.encodes:
+        for name in ("k", "v"):
+            yield _projection(build, att, name, "source[b s d]", f"{cache}{name}[b s k h]", "cross_")
+    yield from _core(build, att, site, "cross_attention", cache)
+
+
+def _build(att: Attention, site: Site, keys: Number, seen: Number) -> Builder:
+    """A builder over so many keys a query, and so many query-key pairs a head."""
+    return site.build(
+        s=keys, k=att.kv_heads, g=att.heads // att.kv_heads, h=att.head_dim, r=att.rotary_dim,
+        c=att.heads * att.head_dim + sum(att.cached),
+        **{"h'": att.value_dim or 0, "t:s": seen},
+    )  # fmt: skip
+
+
+def _of_values(att: Attention) -> str:
+    """The axis along a head's values."""
+    return "h" if att.value_dim is None else "h'"
+
+
+def _projection(build: Builder, att: Attention, name: str, source: str, out: str, cross: str = "") -> Operator:
+    """Queries, keys or values out of what they are made of."""
+    axes = {"q": "k g h", "k": "k h", "v": f"k {_of_values(att)}"}[name]
+    bias = f" + B_{cross}{name}[{axes}]" if att.qkv_bias and not (name == "k" and att.bare_keys) else ""
+    text = f"{source} W_{cross}{name}[d {axes}]{bias} -> {out}"
+    return build.operator(f"{cross}attention.{name}", _group(f"{cross}attention"), text)
+
+
+def _group(place: str) -> str:
+    return place.replace("_", " ")
+
+
+def _core(
+    build: Builder,
+    att: Attention,
+    site: Site,
+    place: str,
+    cache: str,
+    added: str = "",
+    mask: int = 0,
+    ahead: tuple[Operator, ...] = (),
+) -> Iterator[Operator]:
+    """Scores, softmax, mix, in one kernel or in several; the output projection.
+
+    `added` to the scores are biases, and products that come `ahead`; `mask` is its FLOPs a score.
+    """
+    group, h, cross = _group(place), _of_values(att), place.removesuffix("attention")
     core = (
-        *against_positions,
+        *ahead,
+        build.operator(f"{place}.scores", group, f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]", kind="bmm"),
         build.operator(
-            "attention.scores",
-            "attention",
-            f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]",
-            kind="bmm",
-        ),
-        build.operator(
-            "attention.softmax",
-            "attention",
+            f"{place}.softmax",
+            group,
             f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
             kind="softmax",
             vector=vector.SCALE + mask + vector.SOFTMAX,
             keeps="outputs",
         ),
-        build.operator("attention.mix", "attention", f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
+        build.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
     )
-    if step.attention == "flash":
-        yield fuse("attention.flash", "attention", core, kind="attention")
+    if site.step.attention == "flash":
+        yield fuse(f"{place}.flash", group, core, kind="attention")
     else:
         yield from core
+    bias = f" + B_{cross}out[d]" if att.out_bias else ""
+    yield build.operator(f"{place}.output", group, f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {site.gives}")
 
-    bias = " + B_out[d]" if att.out_bias else ""
-    yield build.operator("attention.output", "attention", f"o[b t k g {h}] W_out[k g {h} d]{bias} -> {site.gives}")
+
+def relative_bias(build: Builder, group: str) -> Operator:
+    """The bias of each pair by head and distance, looked up in a table of a few rows, which is read whole."""
+    return build.operator(f"{group}.relative", group, "E_relative[w k g] -> bias[k g t:s]", kind="gather")
 
 
 def head_norms(build: Builder, spec: HeadNorm, normed_k: str) -> Iterator[Operator]:

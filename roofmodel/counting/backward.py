@@ -137,10 +137,9 @@ def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operato
 
 def _scatter(operator: Operator, line: Line) -> Operator:
     arriving, table = grad(line.outputs[0]), grad(line.inputs[0])
-    rows = arriving.elements(operator.sizes)
-    text = f"{arriving} {table} => {table}"
-    result = _like(operator, "grad_weight", text, kind="scatter", flops=vector.ADD * rows)
-    return replace(result, touched={table.name: rows})
+    flops = vector.ADD * arriving.elements(operator.sizes)
+    result = _like(operator, "grad_weight", f"{arriving} {table} => {table}", kind="scatter", flops=flops)
+    return replace(result, touched={f"grad.{read}": rows for read, rows in operator.touched.items()})
 
 
 def _fused(operator: Operator, wanted: set[str]) -> Operator:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.counting import vector
-from roofmodel.counting.attention import attention
+from roofmodel.counting.attention import attention, cross_attention, relative_bias
 from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
@@ -20,13 +20,14 @@ from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.site import Site, norm
 from roofmodel.counting.state_space import mamba
 from roofmodel.counting.state_space_dual import mamba2
-from roofmodel.counting.token_convolution import token_convolution
+from roofmodel.counting.token_convolution import frames, token_convolution
 from roofmodel.counting.widths import Widths
-from roofmodel.counting.workload import Step, attended
+from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import (
     MLP,
     Architecture,
     Attention,
+    CrossAttention,
     Dense,
     Embedding,
     Head,
@@ -46,6 +47,7 @@ from roofmodel.models.architecture import (
 BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] = {
     Attention: ("attention", "a[b t d]", attention),
     LatentAttention: ("attention", "a[b t d]", latent_attention),
+    CrossAttention: ("cross_attention", "a[b t d]", cross_attention),
     MLP: ("mlp", "m[b t d]", feed_forward),
     MoE: ("mlp", "m[b t d]", experts),
     Mamba: ("ssm", "s[b t d]", mamba),
@@ -58,12 +60,32 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of one pass; one that occurs in several layers stands once, with its layers."""
     if isinstance(arch.body, Network):
         return tuple(image_classifier(arch, arch.body, step))
-    stack = arch.stack
-    found = [*embedding(stack, step)]
+    source = encoder(arch.encoder, step.of_source) if arch.encoder and step.encodes else ()
+    return *source, *through(arch.stack, step), *closing(arch, step)
+
+
+def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
+    """The stack that reads the source, its operators and parameters under names of their own; it gives `source`."""
+    shared = isinstance(stack.embedding, Embedding) and stack.embedding.shared
+
+    def own(tensor: str) -> str:
+        if tensor[0].isupper() and not (shared and tensor == "E_token"):
+            return f"{tensor[:2]}encoder_{tensor[2:]}"
+        return "source" if tensor == "x" else tensor
+
+    for operator in through(stack, step):
+        yield operator.renamed("encoder", own)
+
+
+def through(stack: Stack, step: Step) -> Iterator[Operator]:
+    """From tokens to what heads read."""
+    yield from embedding(stack, step)
     for layer, indices in _alike(stack.layers):
-        found += [replace(operator, layers=indices) for operator in transformer_layer(layer, stack, step)]
-    found += closing(arch, step)
-    return tuple(found)
+        for operator in transformer_layer(layer, stack, step):
+            yield replace(operator, layers=indices)
+    if stack.final_norm:
+        build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
+        yield norm(build, "final", stack.final_norm, "x[b t d]", "x[b t d]")
 
 
 def _alike(layers: Iterable[Layer]) -> Iterator[tuple[Layer, tuple[int, ...]]]:
@@ -91,7 +113,10 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
         {"b": step.batch, "t": step.tokens, "d": stack.hidden, "e": table.width, "v": table.vocabulary}, step.widths
     )
     width = "e" if projection else "d"
-    yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
+    if table.filters:
+        yield from frames(table.filters, stack.hidden, step)
+    else:
+        yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
     for stage in ("tokens", "sums", "norm"):
         if stage == "sums":
             yield from added_rows(table, build, width)
@@ -126,14 +151,12 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
         yield norm(build, "relative", table.relative_norm, "E_relative[w d]", "relative[w d]")
     elif table.relative_rows and not (att and att.relative_bias):
         yield build.gather("embedding.relative", "embedding", "E_relative[w d] -> relative[w d]")
-    elif att and att.relative_bias:
+    elif table.relative_rows and att:
         sizes = {
             "w": table.relative_rows, "k": att.kv_heads, "g": att.heads // att.kv_heads,
-            "t:s": step.tokens * attended(step, None),
+            "t:s": pairs(step, None, stack.causal),
         }  # fmt: skip
-        yield Builder(sizes, step.widths).gather(
-            "embedding.relative", "embedding", "E_relative[w k g] -> bias[k g t:s]"
-        )
+        yield relative_bias(Builder(sizes, step.widths), "embedding")
 
 
 def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
@@ -161,14 +184,12 @@ def residual(build: Builder, place: str, summands: str) -> Operator:
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
-    """The final norm, the projection back to a narrower embedding, and the head's stages."""
+    """The projection back to a narrower embedding, and the head's stages."""
     stack, table = arch.stack, arch.stack.embedding
     sizes = {
         "b": step.batch, "t": step.tokens, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden,
     }  # fmt: skip
     width = "d"
-    if stack.final_norm:
-        yield norm(Builder(sizes, step.widths), "final", stack.final_norm, "x[b t d]", "x[b t d]")
     if not isinstance(table, Patches):
         sizes |= {"e": table.width, "v": table.vocabulary}
         if table.projection and table.projection.back:

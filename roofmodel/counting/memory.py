@@ -9,7 +9,16 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Architecture, Attention, Embedding, LatentAttention, Mamba, Mamba2, Stack
+from roofmodel.models.architecture import (
+    Architecture,
+    Attention,
+    CrossAttention,
+    Embedding,
+    LatentAttention,
+    Mamba,
+    Mamba2,
+    Stack,
+)
 
 
 class Memory(NamedTuple):
@@ -27,10 +36,10 @@ class Memory(NamedTuple):
         return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer
 
 
-def resident(arch: Architecture, step: Step, operators: Sequence[Operator]) -> Memory:
-    """What one pass needs on the device at its peak."""
+def resident(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:
+    """What one pass needs on the device at its peak: the weights of the whole model, whatever the pass runs of it."""
     return Memory(
-        weights=weight_bytes(arch, operators),
+        weights=weights,
         kv_cache=kv_cache_bytes(arch, step),
         activations=activation_bytes(operators),
     )
@@ -73,8 +82,9 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
                     operator.widths.format(tensor),
                 )
         widths = operator.widths
-    if isinstance(arch.body, Stack) and arch.body.unread:
-        yield 1, arch.body.unread, widths.dtype
+    for stack in (arch.encoder, arch.body):
+        if isinstance(stack, Stack) and stack.unread:
+            yield 1, stack.unread, widths.dtype
     for stage in arch.head.stages:
         if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # held, although no operator reads it
             yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
@@ -87,7 +97,7 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     keys_and_values = sum(
         step.widths.kv.bytes(step.batch * _kept(part, step) * elements)
         for part in arch.stack.parts
-        if isinstance(part, Attention | LatentAttention)
+        if isinstance(part, Attention | LatentAttention | CrossAttention)
         for elements in part.cached
     )
     states = sum(
@@ -96,8 +106,10 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     return keys_and_values + states
 
 
-def _kept(att: Attention | LatentAttention, step: Step) -> Number:
-    """Tokens of a sequence whose keys and values are in the cache after the pass."""
+def _kept(att: Attention | LatentAttention | CrossAttention, step: Step) -> Number:
+    """Tokens of a sequence, or of its source, whose keys and values are in the cache after the pass."""
+    if isinstance(att, CrossAttention):
+        return step.source
     tokens = step.context + step.tokens
     if isinstance(att, LatentAttention) or att.window is None or not att.window_evicts:
         return tokens

@@ -32,7 +32,7 @@ operator is a group of one. Boundary bytes are compulsory traffic: a lower bound
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal, NamedTuple
@@ -155,6 +155,7 @@ class Line(NamedTuple):
         return tuple(axis for axis in a if axis in b and axis not in kept)
 
 
+_NAME = re.compile(r"[A-Za-z][\w.]*(?=\[)")
 _TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':+\s]*)\]")
 _PLUS = re.compile(r"\+(?![^\[]*\])")  # between tensors, not within one
 
@@ -339,6 +340,17 @@ class Operator:
             m=product(self.sizes[axis] for axis in a if axis not in b),
             n=product(self.sizes[axis] for axis in b if axis not in a),
             k=product(self.sizes[axis] for axis in line.contracted),
+        )
+
+    def renamed(self, stack: str, tensor: Callable[[str], str]) -> Operator:
+        """The same work in another stack, on tensors of other names."""
+        return replace(
+            self,
+            name=f"{stack}.{self.name}",
+            group=f"{stack} {self.group}",
+            lines=tuple(parse(_NAME.sub(lambda found: tensor(found[0]), line.text)) for line in self.lines),
+            touched={tensor(t): n for t, n in self.touched.items()},
+            parts=tuple(part.renamed(stack, tensor) for part in self.parts),
         )
 
     def latex(self) -> str:

@@ -35,18 +35,26 @@ def peak(arch: Architecture, step: Step) -> Memory:
         count = memory.parameters(arch, passed)
         return resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
     passes = (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,)
-    needs = (memory.resident(arch, one, blocks.operators(arch, one)) for one in passes)
+    weights = memory.weight_bytes(arch, whole(arch, step))
+    needs = (memory.resident(arch, one, blocks.operators(arch, one), weights) for one in passes)
     return max(needs, key=lambda need: need.total)
+
+
+def whole(arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    """All operators that a model has: those of a pass that reads its source, if it has one, and all else."""
+    return blocks.operators(arch, step._replace(phase="forward", context=0, passes=1))
 
 
 def uncached(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """Generation without a KV cache: each new token takes a forward pass over all tokens before it.
 
-    Where a router chooses among experts, how many of them a pass touches is taken at the mean length.
+    Where a router chooses among experts, how many of them a pass touches is taken at the mean length. What an encoder
+    gives is kept, but not the keys and values that the decoder makes of it.
     """
     prompt = step.context + step.tokens
     longer = step._replace(phase="forward", tokens=prompt + mean(step.passes - 1, 2), context=0, logit_positions=1)
-    return _staged("", arch, longer)
+    passes = _staged("", arch, longer)
+    return tuple(replace(op, passes=1) if op.group.startswith("encoder ") else op for op in passes)
 
 
 def _prompt(step: Step) -> Step:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, maximum, product
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import TokenConvolution
+from roofmodel.models.architecture import Filter, TokenConvolution
 
 
 def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
@@ -24,6 +24,22 @@ def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
         "convolution.activation", "convolution", f"c[b t d] -> {site.gives}", kind="elementwise",
         vector=vector.ACTIVATION[conv.activation],
     )  # fmt: skip
+
+
+def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Operator]:
+    """Filters that slide over frames of audio, as many frames as become the tokens `x` of the pass."""
+    read, reads = step.tokens * product(f.stride for f in filters), "frames"
+    for number, (channels, taps, stride, activation) in enumerate(filters, start=1):
+        given, gives = read // stride, "x" if number == len(filters) else f"frames_{number}"
+        build = Builder({"b": step.batch, "t": given, "d": hidden, "c": channels, "r": taps, "t+r": read}, step.widths)
+        name, filter_, bias = (f"{what}convolution_{number}" for what in ("embedding.", "K_", "B_"))
+        line = f"{reads}[b t+r c] {filter_}[d c r] + {bias}[d] -> {gives}[b t d]"
+        yield build.operator(name, "embedding", line, kind="convolution")
+        yield build.operator(
+            f"{name}_activation", "embedding", f"{gives}[b t d] -> {gives}[b t d]", kind="elementwise",
+            vector=vector.ACTIVATION[activation],
+        )  # fmt: skip
+        read, reads = given, gives
 
 
 def causal_filter(build: Builder, step: Step, bias: bool, activation: str, gives: str) -> Iterator[Operator]:

@@ -61,7 +61,7 @@ def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
     """Whether the backward pass computes an operator again instead of keeping what it gave."""
     if operator.layers is None or recompute == "none":
         return False
-    core = operator.group == "attention" and operator.kind in CORE
+    core = operator.group.endswith("attention") and operator.kind in CORE
     return recompute == "full" or (core and bool(wanted))
 
 

@@ -23,7 +23,7 @@ class Workload:
     `context` is what is in the cache before; None: nothing at a prefill, the prompt at a decode.
     `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
-    prefill where the phase is to generate.
+    prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
     """
 
     phases: tuple[Phase, ...]
@@ -40,6 +40,7 @@ class Workload:
     mla: Literal["absorbed", "naive"] = "absorbed"
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
+    decoder_seq: Number | None = None
 
     @property
     def widths(self) -> Widths:
@@ -49,7 +50,12 @@ class Workload:
     @property
     def decode_context(self) -> Number:
         """Tokens in the cache before a decode step."""
-        return self.seq if self.context is None else self.context
+        return self.prompt if self.context is None else self.context
+
+    @property
+    def prompt(self) -> Number:
+        """Tokens that a prefill takes in, by the decoder of an encoder-decoder."""
+        return self.seq if self.decoder_seq is None else self.decoder_seq
 
     def steps(self) -> tuple[Step, ...]:
         """The passes through the model, in order."""
@@ -57,7 +63,7 @@ class Workload:
 
     def step(self, phase: Phase) -> Step:
         """The pass that one of the phases is."""
-        tokens, context = self.seq, 0
+        tokens, context = self.prompt, 0
         if phase == "decode":
             tokens, context = 1, self.decode_context
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
@@ -67,7 +73,7 @@ class Workload:
         positions = tokens if logits == "all" else 1
         return Step(
             phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image, self.mla,
-            self.optimizer, self.recompute,
+            self.optimizer, self.recompute, 0 if self.decoder_seq is None else self.seq,
         )  # fmt: skip
 
 
@@ -77,7 +83,8 @@ class Step(NamedTuple):
     A prefill, a chunk of one, a decode and a forward pass are the same pass with other numbers. Several `passes` are a
     run in which each pass is one token longer than the one before: decodes after `context`, `context + 1`, ... cached
     tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
-    passes, which is exact: costs are linear in each of `t`, `s` and `t:s`.
+    passes, which is exact: costs are linear in each of `t`, `s` and `t:s`. `source` is how many tokens a sequence the
+    encoder of an encoder-decoder reads, or has read.
     """
 
     phase: Phase
@@ -92,6 +99,17 @@ class Step(NamedTuple):
     mla: Literal["absorbed", "naive"] = "absorbed"
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
+    source: Number = 0
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it is the pass that reads the source: later ones find its keys and values in the cache."""
+        return self.phase != "decode" and not self.resumed
+
+    @property
+    def of_source(self) -> Step:
+        """The part of this pass that the encoder does."""
+        return self._replace(tokens=self.source, context=0, passes=1)
 
     @property
     def cached(self) -> bool:

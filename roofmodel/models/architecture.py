@@ -48,10 +48,12 @@ class Attention(NamedTuple):
     value_dim: Number | None = None  # of a head's values, where it is not that of its queries and keys
     fused: bool = False  # one matrix projects queries, keys and values
     qkv_bias: bool = False
+    bare_keys: bool = False  # keys have no bias although queries and values have one
     out_bias: bool = False
     rotary_dim: Number = 0  # elements of a head that rotary embedding turns; 0: none
     alibi: bool = False  # a bias per head and key is added to the scores
     relative_bias: bool = False  # so is a bias per head, query and key, looked up once for all layers
+    relative_rows: Number = 0  # or in a table of the layer's own, with so many rows
     window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: ahead too
     window_evicts: bool = True  # the cache forgets what the window has left behind
     chunked: bool = False  # the window does not slide: a token sees those of its own chunk of `window` tokens
@@ -63,6 +65,17 @@ class Attention(NamedTuple):
     def cached(self) -> tuple[Number, ...]:
         """What a token leaves in the KV cache, by tensor: keys and values."""
         return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
+
+
+class CrossAttention(NamedTuple):
+    """Attention of a decoder to its source: keys and values come from what the encoder gives."""
+
+    attention: Attention
+
+    @property
+    def cached(self) -> tuple[Number, ...]:
+        """What a token of the source leaves in the KV cache, by tensor: keys and values."""
+        return self.attention.cached
 
 
 class Indexer(NamedTuple):
@@ -167,7 +180,7 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Part = Attention | LatentAttention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
+Part = Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
 
 
 class Branch(NamedTuple):
@@ -197,8 +210,20 @@ class Projection(NamedTuple):
     back: bool = False  # another one takes what the layers give back to the embedding's width
 
 
+class Filter(NamedTuple):
+    """A convolution along a sequence of frames, and the activation behind it: one frame out for `stride` frames in."""
+
+    channels: Number  # of a frame that it reads
+    taps: Number  # frames that it sees at once
+    stride: Number
+    activation: str
+
+
 class Embedding(NamedTuple):
-    """The tables at the entrance. `width` is the row of the token table (the hidden size, mostly)."""
+    """The tables at the entrance. `width` is the row of the token table (the hidden size, mostly).
+
+    Where there are `filters` it reads frames, not tokens; what the last filter gives counts as tokens from there on.
+    """
 
     vocabulary: Number
     width: Number
@@ -210,6 +235,9 @@ class Embedding(NamedTuple):
     projection: Projection | None = None
     relative_rows: Number = 0  # of the table of relative positions that all layers share: a bias per head, or vectors
     relative_norm: Norm | None = None  # on those vectors
+    filters: tuple[Filter, ...] = ()
+    padded: bool = False  # to as many tokens as there are positions, whatever the source
+    shared: bool = True  # in an encoder-decoder, the encoder's: its token table is the decoder's
 
 
 Sides = Number | tuple[Number, Number]
@@ -366,6 +394,14 @@ class Architecture:
     max_tokens: int | None  # the longest sequence its positions allow; None: no limit (ALiBi)
     facts: dict[str, Fact]  # field of families.FIELDS -> where it came from
     notes: tuple[str, ...] = ()
+    encoder: Stack | None = None  # of an encoder-decoder, the one that reads the source; `stack` is the decoder
+    max_source: int | None = None  # the longest source that the encoder's positions allow
+
+    @property
+    def padded_to(self) -> int | None:
+        """Tokens that every source is padded to, however long it is; None: it is taken as it is."""
+        table = self.encoder and self.encoder.embedding
+        return self.max_source if isinstance(table, Embedding) and table.padded else None
 
     @property
     def stack(self) -> Stack:
@@ -382,7 +418,7 @@ class Architecture:
 
     @property
     def causal(self) -> bool:
-        """A decoder, with prefill and decode; otherwise one forward pass is all."""
+        """It decodes, after a prefill; otherwise one forward pass is all."""
         return isinstance(self.body, Stack) and self.body.causal
 
     @property

@@ -13,10 +13,12 @@ from roofmodel.models.architecture import (
     Architecture,
     Attention,
     Branch,
+    CrossAttention,
     Dense,
     Disentangled,
     Embedding,
     Fact,
+    Filter,
     Head,
     HeadNorm,
     Indexer,
@@ -64,27 +66,44 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
 
 def _read(config: Config, name: str, where: str, said: tuple[str, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
-    reading = _Reading(family, config, where)
-    fields = dict(reading)
-    facts = {name: reading.facts[name] for name in fields}
+    fields, facts = _fields(family, family.fields, config, where)
+    suffix, head, head_notes = _head(family, fields, config, model_type, where)
     body: Stack | Network
+    limit = encoder = source_limit = None
     if family.network:
-        _check_stages(fields, facts, where)
         body = family.network(fields)
     else:
-        _check(fields, facts, where)
-        body = _stack(fields, causal=not family.encoder)
-    head, head_notes = _head(family, fields, config, model_type, where)
+        body, limit = _stack(fields, causal=not family.encoder, crosses=bool(family.source)), _max_tokens(fields)
+    if family.source:
+        source, source_facts = _fields(family, {**family.fields, **family.source}, config, where)
+        encoder, source_limit = _stack(source, causal=False), _max_tokens(source)
+        facts |= {f"encoder_{field}": source_facts[field] for field in family.source}
+        if suffix in family.source_classes:
+            body, limit, encoder, source_limit = encoder, source_limit, None, None
     return Architecture(
         name=name,
         model_type=model_type,
         body=body,
         head=head,
         tied=fields.get("tied", False),
-        max_tokens=_max_tokens(fields) if isinstance(body, Stack) else None,
+        max_tokens=limit,
         facts=facts,
         notes=said + _assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
+        encoder=encoder,
+        max_source=source_limit,
     )
+
+
+def _fields(
+    family: Family, sources: Mapping[str, Any], config: Config, where: str
+) -> tuple[dict[str, Any], dict[str, Fact]]:
+    """The fields of a stack or network, each with the fact that it came from."""
+    reading = _Reading(family, sources, config, where)
+    fields = dict(reading)
+    facts = {name: reading.facts[name] for name in fields}
+    check = _check_stages if family.network else _check
+    check(fields, facts, where)
+    return fields, facts
 
 
 def _family(config: Config, where: str) -> tuple[str, Family]:
@@ -117,11 +136,10 @@ def _digits(name: str) -> str:
 class _Reading(Mapping[str, Any]):
     """The fields of a config by name, each read when it is asked for: a default may depend on any other field."""
 
-    def __init__(self, family: Family, config: Config, where: str) -> None:
+    def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: str) -> None:
         self.config, self.where = config, where
         self.sources: dict[str, tuple[Kind, Any]] = dict(family.switches)
-        for field, (kind, usual) in family.schema.items():
-            self.sources[field] = kind, family.fields.get(field, usual)
+        self.sources |= {field: (kind, sources.get(field, usual)) for field, (kind, usual) in family.schema.items()}
         self.facts: dict[str, Fact] = {}
 
     def __getitem__(self, field: str) -> Any:
@@ -158,7 +176,8 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
     default = source.null if null else source.default
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
-        raise ModelError(f"{where}: lacks {names}, the {CORE.get(field, field)}; it must be {kind.wanted}")
+        size = CORE.get(field, field.replace("_", " "))
+        raise ModelError(f"{where}: lacks {names}, the {size}; it must be {kind.wanted}")
     value = default(fields) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
@@ -242,13 +261,15 @@ def _check_stages(fields: Fields, facts: Mapping[str, Fact], where: str) -> None
         raise ModelError(f"{where}: {told} stages; they must tell of as many")
 
 
-def _stack(fields: Fields, *, causal: bool) -> Stack:
+def _stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
     norm = _norm(fields)
     return Stack(
         hidden=fields["hidden"],
         causal=causal,
         embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
-        layers=tuple(_layer(i, fields, norm) for i in range(fields["layers"]) for _ in range(fields["group_layers"])),
+        layers=tuple(
+            _layer(i, fields, norm, crosses) for i in range(fields["layers"]) for _ in range(fields["group_layers"])
+        ),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
         unread=fields["unread"],
@@ -266,8 +287,11 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         task_rows=fields["tasks"],
         norm=norm if fields["embedding_norm"] else None,
         projection=_projection(fields) if fields["embedding_projected"] else None,
-        relative_rows=fields["relative_rows"],
+        relative_rows=0 if fields["relative_each"] else fields["relative_rows"],
         relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
+        filters=tuple(Filter(*sizes) for sizes in fields["frame_filters"]),
+        padded=fields["padded"],
+        shared=fields["shared_table"],
     )
 
 
@@ -297,8 +321,8 @@ def _norm(fields: Fields) -> Norm:
     return Norm(kind=fields["norm"], gain=fields["norm_affine"], bias=fields["norm_bias"])
 
 
-def _layer(index: int, fields: Fields, norm: Norm) -> Layer:
-    """A layer's sublayers; layers that are alike compare equal."""
+def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
+    """A layer's sublayers; layers that are alike compare equal. A decoder's layer `crosses` over to the source."""
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
@@ -312,10 +336,16 @@ def _layer(index: int, fields: Fields, norm: Norm) -> Layer:
     has_experts = fields["experts"] and fields["expert_layers"][index]
     mlp = Branch(_moe(fields) if has_experts else _mlp(fields, fields["mlp_width"]), before, after)
     if not fields["parallel"]:
-        return Sublayer(mixers, closing), Sublayer((mlp,), closing), *_convolution(index, fields, norm)
+        cross = _crossing(index, fields, before, after, closing) if crosses else ()
+        return Sublayer(mixers, closing), *cross, Sublayer((mlp,), closing), *_convolution(index, fields, norm)
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
     return (Sublayer((*mixers, mlp), closing),)
+
+
+def _crossing(index: int, fields: Fields, before: Norm | None, after: Norm | None, closing: Norm | None) -> Layer:
+    part = CrossAttention(_attention(index, fields)._replace(relative_bias=False, relative_rows=0))
+    return (Sublayer((Branch(part, before, after),), closing),)
 
 
 def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
@@ -341,10 +371,12 @@ def _attention(index: int, fields: Fields) -> Attention:
         value_dim=fields["value_dim"] if fields["value_dim"] != fields["head_dim"] else None,
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
+        bare_keys=fields["bare_keys"],
         out_bias=fields["out_bias"],
         rotary_dim=fields["rotary_dim"] if turns else 0,
         alibi=fields["alibi"],
         relative_bias=fields["relative_bias"],
+        relative_rows=fields["relative_rows"] if fields["relative_each"] else 0,
         disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
         window=(fields["window"] or None) if slides else None,
         window_evicts=fields["window_evicts"],
@@ -442,8 +474,10 @@ def _max_tokens(fields: Fields) -> int | None:
     return positions if positions is None or pad is None else max(positions - pad - 1, 0)
 
 
-def _head(family: Family, fields: Fields, config: Config, model_type: str, where: str) -> tuple[Head, tuple[str, ...]]:
-    """The head that `architectures` names, or the family's usual one, said in a note."""
+def _head(
+    family: Family, fields: Fields, config: Config, model_type: str, where: str
+) -> tuple[str, Head, tuple[str, ...]]:
+    """The suffix and head that `architectures` names, or the family's usual one, said in a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
     named = config.get("architectures")
     if not named:
@@ -470,7 +504,7 @@ def _head(family: Family, fields: Fields, config: Config, model_type: str, where
         )
         for stage in family.classes[classes[name]]
     )
-    return Head(name, stages), notes
+    return classes[name], Head(name, stages), notes
 
 
 def _classes(stage: Dense, fields: Fields) -> int | None:

@@ -85,7 +85,7 @@ def text_head(arch: Architecture, text: Text, where: str) -> Head:
 def _reads(family: Family) -> set[str]:
     """The keys that a family reads."""
     sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
-    sources += [source for _, source in family.switches.values()]
+    sources += [*family.source.values(), *(source for _, source in family.switches.values())]
     return {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
 
 

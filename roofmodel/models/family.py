@@ -22,6 +22,8 @@ class Family(NamedTuple):
     switches: Mapping[str, tuple[Kind, Key]] = {}
     encoder: bool = False
     network: Callable[[Mapping[str, Any]], Network] | None = None
+    source: Mapping[str, Any] = {}  # of an encoder-decoder: the fields in which its encoder is not as its decoder
+    source_classes: tuple[str, ...] = ()  # the heads that stand on that encoder alone
     refuses: tuple[str, ...] = ()  # switches that, when true, add work that is not counted
     config: str = ""  # the name of the config class, where it is not the prefix and Config
 
@@ -41,15 +43,20 @@ class Family(NamedTuple):
         switches: Mapping[str, tuple[Kind, Key]] | None = None,
         refuses: tuple[str, ...] | None = None,
         config: str = "",
+        source: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Family:
-        """The same row under another prefix, with other heads, switches or refusals and some fields changed."""
+        """The same row under another prefix, with other heads, switches or refusals and some fields changed.
+
+        `source` changes fields of the encoder beside those that it has.
+        """
         return self._replace(
             prefix=prefix,
             classes=self.classes if classes is None else classes,
             switches=self.switches if switches is None else switches,
             refuses=self.refuses if refuses is None else refuses,
             config=config,
+            source={**self.source, **(source or {})},
             fields={**self.fields, **fields},
         )
 

@@ -92,6 +92,7 @@ LAYER_FLAGS = Kind(
 LABELS = Kind(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "the classes by number, or how many")
 NORM = _one_of("layernorm", "rmsnorm")
 GAINS = _one_of("shared", "each", "none")
+FILTERS = Kind(lambda v: isinstance(v, list), "a list of filters: channels, taps, stride, activation")
 TERMS = Kind(
     lambda v: isinstance(v, tuple) and all(term in ("c2p", "p2c") for term in v), "'c2p', 'p2c' or both, joined by '|'"
 )
@@ -124,9 +125,11 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "head_dim": (SIZE, lambda f: f["hidden"] // f["heads"]),
     "fused_qkv": (FLAG, False),
     "qkv_bias": (FLAG, False),
+    "bare_keys": (FLAG, False),  # no bias on keys, although queries and values have one
     "out_bias": (FLAG, False),
     "alibi": (FLAG, False),
     "relative_bias": (FLAG, False),
+    "relative_each": (FLAG, False),  # looked up in each layer anew, in a table of its own
     "disentangled": (TERMS, ()),  # scores between content and relative position, one way or both
     "disentangled_shared": (FLAG, False),  # through the matrices of the content
     "value_dim": (SIZE, lambda f: f["head_dim"]),
@@ -223,6 +226,8 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "tasks": (COUNT, 0),
     "relative_rows": (COUNT, 0),  # of the table of relative positions: a bias per head in each, or a vector
     "relative_norm": (FLAG, False),  # on those vectors
+    "frame_filters": (FILTERS, []),  # at the entrance of audio, one after another
+    "padded": (FLAG, False),  # each source is padded to the positions that there are
     # images, for a model that reads no tokens
     "image": (SIDES, None),
     "patch": (SIDES, None),
@@ -230,6 +235,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "special_tokens": (TOKENS, ()),
     "pooler_width": (SIZE, lambda f: f["hidden"]),
     "tied": (FLAG, True),
+    "shared_table": (FLAG, True),  # encoder and decoder read one token table
     "head_bias": (FLAG, False),
     "transform_bias": (FLAG, True),  # of the stage ahead of a head's last
     "transform_activation": (ACTIVATION, lambda f: f["activation"]),

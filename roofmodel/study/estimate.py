@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number
-from roofmodel.counting import blocks, memory, phases
+from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, Step, Workload
@@ -64,8 +64,11 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def tokens(self) -> Number:
-        """New tokens over the batch: those that the pass takes in (a network none), or those that generation gives."""
-        return self.step.batch * (self.step.passes - 1 if self.step.phase == "generate" else self.step.tokens)
+        """New tokens over the batch: those that the pass takes in, source and all, or those that generation gives."""
+        step = self.step
+        if step.phase == "generate":
+            return step.batch * (step.passes - 1)
+        return step.batch * (step.tokens + (step.source if step.encodes else 0))
 
     @property
     def images(self) -> Number:
@@ -137,7 +140,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, blocks.operators(arch, found[0].step)),
+        parameters=memory.parameters(arch, phases.whole(arch, work.steps()[0])),
         phases=tuple(found),
         memory=phases.need(arch, work),
         notes=(*arch.notes, *notes, *_model_notes(arch, work), *_device_notes(device, work)),
@@ -168,6 +171,7 @@ def workload(
     mla: str = "absorbed",
     optimizer: str | None = None,
     recompute: str = "none",
+    decoder_seq: int | None = None,
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -195,7 +199,12 @@ def workload(
     elif image is not None:
         notes.append(f"--image is ignored: {arch.name} takes no images")
     if seq is None:
-        seq = DEFAULT_SEQ if arch.max_tokens is None else max(1, min(DEFAULT_SEQ, arch.max_tokens))
+        seq = arch.padded_to or _within(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
+    if decoder_seq is not None:
+        _whole("decoder-seq", decoder_seq, 1)
+        if not arch.encoder:
+            notes.append(f"--decoder-seq is ignored: {arch.name} is no encoder-decoder")
+    decoder_seq = decoder_seq or _within(arch.max_tokens, seq) if arch.encoder else None
     if context is not None:
         _whole("context", context, 0)
 
@@ -224,9 +233,14 @@ def workload(
     notes += _idle(arch, others)
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
-        optimizer or "adam", recompute,  # type: ignore[arg-type]
+        optimizer or "adam", recompute, decoder_seq,  # type: ignore[arg-type]
     )  # fmt: skip
     return work, tuple(notes)
+
+
+def _within(limit: int | None, length: int) -> int:
+    """A length, or the model's limit where that is smaller."""
+    return length if limit is None else max(1, min(length, limit))
 
 
 def _training_notes(
@@ -292,7 +306,6 @@ def _whole(option: str, value: object, low: int) -> None:
 
 # option -> its default, and the models or phases that it is for
 _ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
-    "decoder_seq": (None, (), "{name} is no encoder-decoder"),
     "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
 }
 _PARALLEL = ("tp", "dp", "pp", "ep")
@@ -327,6 +340,15 @@ def _model_notes(arch: Architecture, work: Workload) -> list[str]:
 
 def _length_notes(arch: Architecture, work: Workload) -> list[str]:
     limit, notes = arch.max_tokens, []
+    if arch.padded_to not in (None, work.seq):
+        notes.append(
+            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted as if it took {work.seq}"
+        )
+    elif arch.max_source is not None and work.seq > arch.max_source:
+        notes.append(
+            f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
+            f"counted as if it had more (--seq {arch.max_source} stays inside)"
+        )
     for step in work.steps():
         length = step.context + step.tokens + step.passes - 1
         if limit is not None and length > limit:

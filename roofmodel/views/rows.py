@@ -63,9 +63,10 @@ LABELS = {
 MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums", "bias": "bias gradients"}
 TITLES = {"mlp": "MLP", "ssm": "state space"}
 ORDER = (
-    *("embedding", "stem", "stage", "attention", "ssm", "convolution", "mlp"),
+    *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "convolution", "mlp"),
     *("norm", "activation", "residual", "bias", "head", "optimizer"),
 )
+STACKS = "encoder ", ""  # what the groups of a stack's operators start with, in the order of the stacks
 # What a person calls a gradient, by the last part of its operator's name.
 GRADIENTS = {"grad": "", "grad_input": ": dX", "grad_weight": ": dW"}
 
@@ -93,17 +94,18 @@ def rows(phase: PhaseEstimate) -> list[Row]:
     bundles: dict[tuple[str, str], list[Placed]] = {}
     for placed in phase.placed:
         operator = placed.operator
-        name = operator.group if operator.group in MERGED else operator.name
+        name = operator.group if kind(operator.group) in MERGED else operator.name
         bundles.setdefault((operator.stage, name), []).append(placed)
     total = phase.bound_seconds
     found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
+    order = [stack + group for stack in STACKS for group in ORDER]
     stages = stages_of(found)
-    return sorted(found, key=lambda row: (stages[row.stage], ORDER.index(kind(row.group))))
+    return sorted(found, key=lambda row: (stages[row.stage], order.index(row.group.rstrip("0123456789"))))
 
 
 def kind(group: str) -> str:
-    """What sort of group it is, by which order and colour go: all stages of a network are one."""
-    return group.rstrip("0123456789")
+    """What sort of group it is, by which colour goes: `stage` of `stage2`, `attention` of `encoder attention`."""
+    return group.rstrip("0123456789").rpartition(" ")[2]
 
 
 def stages_of(found: Iterable[Row]) -> dict[str, int]:
@@ -119,7 +121,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     return Row(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
-        label=MERGED.get(name) or _label(bundle[0].operator),
+        label=_merged(name) or _label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
         bound=max(by_roof, key=lambda roof: by_roof[roof]),
@@ -128,11 +130,18 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     )
 
 
+def _merged(name: str) -> str:
+    """The label of a group that merges, whichever stack it is in; empty for an operator's name."""
+    sort = kind(name)
+    return name.removesuffix(sort) + MERGED[sort] if sort in MERGED else ""
+
+
 def _label(operator: Operator) -> str:
     """An operator as a person calls it, with its filter where it slides one: `q projection: dW`, `shortcut 1×1`."""
-    name, _, last = operator.name.rpartition(".")
+    own = operator.name.removeprefix("encoder.").removeprefix("cross_")
+    name, _, last = own.rpartition(".")
     if not last.startswith("grad"):
-        name, last = operator.name, "grad"
+        name, last = own, "grad"
     words = LABELS.get(name) or name.partition(".")[2].replace("_", " ")
     if operator.kind in ("conv", "pool") and "r" in operator.sizes:
         words += f" {operator.sizes['r']}×{operator.sizes['s']}"
@@ -167,14 +176,15 @@ def scripts(estimate: Estimate) -> list[tuple[str, str]]:
 
 
 def title(group: str) -> str:
-    """A group as a person writes it: `MLP`, `stage 1`."""
-    sort = kind(group)
-    return TITLES.get(group, f"{sort} {group[len(sort) :]}".rstrip())
+    """A group as a person writes it: `MLP`, `stage 1`, `encoder MLP`."""
+    stem = group.rstrip("0123456789")
+    sort, number = kind(group), group[len(stem) :]
+    return f"{stem.removesuffix(sort)}{TITLES.get(sort, sort)} {number}".rstrip()
 
 
 def full_label(row: Row) -> str:
     """The label with its group, where it does not say it itself: `MLP: up`, `norms`."""
-    merged = row.group in MERGED or row.label.startswith(row.group)
+    merged = kind(row.group) in MERGED or row.label.startswith(row.group)
     return row.label if merged else f"{title(row.group)}: {row.label}"
 
 
@@ -198,6 +208,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "workload": {
             "batch": work.batch,
             "seq": work.seq or None,
+            **({} if work.decoder_seq is None else {"decoder_seq": work.decoder_seq}),
             **({"image": list(work.image)} if work.image != NO_IMAGE else {}),
             "context": estimate.phases[-1].step.context,
             "dtype": work.dtype,
@@ -311,11 +322,14 @@ def describe_phase(phase: PhaseEstimate) -> str:
     if phase.images:
         images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
-    tokens = phase.tokens // step.batch
+    generates = step.phase == "generate"
+    tokens = step.passes - 1 if generates else step.tokens
     text = f"{step.phase}: {step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
-    if step.phase == "generate":
-        return f"{text} after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
-    return f"{text} after {step.context} cached" if step.context else text
+    if generates:
+        text += f" after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
+    elif step.context:
+        text += f" after {step.context} cached"
+    return f"{text}, source of {step.source}{'' if step.encodes else ' cached'}" if step.source else text
 
 
 def describe_workload(estimate: Estimate) -> str:
@@ -359,8 +373,11 @@ def describe_largest(estimate: Estimate) -> str | None:
         return None
     if estimate.architecture.image:
         return f"what fits: --batch up to {batch}" if batch else None
-    length, limit = ("any length" if longest is None else str(longest)), estimate.architecture.max_tokens
+    arch, length = estimate.architecture, "any length" if longest is None else str(longest)
     option = "seq" if estimate.workload.context is None else "context"
+    limit = arch.max_source if arch.encoder and option == "seq" else arch.max_tokens
+    if arch.encoder:
+        length += f" with --decoder-seq {estimate.workload.decoder_seq}"
     beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""
     return f"what fits: --batch up to {batch}, or at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
 

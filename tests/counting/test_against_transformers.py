@@ -35,6 +35,20 @@ TRAINED = 3
 SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
 
 
+def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Random) -> int:
+    """The length of an encoder-decoder's source; 0 where a model has none."""
+    if suffix in FAMILIES[config["model_type"]].source_classes or not FAMILIES[config["model_type"]].source:
+        return 0
+    if suffix == "ForSequenceClassification":
+        return tokens  # those of encoder-decoders take the decoder's state where the source ends
+    return config.get("max_source_positions", rng.randint(1, 20))  # Whisper takes no other length
+
+
+def with_source(work: Workload, source: int) -> Workload:
+    """The same work, with a source if there is one."""
+    return replace(work, seq=source, decoder_seq=work.seq) if source else work
+
+
 def cases(model_types: Iterable[str]) -> list[Any]:
     return [
         pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
@@ -53,21 +67,22 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
     config["architectures"] = [FAMILIES[model_type].prefix + suffix]
     model = oracle.build(config)
     batch, tokens, context = rng.randint(1, 3), rng.randint(1, 20), rng.randint(1, 20)
-    want = {("forward", None): oracle.matmul_flops(model, batch, tokens)}
+    source = source_of(config, suffix, tokens, rng)
+    want = {("forward", None): oracle.matmul_flops(model, batch, tokens, source=source)}
     # The config as transformers itself would save it is the second reading of the same model.
-    for reading in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
-        arch = architecture(reading, "drawn", "config.json")
+    for written in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
+        arch = architecture(written, "drawn", "config.json")
         counted = operators(arch, Workload(("forward",)).steps()[0])
         assert parameters(arch, counted) == oracle.parameters(model)
         if arch.causal:
             want["prefill", None] = want["forward", None]
         if arch.causal and oracle.takes_a_cache(model) and ("decode", context) not in want:
-            want["prefill", context] = oracle.matmul_flops(model, batch, tokens, context)
-            want["decode", context] = oracle.matmul_flops(model, batch, 1, context)
+            want["prefill", context] = oracle.matmul_flops(model, batch, tokens, context, source)
+            want["decode", context] = oracle.matmul_flops(model, batch, 1, context, source)
 
         def flops(phase: Any, context: int | None, arch: Any = arch) -> int:
             work = Workload((phase,), batch, tokens, context, attention="eager", logits="all", mla="naive")
-            return sum(op.total.matmul_flops for op in operators(arch, work.steps()[0]))
+            return sum(op.total.matmul_flops for op in operators(arch, with_source(work, source).steps()[0]))
 
         assert {phase: flops(*phase) for phase in want} == want
 
@@ -111,9 +126,10 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
     if suffix == "ForQuestionAnswering":
         config["num_labels"] = 2
     batch, tokens = rng.randint(1, 3), rng.randint(1, 20)
-    work = Workload(("train",), batch, tokens, attention="eager")
+    source = source_of(config, suffix, tokens, rng)
+    work = with_source(Workload(("train",), batch, tokens, attention="eager"), source)
     counted = phases.operators(architecture(config, "drawn", "config.json"), work.steps()[0])
-    assert trained_flops(counted) == oracle.training_flops(oracle.build(config), batch, tokens)
+    assert trained_flops(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
 
 
 @pytest.mark.parametrize("draw", range(TRAINED))
@@ -129,3 +145,13 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
     tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
     counted = phases.operators(arch, replace(work, image=image, seq=tokens).steps()[0])
     assert trained_flops(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
+
+
+@pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])
+def test_an_untied_t5_has_the_matrix_before_its_logits_that_the_class_leaves_to_the_checkpoint(model_type: str) -> None:
+    """The class ties whatever the config says, and unties where a checkpoint brings another matrix: one table more."""
+    config = draws.config(model_type, random.Random(5)) | {"tie_word_embeddings": False}
+    config["architectures"] = [FAMILIES[model_type].prefix + "ForConditionalGeneration"]
+    arch = architecture(config, "drawn", "config.json")
+    counted = parameters(arch, operators(arch, Workload(("forward",)).steps()[0]))
+    assert counted == oracle.parameters(oracle.build(config)) + config["vocab_size"] * config["d_model"]

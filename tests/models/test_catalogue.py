@@ -14,8 +14,8 @@ import pytest
 
 import roofmodel
 from roofmodel.models import hub
-from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import Key
+from tests.models import keys
 
 ROOT = Path(__file__).parents[2]
 REAL_CONFIGS = Path(os.environ.get("ROOF_SHARED_CONFIGS", ROOT.parent / "shared" / "configs"))
@@ -177,9 +177,7 @@ def test_a_packaged_file_names_its_sources(file: Path) -> None:
 @by_file
 def test_a_packaged_config_holds_only_keys_that_its_family_knows(file: Path) -> None:
     config = _entry(file)["config"]
-    family = FAMILIES[config["model_type"]]
-    sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
-    sources += [source for _, source in family.switches.values()]
+    sources = keys.sources(config["model_type"]).values()
     known = {name for source in sources if isinstance(source, Key) for name in source.names}
     assert set(config) <= known | {"model_type", "architectures", "torch_dtype"}
     assert len(config["architectures"]) == 1

@@ -12,6 +12,7 @@ from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import Key
 from tests.draws import NEEDED
+from tests.models import keys
 
 WHERE = "some/config.json"
 
@@ -116,14 +117,13 @@ def test_a_bad_config_is_refused_with_the_file_the_token_and_a_cure(
 
 
 def core_names() -> list[Any]:
-    cases = []
-    for model_type, family in FAMILIES.items():
-        for field in ("hidden", "layers", "heads", "vocabulary"):
-            source = family.fields.get(field)
-            if not isinstance(source, Key):  # convolutions, state spaces without heads, or one that reads no words
-                continue
-            cases += [pytest.param(model_type, field, name, id=f"{model_type}-{name}") for name in source.names]
-    return cases
+    return [
+        pytest.param(model_type, field, name, id=f"{model_type}-{name}")
+        for model_type, family in FAMILIES.items()
+        if not family.network  # whose sizes are lists
+        for field, key in keys.sizes(model_type).items()
+        for name in key.names
+    ]
 
 
 def good(model_type: str) -> dict[str, Any]:
@@ -131,15 +131,13 @@ def good(model_type: str) -> dict[str, Any]:
     sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100, "widths": [8] * 4, "depths": [1] * 4}
     if model_type == "mamba2":
         sizes["hidden"] = 4096  # the default's 128 heads of 64 are as wide as 2 x this
-    fields = FAMILIES[model_type].fields
-    keys = {field: fields.get(field) for field in sizes}
-    core = {key.names[0]: sizes[field] for field, key in keys.items() if isinstance(key, Key)}
+    core = {key.names[0]: sizes[keys.what(field)] for field, key in keys.sizes(model_type).items()}
     return {"model_type": model_type} | core | NEEDED.get(model_type, {})
 
 
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())
 def test_a_core_size_that_is_missing_is_asked_for_by_name(model_type: str, field: str, name: str) -> None:
-    names = FAMILIES[model_type].fields[field].names
+    names = keys.sizes(model_type)[field].names
     config = without(good(model_type), *names)
     with pytest.raises(ModelError) as caught:
         read(config)
@@ -147,7 +145,7 @@ def test_a_core_size_that_is_missing_is_asked_for_by_name(model_type: str, field
     message = str(caught.value)
     assert message.startswith(f"{WHERE}: lacks ")
     assert repr(name) in message
-    assert spoken[field] in message
+    assert spoken[keys.what(field)] in message
     assert "whole number" in message
 
 
@@ -159,7 +157,7 @@ NO_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, 
 )
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())
 def test_a_core_size_that_is_no_size_is_refused(model_type: str, field: str, name: str, value: object) -> None:
-    config = without(good(model_type), *FAMILIES[model_type].fields[field].names) | {name: value}
+    config = without(good(model_type), *keys.sizes(model_type)[field].names) | {name: value}
     with pytest.raises(ModelError) as caught:
         read(config)
     message = str(caught.value)
@@ -351,7 +349,7 @@ def test_a_switch_that_is_off_is_not_refused() -> None:
 
 
 def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
-    for model_type in FAMILIES:
+    for model_type in FAMILIES.keys() - {"t5"}:  # too short to tell a slip
         with pytest.raises(ModelError, match=re.escape(f"did you mean '{model_type}'")):
             read({"model_type": f"{model_type[:-1]}_{model_type[-1]}"})
 
@@ -359,9 +357,8 @@ def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
 def test_no_optional_field_takes_an_absurd_value() -> None:
     """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
     for model_type, family in FAMILIES.items():
-        for field, (_, usual) in family.schema.items():
-            source = family.fields.get(field, usual)
-            if not isinstance(source, Key):
+        for field, source in keys.sources(model_type).items():
+            if not isinstance(source, Key) or field in family.switches:
                 continue
             for name in (name for name in source.names if "." not in name):
                 for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in ("rotary", "layer_scale") else 1.5):

@@ -18,6 +18,29 @@ def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
     return estimate(hub.load(model), Device.load(hw), **options)
 
 
+def test_an_encoder_decoder_takes_a_source_and_a_prompt_of_the_same_length_unless_told() -> None:
+    work = run("t5-small", seq=300).workload
+    assert (work.seq, work.decoder_seq) == (300, 300)
+    work = run("t5-small", seq=300, decoder_seq=5).workload
+    assert (work.seq, work.decoder_seq, work.decode_context) == (300, 5, 5)
+    for limited, expected in (("opus-mt-en-de", (512, 512)), ("whisper-tiny", (1500, 448))):
+        work = run(limited).workload
+        assert (work.seq, work.decoder_seq) == expected
+
+
+def test_a_decode_alone_still_keeps_the_encoder_on_the_device() -> None:
+    alone, both = run("t5-small", phase="decode"), run("t5-small")
+    assert alone.parameters == both.parameters == 60_506_624
+    assert alone.memory.weights == both.memory.weights == 2 * 60_506_624  # fp16
+
+
+def test_a_source_of_another_length_than_a_model_pads_to_or_has_positions_for_is_said() -> None:
+    (padded,) = [note for note in run("whisper-tiny", seq=10, decoder_seq=4, phase="prefill").notes if "pads" in note]
+    assert "1500" in padded
+    (long,) = [note for note in run("opus-mt-en-de", seq=513, decoder_seq=4).notes if "warning" in note]
+    assert "--seq 512" in long
+
+
 def test_a_decoder_has_two_phases_and_an_encoder_one() -> None:
     assert [p.step.phase for p in run().phases] == ["prefill", "decode"]
     assert [p.step.phase for p in run("bert-base-uncased").phases] == ["forward"]

@@ -8,6 +8,7 @@ reads a config through its row.
 from __future__ import annotations
 
 from roofmodel.models.families.decoders import DECODERS
+from roofmodel.models.families.encoder_decoders import ENCODER_DECODERS
 from roofmodel.models.families.encoders import ENCODERS
 from roofmodel.models.families.gpt import GPTS
 from roofmodel.models.families.latent import LATENTS
@@ -18,5 +19,5 @@ from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 
 FAMILIES: dict[str, Family] = {
-    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **LATENTS, **ENCODERS, **STATE_SPACES, **VISION,
+    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **LATENTS, **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **VISION,
 }  # fmt: skip

@@ -1,0 +1,170 @@
+"""Encoder-decoder families: a stack that reads the source, and one that writes with an eye on it. A row each.
+
+A row's fields are the decoder's; `source` has those in which the encoder differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.models.architecture import Dense
+from roofmodel.models.family import LM, Family
+from roofmodel.models.fields import ACTIVATIONS, FLAG, LAYERS, SIZE, Kind, key
+
+# The state of one token, the last of the sequence, stands for all of it.
+LAST = (Dense("dense", "hidden", "first", activation="tanh"), Dense("classifier", "classes", "first"))
+SPAN = (Dense("span", "classes", "tokens"),)
+
+PROJECTION = Kind(
+    lambda v: isinstance(v, str) and v.removeprefix("gated-") in ACTIVATIONS,
+    f"one of {', '.join(sorted(ACTIVATIONS))}, with gated- in front where a gate multiplies it",
+)
+
+
+def _activation(f: Any) -> str:
+    """T5's class takes the approximation of gelu where a gate stands beside it."""
+    word: str = f["projection"]
+    return "gelu_new" if word == "gated-gelu" else word.removeprefix("gated-")
+
+
+T5 = Family(
+    "T5",
+    classes={
+        "ForConditionalGeneration": LM,
+        "ForSequenceClassification": LAST,
+        "ForTokenClassification": (Dense("classifier", "classes", "tokens"),),
+        "ForQuestionAnswering": SPAN,
+        "EncoderModel": (),
+        "Model": (),
+    },
+    switches=dict(
+        source_layers=(LAYERS, key("num_layers", "num_hidden_layers")),
+        projection=(PROJECTION, key("feed_forward_proj", default="relu")),
+    ),
+    fields=dict(
+        hidden=key("d_model", "hidden_size"),
+        layers=key("num_decoder_layers", default=lambda f: f["source_layers"]),
+        heads=key("num_heads", "num_attention_heads"),
+        vocabulary=key("vocab_size"),
+        head_dim=key("d_kv", "head_dim", default=64),
+        relative_bias=True,
+        relative_rows=key("relative_attention_num_buckets", default=32),
+        norm="rmsnorm",
+        mlp_width=key("d_ff", default=2048),
+        gated=lambda f: f["projection"].startswith("gated-"),
+        activation=_activation,
+        # False: T5 v1.1 and its kin, whose checkpoints hold a head's matrix of their own, which transformers then loads
+        tied=key("tie_word_embeddings", default=True, null=True),
+    ),
+    source=dict(layers=lambda f: f["source_layers"]),
+    source_classes=("EncoderModel", "ForTokenClassification"),
+)
+MT5 = T5.like(
+    "MT5",
+    switches={**T5.switches, "projection": (PROJECTION, key("feed_forward_proj", default="gated-gelu"))},
+    mlp_width=key("d_ff", default=1024),
+)
+BART = Family(
+    "Bart",
+    classes={
+        "ForConditionalGeneration": LM,
+        "ForSequenceClassification": LAST,
+        "ForQuestionAnswering": SPAN,
+        "Model": (),
+    },
+    fields=dict(
+        hidden=key("d_model", "hidden_size"),
+        layers=key("decoder_layers"),
+        heads=key("decoder_attention_heads"),
+        vocabulary=key("vocab_size"),
+        qkv_bias=True,
+        out_bias=True,
+        pre_norm=False,
+        mlp_width=key("decoder_ffn_dim", default=4096),
+        mlp_bias=True,
+        activation=key("activation_function", default="gelu"),
+        embedding_norm=True,
+        positions=key("max_position_embeddings", default=1024),
+        position_table=True,
+        position_extra=2,
+        tied=key("tie_word_embeddings", default=True),
+        labels=key("id2label", "num_labels", default=3, null=3),
+    ),
+    source=dict(
+        layers=key("encoder_layers", "num_hidden_layers"),
+        heads=key("encoder_attention_heads", "num_attention_heads"),
+        mlp_width=key("encoder_ffn_dim", default=4096),
+        # untied, each stack and the head have a table of their own, and the one that they would share stays unread
+        shared_table=lambda f: f["tied"],
+        unread=lambda f: 0 if f["tied"] else f["vocabulary"] * f["hidden"],
+    ),
+)
+MBART = BART.like(
+    "MBart",
+    pre_norm=True,
+    labels=key("id2label", "num_labels", default=2, null=2),
+)
+PEGASUS = MBART.like(
+    "Pegasus",
+    classes={suffix: BART.classes[suffix] for suffix in ("ForConditionalGeneration", "Model")},
+    embedding_norm=False,
+    position_extra=0,
+)
+
+ENCODER_DECODERS: dict[str, Family] = {
+    "t5": T5,
+    "mt5": MT5,
+    "umt5": MT5.like("UMT5", relative_each=True),
+    "bart": BART,
+    "mbart": MBART,
+    "pegasus": PEGASUS,
+    "marian": PEGASUS.like(
+        "Marian",
+        classes={"MTModel": LM, "Model": ()},
+        switches=dict(
+            source_vocabulary=(SIZE, key("vocab_size")),
+            one_vocabulary=(FLAG, key("share_encoder_decoder_embeddings", default=True)),
+        ),
+        source=dict(
+            vocabulary=lambda f: f["source_vocabulary"],
+            shared_table=lambda f: f["tied"] and f["one_vocabulary"],
+            unread=lambda f: f["vocabulary"] * f["hidden"] if f["one_vocabulary"] and not f["tied"] else 0,
+        ),
+        vocabulary=key("decoder_vocab_size", default=lambda f: f["source_vocabulary"]),
+        pre_norm=False,
+    ),
+    "blenderbot": PEGASUS.like(
+        "Blenderbot",
+        source=dict(mlp_width=key("encoder_ffn_dim", default=10240)),
+        mlp_width=key("decoder_ffn_dim", default=10240),
+        positions=key("max_position_embeddings", default=128),
+    ),
+    "blenderbot-small": PEGASUS.like(
+        "BlenderbotSmall",
+        source=dict(mlp_width=key("encoder_ffn_dim", default=2048)),
+        pre_norm=False,
+        embedding_norm=True,
+        mlp_width=key("decoder_ffn_dim", default=2048),
+        positions=key("max_position_embeddings", default=512),
+    ),
+    "m2m_100": PEGASUS.like(
+        "M2M100",
+        activation=key("activation_function", default="relu"),
+        position_fixed=True,
+    ),
+    "whisper": PEGASUS.like(
+        "Whisper",
+        source=dict(
+            mlp_width=key("encoder_ffn_dim", default=1536),
+            frame_filters=lambda f: [(f["mel_bins"], 3, 1, "gelu"), (f["hidden"], 3, 2, "gelu")],
+            positions=key("max_source_positions", default=1500),
+            padded=True,
+            shared_table=False,
+            unread=0,
+        ),
+        switches=dict(mel_bins=(SIZE, key("num_mel_bins", default=80))),
+        bare_keys=True,
+        mlp_width=key("decoder_ffn_dim", default=1536),
+        positions=key("max_target_positions", default=448),
+    ),
+}

@@ -1,0 +1,90 @@
+"""An encoder-decoder by hand: what its prefill does once, what its decode reads again, what stays on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.memory import kv_cache_bytes
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.models import hub
+
+T5, WHISPER = hub.load("google-t5/t5-small"), hub.load("openai/whisper-tiny")
+SOURCE, PROMPT, WIDTH = 100, 7, 512  # t5-small: 6 + 6 layers, 8 heads of 64
+
+
+def step(phase: Any, **options: Any) -> Any:
+    return Workload((phase,), 1, SOURCE, decoder_seq=PROMPT, **options).step(phase)
+
+
+def counted(phase: Any, **options: Any) -> dict[str, Operator]:
+    return {operator.name: operator for operator in operators(T5, step(phase, **options))}
+
+
+def test_the_prefill_makes_keys_and_values_of_the_source_and_a_decode_only_reads_them() -> None:
+    prefill, decode = counted("prefill"), counted("decode")
+    made = prefill["cross_attention.k"]
+    assert made.count == 6
+    assert made.cost.matmul_flops == 2 * SOURCE * WIDTH * WIDTH  # every token of the source, not of the prompt
+    assert made.cost.bytes_written == 2 * SOURCE * WIDTH  # to the cache, in fp16
+    assert not {"cross_attention.k", "cross_attention.v"} & set(decode)
+    assert decode["cross_attention.flash"].cost.cache_bytes == 2 * 2 * SOURCE * WIDTH  # keys and values, fp16
+    assert decode["cross_attention.flash"].cost.matmul_flops == 2 * 2 * SOURCE * WIDTH  # scores and mix, 1 token
+
+
+def test_only_the_pass_that_reads_the_source_runs_the_encoder() -> None:
+    def of_encoder(phase: str, **options: Any) -> set[str]:
+        return {name for name in counted(phase, **options) if name.startswith("encoder.")}
+
+    assert of_encoder("prefill") == of_encoder("forward") != set()
+    assert of_encoder("decode") == of_encoder("prefill", context=3) == set()
+
+
+def test_the_encoder_sees_all_of_the_source_and_the_decoder_what_came_before() -> None:
+    prefill = counted("prefill")
+    assert prefill["encoder.attention.flash"].cost.matmul_flops == 2 * 2 * SOURCE * SOURCE * WIDTH
+    assert prefill["attention.flash"].cost.matmul_flops == 2 * 2 * (PROMPT * (PROMPT + 1) // 2) * WIDTH
+    assert prefill["cross_attention.flash"].cost.matmul_flops == 2 * 2 * PROMPT * SOURCE * WIDTH
+
+
+def test_the_cache_holds_the_prompt_and_the_source() -> None:
+    # keys and values, 6 layers of the decoder, 8 heads of 64, fp16
+    assert kv_cache_bytes(T5, step("prefill")) == 2 * 6 * (PROMPT + SOURCE) * WIDTH * 2
+    assert kv_cache_bytes(T5, step("decode")) == 2 * 6 * (PROMPT + 1 + SOURCE) * WIDTH * 2
+    assert kv_cache_bytes(T5, step("forward")) == 0
+
+
+def test_one_token_table_serves_both_stacks_and_the_logits() -> None:
+    named = [t.name for operator in counted("forward").values() for t in operator.parameters if "token" in t.name]
+    assert named == ["E_token"] * 3
+
+
+def test_what_the_encoder_gives_stays_alive_until_the_last_layer_has_read_it() -> None:
+    read = [op.name for op in operators(T5, step("forward")) if any(t.name == "source" for t in op.reads)]
+    assert read[-2:] == ["cross_attention.k", "cross_attention.v"]
+
+
+def test_a_table_of_biases_by_distance_stands_once_a_stack() -> None:
+    prefill = counted("prefill")
+    for name, heads_of_pairs in (("encoder.", 8 * SOURCE * SOURCE), ("", 8 * PROMPT * (PROMPT + 1) // 2)):
+        operator = prefill[f"{name}embedding.relative"]
+        assert operator.count == 1
+        assert operator.cost.bytes_read == 2 * 32 * 8  # 32 distances, 8 heads, fp16
+        assert operator.cost.bytes_written == 2 * heads_of_pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "frames_in", "frames_out"),
+    [("convolution_1", 80, 3000, 3000), ("convolution_2", 384, 3000, 1500)],  # 80 mel bands, 30 s of 10 ms
+)
+def test_the_convolutions_of_whisper(name: str, channels: int, frames_in: int, frames_out: int) -> None:
+    work = Workload(("prefill",), 1, 1500, decoder_seq=4)
+    found = {operator.name: operator for operator in operators(WHISPER, work.steps()[0])}
+    cost = found[f"encoder.embedding.{name}"].cost
+    assert cost.matmul_flops == 2 * frames_out * 3 * channels * 384
+    assert cost.weight_bytes == 2 * (3 * channels * 384 + 384)
+    assert cost.bytes_read - cost.weight_bytes == 2 * frames_in * channels  # each frame once, not once a tap
+    assert cost.bytes_written == 2 * frames_out * 384
