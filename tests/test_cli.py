@@ -449,6 +449,15 @@ def test_a_model_is_shown_with_the_keys_its_facts_come_from(roof: Roof) -> None:
     assert all(text in table.out for text in ("openai-community/gpt2", "GPT2LMHeadModel", "n_embd", "768", "(default)"))
 
 
+def test_the_table_of_a_model_leaves_out_what_its_family_does_not_have(roof: Roof) -> None:
+    table = roof("models", "show", "t5-small").out
+    told = {line.split()[0] for line in table.splitlines() if line}
+    assert {"hidden", "head_dim", "relative_rows", "encoder_layers"} <= told
+    assert not {"experts", "inner_width", "latent", "patch"} & told
+    assert "experts" in json.loads(roof("models", "show", "t5-small", "--format", "json").out)["fields"]
+    assert '["full_attention"] × 28' in roof("models", "show", "qwen2.5-1.5b").out
+
+
 def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> None:
     config = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
     Path("config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -14,7 +14,10 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.families.composites import ALIASES
 from roofmodel.models.family import Family
+from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
 
 
@@ -69,12 +72,21 @@ def families(known: Mapping[str, Family]) -> Listing:
     )
 
 
+ALWAYS = (*CORE, "kv_heads", "head_dim", "mlp_width")
+
+
 def model(arch: Architecture, entry: Entry | None) -> Listing:
-    """A model's neutral fields, each with the config key that it came from."""
-    table = _table("field", "value", "from")
+    """A model's neutral fields, each with the config key that it came from.
+
+    The table leaves out what the family's row leaves at its usual value, such as experts where a model has none.
+    """
+    table, family = _table("field", "value", "from"), FAMILIES[ALIASES.get(arch.model_type, arch.model_type)]
+    told = {*ALWAYS, *family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
     for name, fact in arch.facts.items():
-        origin = "the family's code" if fact.key is None else fact.key
-        table.add_row(name, json.dumps(fact.value), f"{origin} (default)" if fact.assumed else origin)
+        if name in told or fact.key is not None:
+            origin = "the family's code" if fact.key is None else fact.key
+            table.add_row(name, _value(fact.value), f"{origin} (default)" if fact.assumed else origin)
+    rest = Text("fields that the family leaves at their usual values are left out; --format json has them", style="dim")
     data: dict[str, Any] = {
         "name": arch.name,
         "model_type": arch.model_type,
@@ -88,7 +100,14 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
         top.append(Text(f"facts: {entry.source}", style="dim"))
         count = units.grouped(entry.parameters) if entry.parameters is not None else "parameters"
         top.append(Text(f"{count}: {entry.parameters_source}", style="dim"))
-    return Listing(Group(*top, Text(), table), data)
+    return Listing(Group(*top, Text(), table, rest), data)
+
+
+def _value(value: Any) -> str:
+    """A value as JSON has it; a list of the same over and over with its length: `["full_attention"] × 24`."""
+    if isinstance(value, list) and len(value) > 1 and all(entry == value[0] for entry in value):
+        return f"{json.dumps(value[:1])} × {len(value)}"
+    return json.dumps(value)
 
 
 def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
