@@ -65,7 +65,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
             size, colour = 30 + 500 * row.share, COLOURS[kind(row.group)]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
-        labels.place(axes, [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True)], figure.dpi)
+        signs = [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True) if sign]
+        labels.place(axes, signs, figure.dpi)
         _legend(figure, estimate)
 
 

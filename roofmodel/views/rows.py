@@ -158,9 +158,17 @@ SIGNS = {
 
 
 def signed(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
-    """Each row with its letter; rows without FLOPs, which no picture shows, and rows past the alphabet have none."""
-    letters = [iter(alphabet) for alphabet in SIGNS.values()]
-    return [(next(letters[script(phase, row.stage)], "") if row.cost.flops else "", row) for row in found]
+    """Each row with its letter; rows without FLOPs, which no picture shows, have none.
+
+    Where an alphabet is too short, its letters go to the rows that take most time.
+    """
+    signs: dict[int, str] = {}
+    for stage in stages_of(found):
+        letters = list(SIGNS.values())[script(phase, stage)]
+        shown = [i for i, row in enumerate(found) if row.stage == stage and row.cost.flops]
+        longest = sorted(shown, key=lambda i: -found[i].share)[: len(letters)]
+        signs |= zip(sorted(longest), letters, strict=False)
+    return [(signs.get(i, ""), row) for i, row in enumerate(found)]
 
 
 def script(phase: int, stage: str) -> int:

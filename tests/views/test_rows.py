@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import Estimate, estimate
-from roofmodel.views.rows import LABELS, describe_training, rows, to_dict
+from roofmodel.views import picture
+from roofmodel.views.rows import LABELS, describe_training, rows, signed, to_dict
 from roofmodel.views.text import as_markdown
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
@@ -125,3 +127,14 @@ def test_a_training_step_is_told_beside_the_rule_of_thumb_where_there_are_tokens
     assert "6 × parameters × tokens" in told["mamba-130m-hf"]
     assert "rule" not in told["resnet-18"]
     assert [model for model, text in told.items() if "flash" in text] == ["deepseek-v3"]
+
+
+def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: Path) -> None:
+    drawn = run("deepseek-v3", phase="train", seq=1024)
+    picture.draw(drawn, tmp_path / "marks without letters.png", "png")
+    found = signed(0, rows(drawn.phases[0]))
+    for stage in ("forward", "backward"):
+        shown = [(sign, row) for sign, row in found if row.stage == stage and row.cost.flops]
+        letters = [sign for sign, _ in shown if sign]
+        assert letters == sorted(set(letters))
+        assert min(row.share for sign, row in shown if sign) >= max(row.share for sign, row in shown if not sign)
