@@ -131,7 +131,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
     writers: dict[str, tuple[Operator, bool]] = {}  # who wrote a tensor last, and whether it is computed again
     keeping: dict[tuple[str, int], Number] = {}
     anew: dict[object, dict[tuple[str, int], Number]] = {}
-    rewritten = {(operator.layers, t.name) for operator in passed for t in operator.writes}
+    rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
     for operator, wanted in zip(passed, differentiable(passed), strict=True):
         before, repeated = dict(writers), again(operator, wanted, recompute)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
@@ -144,10 +144,15 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.bytes_of(tensor)
-            inside = anew_too and repeated and writer.layers == operator.layers
+            inside = anew_too and repeated and _layers(writer) == _layers(operator)
             if not inside:  # a layer that writes the tensor anew has its own, others share it
-                times = operator.count if (operator.layers, tensor.name) in rewritten else 1
+                times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 keeping[version] = maximum(keeping.get(version, 0), times * size)
             elif by_gradient:
-                anew.setdefault(operator.layers, {})[version] = size
+                anew.setdefault(_layers(operator), {})[version] = size
     return sum(keeping.values()), max((sum(sizes.values()) for sizes in anew.values()), default=0)
+
+
+def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:
+    """The layers that an operator stands in; those of an encoder are not those of the decoder."""
+    return operator.group.startswith("encoder "), operator.layers

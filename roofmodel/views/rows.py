@@ -395,7 +395,7 @@ def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
     if phase.step.phase != "train":
         return None
     text = f"{units.si(phase.cost.matmul_flops, 'FLOP')} of matrix products"
-    if phase.tokens:
+    if phase.tokens and not estimate.architecture.encoder:
         met = memory.met_parameters(estimate.architecture, [placed.operator for placed in phase.of("forward")])
         them = "parameters" if met == estimate.parameters else f"parameters that a token meets ({units.si(met)})"
         rule = units.si(6 * met * phase.tokens, "FLOP")

@@ -188,6 +188,14 @@ def test_full_recomputation_keeps_the_input_of_each_layer() -> None:
     assert phases.need(arch, work).kept == 48 * 2 * s * b * h + 2 * 2 * s * b * h + 2 * s * b * 50257
 
 
+def test_a_source_is_kept_once_for_all_layers_that_read_it() -> None:
+    """BartModel, six layers each way, recomputed: input of each layer, input of the norms ahead, the source."""
+    source, decoder, hidden = 1000, 10, 768
+    work = Workload(("train",), B, source, decoder_seq=decoder, attention="eager", recompute="full")
+    kept = phases.need(hub.load("bart-base"), work).kept
+    assert kept == 2 * B * hidden * (source * (6 + 1 + 1) + decoder * (6 + 1))
+
+
 def test_full_recomputation_runs_the_layers_once_more() -> None:
     ops = step(small(GPT2), recompute="full")
     assert cost(ops, "recomputation") == sum((op.total for op in ops if op.stage == "forward" and op.layers), Cost())

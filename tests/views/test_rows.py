@@ -114,19 +114,17 @@ def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
     assert "- only the bound is known" in text
 
 
-def test_a_training_step_is_told_beside_the_rule_of_thumb_where_there_are_tokens() -> None:
+def test_a_training_step_is_told_beside_the_rule_of_thumb_where_each_token_meets_all() -> None:
     """6 x 37.6e9 x 1024 = 231e12: a token meets 8 of 256 experts and the shared one."""
     told = {}
-    for model in ("deepseek-v3", "mamba-130m-hf", "resnet-18"):
+    for model in ("deepseek-v3", "mamba-130m-hf", "resnet-18", "t5-small"):
         found = run(model, phase="train", seq=1024)
         told[model] = describe_training(found, found.phases[0]) or ""
-    assert (
-        "parameters that a token meets (37.6 G) × tokens, which knows no attention, gives 231 TFLOP"
-        in (told["deepseek-v3"])
-    )
+    rule = "6 × parameters that a token meets (37.6 G) × tokens, which knows no attention, gives 231 TFLOP"
+    assert rule in told["deepseek-v3"]
     assert "6 × parameters × tokens" in told["mamba-130m-hf"]
-    assert "rule" not in told["resnet-18"]
-    assert [model for model, text in told.items() if "flash" in text] == ["deepseek-v3"]
+    assert [model for model, text in told.items() if "rule" not in text] == ["resnet-18", "t5-small"]
+    assert [model for model, text in told.items() if "flash" in text] == ["deepseek-v3", "t5-small"]
 
 
 def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: Path) -> None:
