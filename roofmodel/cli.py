@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.errors import OutputError, RoofError, WorkloadError, choices
+from roofmodel.views import plain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -331,7 +333,7 @@ def _show(view: Any, form: str) -> None:
     else:
         import json
 
-        _print(json.dumps(view.data, indent=1, ensure_ascii=False))
+        _print(json.dumps(view.data, indent=1))
 
 
 def _print(text: str) -> None:
@@ -354,7 +356,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
-        getattr(sys, name).reconfigure(errors="replace")  # a C locale has no box characters
+        getattr(sys, name).reconfigure(errors=plain.ERRORS)  # a C locale has no box characters
+    if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
+        encoding, raw = sys.stdout.encoding, sys.stdout.detach()
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, plain.ERRORS, line_buffering=True)
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()

@@ -619,17 +619,58 @@ def test_a_full_disk_behind_stdout_is_said_in_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_terminal_without_box_characters_gets_the_table_all_the_same() -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
+def test_what_a_disk_takes_only_half_of_is_an_error_though_python_writes_unbuffered() -> None:
+    limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999)); {AS_ROOF}"
+    with Path("out.json").open("w", encoding="utf-8") as out:
+        done = subprocess.run(
+            [sys.executable, "-u", "-c", limited, *ESTIMATE, "--format", "json"],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            timeout=60,
+            check=False,
+        )
+    assert Path("out.json").stat().st_size == 999
+    assert done.returncode == 2
+    assert re.search(r"^error: the output cannot be written", done.stderr, re.MULTILINE)
+
+
+AS_ROOF = "runpy.run_module('roofmodel', run_name='__main__', alter_sys=True)"
+
+
+def in_ascii(*arguments: str) -> str:
+    """What `roof` prints where only ASCII can be shown."""
     done = subprocess.run(
-        [sys.executable, "-m", "roofmodel", *ESTIMATE],
+        [sys.executable, "-m", "roofmodel", *arguments],
         capture_output=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
         timeout=60,
         check=False,
     )
     assert done.returncode == 0
-    assert b"GPT2LMHeadModel" in done.stdout
-    done.stdout.decode("ascii")
+    return done.stdout.decode("ascii")
+
+
+def test_a_terminal_of_ascii_gets_table_and_picture_letter_for_letter(roof: Roof) -> None:
+    plain, lines = in_ascii(*ESTIMATE), roof(*ESTIMATE).out.splitlines()
+    assert "?" not in plain
+    assert "GPT2LMHeadModel" in plain
+    assert re.search(r"312 TFLOP/s \| +/*-{5}", plain)
+    for shown, line in zip(plain.splitlines(), lines, strict=True):
+        assert len(shown) == len(line)
+        assert all(a == b for a, b in zip(shown, line, strict=True) if b.isascii())
+
+
+def test_json_loses_no_letter_in_ascii(roof: Roof, tmp_path: Path) -> None:
+    sizes = {"n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100}
+    config = tmp_path / "größe" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"model_type": "gpt2", **sizes}), encoding="utf-8")
+    command = ("models", "show", str(config), "--format", "json")
+    assert "größe" in json.loads(roof(*command).out)["name"]
+    assert json.loads(in_ascii(*command)) == json.loads(roof(*command).out)
 
 
 TABLE = "op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n"

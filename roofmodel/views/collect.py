@@ -25,7 +25,7 @@ def as_json(collection: Collection) -> str:
         "compute_capability": collection.compute_capability,
         "notes": list(collection.notes),
     }
-    return json.dumps(document, indent=1, ensure_ascii=False)
+    return json.dumps(document, indent=1)
 
 
 def reasons(collection: Collection) -> str:

@@ -54,7 +54,7 @@ def _op(op: Counted) -> dict[str, Any]:
 
 def as_json(count: Count) -> str:
     """One JSON document."""
-    return json.dumps(document(count), indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(document(count), indent=1, allow_nan=False)
 
 
 def as_csv(count: Count) -> str:

@@ -178,7 +178,7 @@ def _csv(records: list[dict[str, Any]]) -> str:
 
 def as_json(document: dict[str, Any]) -> str:
     """One JSON document, unrounded."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(document, indent=1, allow_nan=False)
 
 
 # --- Tables -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from roofmodel.views.rows import (
 
 def as_json(estimate: Estimate) -> str:
     """One JSON document, as the machine interface states it."""
-    return json.dumps(to_dict(estimate), indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(to_dict(estimate), indent=1, allow_nan=False)
 
 
 def as_csv(estimate: Estimate) -> str:

@@ -42,7 +42,7 @@ def _part(part: Part | None) -> dict[str, Any]:
 
 def as_json(validation: Validation) -> str:
     """The document as text."""
-    return json.dumps(document(validation), indent=1, ensure_ascii=False)
+    return json.dumps(document(validation), indent=1)
 
 
 def table(validation: Validation) -> RenderableType:

@@ -1,0 +1,22 @@
+"""What stands for the characters that a terminal's encoding lacks: one for one, so that columns and pictures hold."""
+
+from __future__ import annotations
+
+import codecs
+
+ERRORS = "roofmodel.plain"  # how a stream is opened that replaces them: errors=ERRORS
+_PAIRS = (
+    "×x ·- ÷/ −- ≥> ≤< ≈~ –- —- …~ µu μu ²2 ³3 ᵀT “\" ”\" ‘' ’' →> ←< ↑^ ↓v "
+    "─- ╌- │| ┤| ├| ┴+ ┬+ └+ ┘+ ┌+ ┐+ ╱/ ●* ◆* ■# ▲^ ▼v █# ▉# ▊# ▋# ▌= ▍- ▎. ▏. ░."
+)
+_PLAIN = {lacking: plain for lacking, plain in _PAIRS.split()}
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(sign, "?") for sign in lacking), error.end
+
+
+codecs.register_error(ERRORS, _replace)
