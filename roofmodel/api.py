@@ -124,7 +124,7 @@ class ProfileReport:
         return pandas.DataFrame(flat(self.to_dict()))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.measured import kernels_table
+        from roofmodel.views.tables import kernels_table
 
         return kernels_table(self.measured)
 

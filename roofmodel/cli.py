@@ -189,12 +189,12 @@ def kernels_command(
     _known_format(form, ("table", "json", "csv"))
     from roofmodel.study import measured
     from roofmodel.views import measured as views
-    from roofmodel.views import progress
+    from roofmodel.views import progress, tables
 
     with progress.shown():
         found = measured.kernels(files, hw, times or [])
     if form == "table":
-        _print_rich(views.kernels_table(found))
+        _print_rich(tables.kernels_table(found))
     else:
         document = views.kernels_document(found)
         _print(views.as_json(document) if form == "json" else views.kernels_csv(document))
@@ -214,7 +214,9 @@ def plot_command(
     ceilings: Annotated[str, typer.Option("--ceilings", help="datasheet, or measured by benchmarks.")] = "datasheet",
     model: Annotated[str | None, typer.Option("--model", help="Also show a model's operators at their bounds.")] = None,
     times: Times = None,
-    by: Annotated[str, typer.Option("--by", help="One point a: name, base, nvtx, category or lecture group.")] = "name",
+    by: Annotated[
+        str, typer.Option("--by", help="One point a: name, base, nvtx, category, or lecture (its four groups).")
+    ] = "name",
     phase: Annotated[str | None, typer.Option(help="With --model, as for estimate.")] = None,
     batch: Annotated[int, typer.Option(help="With --model.")] = 1,
     seq: Annotated[int | None, typer.Option(help="With --model.")] = None,
@@ -229,14 +231,14 @@ def plot_command(
     workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
     from roofmodel.study import measured
     from roofmodel.views import measured as views
-    from roofmodel.views import progress
+    from roofmodel.views import progress, tables
 
     with progress.shown():
         placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
     if output is not None:
         _note(f"wrote {views.save_points(placed, output)}")
     if form == "table":
-        _print_rich(views.points_table(placed))
+        _print_rich(tables.points_table(placed))
     else:
         _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:
@@ -358,8 +360,8 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
         getattr(sys, name).reconfigure(errors=plain.ERRORS)  # a C locale has no box characters
     if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
-        encoding, raw = sys.stdout.encoding, sys.stdout.detach()
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, plain.ERRORS, line_buffering=True)
+        fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
+        sys.stdout = open(fd, "w", encoding=encoding, errors=plain.ERRORS, closefd=False)  # noqa: SIM115
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()

@@ -85,6 +85,7 @@ class Placed(NamedTuple):
     rooflines: tuple[Roofline, ...]
     model: str | None
     warnings: tuple[str, ...]
+    by: str = "name"  # what the kernels are grouped by
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ def place(
             said += [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
         rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found), report))
         warnings += [f"{identified.device.id}: {text}" for text in said] if len(read) > 1 else said
-    return Placed(tuple(rooflines), model, tuple(warnings))
+    return Placed(tuple(rooflines), model, tuple(warnings), by)
 
 
 def _measured(
@@ -174,8 +175,8 @@ def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
         notes.append(f"{instant} kernel launches took no time at all and are left out: without time there is no FLOP/s")
     if any(point.incomplete for point in found):
         notes.append(
-            "not all FLOPs were counted, on tensor cores or other pipes: what is marked ≥, or has an arrow in the "
-            "picture, is a lower bound; ? is a roof that the rest could change"
+            "not all FLOPs were counted, on tensor cores or other pipes: what is marked (≥, in the picture an arrow) "
+            "is a lower bound"
         )
     return notes
 

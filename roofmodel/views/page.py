@@ -72,7 +72,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
-        header=_header(columns, len(panels) > 1),
+        groups=escape(panels[0].groups),
+        header=_header(columns, panels[0].one, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
         style=_part("page.css"),
@@ -259,8 +260,8 @@ def _columns(points: Iterable[Point]) -> list[Figure]:
     return [figure for figure in FIGURES if any(getattr(p, figure.field) is not None for p in found)]
 
 
-def _header(columns: Iterable[Figure], several: bool) -> str:
-    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in ("kernel", *["device"] * several)]
+def _header(columns: Iterable[Figure], one: str, several: bool) -> str:
+    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in (one, *["device"] * several)]
     cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
     return "\n".join(cells)
 

@@ -34,9 +34,15 @@ COLOURS = {
     "layout": canvas.GREY,
 }
 DEVICES = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)
+LECTURE = (
+    "groups of the profiling lecture, by name: matrix-mul (gemm), memory_mgmt (nccl, copies), custom_ops (PyTorch's "
+    "own kernels), other"
+)
 FOUND = {"given": "as given", "attributes": "by the file's attributes", "assumed": "ASSUMED"}
 LISTED = 3  # files by name
 _FOLDERS = re.compile(r"(?<![\w<])(?:~|\.{1,2})?/(?:[^/\s]+/)*(?=[^/\s])")  # what stands before a file's name
+_LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
+_BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
 MATTERS = 0.01  # of the time: a point of less does not stretch a picture's axes
 
 
@@ -48,11 +54,22 @@ class Panel(NamedTuple):
     points: Sequence[Point]
     conditions: str = ""  # of the roofs: `, roofs at 1.312 GHz`
     workload: str = ""  # of the predicted points: `gpt2, fp16, flash attention, prefill: 1 × 1024 tokens`
+    by: str = "name"  # what kernels are grouped by
 
     @property
     def title(self) -> str:
         """The device's name, what is to be known of its roofs, and whether it is an assumption."""
         return f"{self.device.name}{' (assumed)' * (self.how == 'assumed')}{self.conditions}"
+
+    @property
+    def one(self) -> str:
+        """What a measured point is one of."""
+        return {"nvtx": "range", "category": "work", "lecture": "group"}.get(self.by, "kernel")
+
+    @property
+    def groups(self) -> str:
+        """What the names of the groups mean, where they do not say it."""
+        return LECTURE if self.by == "lecture" else ""
 
     @property
     def drawn(self) -> list[Point]:
@@ -78,7 +95,7 @@ class Panel(NamedTuple):
 def panels_of(placed: Placed) -> list[Panel]:
     """A panel a device."""
     return [
-        Panel(line.device, line.identified.how, line.points, str(line.drawn), _workload(line.predicted))
+        Panel(line.device, line.identified.how, line.points, str(line.drawn), _workload(line.predicted), placed.by)
         for line in placed.rooflines
     ]
 
@@ -120,6 +137,13 @@ def nameless(warning: str, files: Iterable[str]) -> str:
     for file in files:
         warning = warning.replace(file, file.rpartition("/")[2])
     return _FOLDERS.sub("", warning)
+
+
+def short(name: str, room: int) -> str:
+    """A kernel's name in so many letters: first its arguments are cut, then its return type and namespaces."""
+    while len(name) > room and (base := _BASE.match(name)) and base.end() >= room and (lead := _LEADING.match(name)):
+        name = name[lead.end() :]
+    return name if len(name) <= room else f"{name[: max(room - 1, 0)]}…"
 
 
 def colour(panels: Sequence[Panel], index: int, category: str) -> str:

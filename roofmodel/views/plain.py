@@ -9,7 +9,7 @@ _PAIRS = (
     "×x ·- ÷/ −- ≥> ≤< ≈~ –- —- …~ µu μu ²2 ³3 ᵀT “\" ”\" ‘' ’' →> ←< ↑^ ↓v "
     "─- ╌- │| ┤| ├| ┴+ ┬+ └+ ┘+ ┌+ ┐+ ╱/ ●* ◆* ■# ▲^ ▼v █# ▉# ▊# ▋# ▌= ▍- ▎. ▏. ░."
 )
-_PLAIN = {lacking: plain for lacking, plain in _PAIRS.split()}
+_PLAIN = {pair[0]: pair[1] for pair in _PAIRS.split()}
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from roofmodel import units
 from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas, labels
 from roofmodel.views.canvas import LOOKS, Look
-from roofmodel.views.panel import COLOURS, MATTERS, Panel, view
+from roofmodel.views.panel import COLOURS, MATTERS, Panel, short, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,13 +89,6 @@ def _part(p: Point) -> str:
     return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
 
 
-def _short(name: str, room: int) -> str:
-    """A kernel's name in so many letters: namespaces go before letters do."""
-    while len(name) > room and "::" in name:
-        name = name.partition("::")[2]
-    return name if len(name) <= room else f"{name[: room - 1]}…"
-
-
 def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
     """A number for each of the longest groups, whatever the device, that are listed beside the picture."""
     share: dict[str, float] = {}
@@ -142,9 +135,9 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     for name, number in numbers.items():
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
-        short = _short(p.name if p.predicted else base_name(p.name), room)
+        name_shown = short(p.name if p.predicted else base_name(p.name), room)
         figure.text(left, y, number, weight="bold", fontsize=10, color=COLOURS.get(p.category, canvas.GREY))
-        figure.text(left + 0.02, y, short, fontsize=9)
+        figure.text(left + 0.02, y, name_shown, fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:
                 share = "–" if point.share is None else f"{point.share:.0%}"

@@ -15,6 +15,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate import Estimate, PhaseEstimate
 from roofmodel.views import chart
+from roofmodel.views.columns import fitting
 from roofmodel.views.rows import (
     Row,
     describe_largest,
@@ -162,15 +163,13 @@ def _columns(lines: list[tuple[str | tuple[str, str], ...]], width: int) -> Tabl
             text.append("\n" if index else "")
             text.append(*([cell] if isinstance(cell, str) else cell))
         stacked[name] = text
-    for name in EXPENDABLE:
-        if sum(max(map(cell_len, text.plain.split("\n"))) + 1 for text in stacked.values()) <= width + 1:
-            break
-        del stacked[name]
+    widths = {name: max(map(cell_len, text.plain.split("\n"))) for name, text in stacked.items()}
+    kept = fitting(widths, EXPENDABLE, width)
     table = Table.grid(padding=(0, 1, 0, 0))
-    for name in stacked:
+    for name in kept:
         left = name in ("", "operator", "roof", "share")
         table.add_column(justify="left" if left else "right", no_wrap=True)
-    table.add_row(*stacked.values())
+    table.add_row(*map(stacked.__getitem__, kept))
     return table
 
 
