@@ -102,6 +102,7 @@ class Evidence:
     dram_bandwidth: float | None = None  # bytes per second
     dram_bytes: int | None = None
     clock: float | None = None  # boost clock, hertz
+    file: str | None = field(default=None, compare=False)  # which says so; others may say the same
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _never_collected(names: Collection[str]) -> Iterable[str]:
     vector = catalogue.VECTOR
     pipes = [pipe for pipe, ops in vector.items() if not _any_of((f"_op_{op}_pred_on" for op in ops), names)]
     if len(pipes) == len(vector) and not _any_of(["_tensor"], names):
-        yield "FLOPs unknown: no metric of them was collected; `roof ncu-command` prints what to collect"
+        yield "FLOPs unknown: no metric of them was collected"
     elif pipes:
         missing = (catalogue.OPERATION.format(unit="smsp", op=op) for pipe in pipes for op in vector[pipe])
         yield f"{_listed(pipes)} FLOPs unknown: none was collected; add {_sums(missing)}"

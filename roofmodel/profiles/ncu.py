@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -74,12 +74,12 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
     notes: Counter[str] = Counter()
     for table in joined:
         warnings.extend(table.warnings)
-        evidence.extend(e for e in table.evidence if e not in evidence)
+        evidence.extend(replace(e, file=table.file) for e in table.evidence if e not in evidence)
         told = {e.compute_capability for e in table.evidence if e.compute_capability}
         parts.append(part := Part(table))
         for (said, averaged), launches in places(table, lambda kind: (kind.capability, kind.invocations > 1)):
             own = said or (next(iter(told)) if len(told) == 1 else None)
-            if own and not told and (seen := Evidence(compute_capability=own)) not in evidence:
+            if own and not told and (seen := Evidence(compute_capability=own, file=table.file)) not in evidence:
                 evidence.append(seen)
             for alike, meaning in meanings(table, launches, own or given, averaged):
                 notes.update(dict.fromkeys(meaning.notes, len(alike)))

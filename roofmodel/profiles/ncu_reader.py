@@ -18,7 +18,7 @@ from roofmodel.profiles.lines import UNENDED, Lines, printable
 from roofmodel.profiles.ncu_cells import in_base_units, nvtx_names, scale
 from roofmodel.profiles.tables import Kind, Table, pad
 
-AGAIN = "run `ncu --csv --page raw …`, or `ncu --import REPORT --csv --page raw`"
+AGAIN = "run the line that `roof ncu-command` prints, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
 # What tells the kind of a launch; the first ones of a `Kind` say which launch a row is of, as far as it can say that.

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -91,7 +91,7 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     """
     with _sources(paths) as sources:
         if not sources:
-            raise ProfileError("no profiler file was given; give one, such as the output of `ncu --csv --page raw …`")
+            raise ProfileError("no profiler file was given; give one, such as the line of `roof ncu-command` writes")
         found = [(_recognise(source), source) for source in sources]
         tools = list(dict.fromkeys(tool for (tool, _), _ in found))
         if len(tools) > 1:
@@ -113,7 +113,7 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
         tool=every[0].tool,
         files=tuple(file for profile in every for file in profile.files),
         kernels=tuple(kernel for profile in every for kernel in profile.kernels),
-        evidence=tuple(dict.fromkeys(seen for profile in every for seen in profile.evidence)),
+        evidence=tuple(dict.fromkeys(replace(seen, file=p.files[0]) for p in every for seen in p.evidence)),
         warnings=tuple(dict.fromkeys(text for profile in every for text in profile.warnings)),
     )
 

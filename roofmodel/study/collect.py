@@ -6,6 +6,7 @@ times do; how clock and caches are left decides what a point can be compared wit
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,12 @@ from roofmodel.errors import DeviceError, WorkloadError, shorten
 from roofmodel.profiles import catalogue
 
 USAGE = "roof ncu-command [--hw HW] -- CMD…, as in: roof ncu-command --hw a100 -- python train.py"
+
+
+def advice(hw: str | None) -> str:
+    """What to say where counters are lacking: the one way to collect them, on this device."""
+    device = shlex.quote(hw) if hw else "HW"
+    return f"to collect what is missing, run the line that `roof ncu-command --hw {device} -- CMD` prints"
 
 
 class Part(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import combinations
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
@@ -38,6 +39,10 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
         clashes = [clash for e in seen for clash in contradictions(device, e)]
         done = f"the counters are read as the file says, the device is {device.id} as given"
         return Identified(device, "given", tuple(f"{given} was given, but {c}; {done}" for c in dict.fromkeys(clashes)))
+    for one, other in combinations(seen, 2):
+        if one.file != other.file and (how := _apart(one, other)):
+            named = (f"{e.file}@{GENERATION_ALIAS.get(e.compute_capability or '', 'HW')}" for e in (one, other))
+            raise ProfileError(f"files of different devices ({how}); name the device of each, as in: {' '.join(named)}")
     known = [library.load(name) for name in library.names()]
     for e in seen:
         if e.name is None and e.multiprocessors is None:
@@ -45,8 +50,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
         matching = [device for device in known if not contradictions(device, e)]
         if len(matching) == 1:
             others = [clash for other in seen for clash in contradictions(matching[0], other)]
-            hint = "; files of several devices want each its own, as in a.csv@v100 b.csv@a100"
-            return Identified(matching[0], "attributes", tuple(f"{c}{hint}" for c in dict.fromkeys(others)))
+            return Identified(matching[0], "attributes", tuple(dict.fromkeys(others)))
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
@@ -66,14 +70,15 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
 def contradictions(device: Device, evidence: Evidence) -> list[str]:
     """What the evidence says otherwise than the device's file, in words."""
     found = []
+    file = evidence.file or "the file"
 
     def differ(what: str, stated: float | None, seen: float | None, tolerance: float) -> None:
         if stated is not None and seen is not None and abs(seen / stated - 1) > tolerance:
-            found.append(f"the file says {what} {seen:.4g}, {device.id} has {stated:.4g}")
+            found.append(f"{file} says {what} {seen:.4g}, {device.id} has {stated:.4g}")
 
     mine, theirs = device.compute_capability, evidence.compute_capability
     if mine is not None and theirs is not None and mine != theirs:
-        found.append(f"the file says compute capability {theirs}, {device.id} has {mine}")
+        found.append(f"{file} says compute capability {theirs}, {device.id} has {mine}")
     differ("multiprocessors", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
     differ("L2 bytes", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
@@ -85,8 +90,19 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     if evidence.name is not None:
         said, known = _words(evidence.name), _words(device.name)
         if said[0] is None or any(word is not None and word != ours for word, ours in zip(said, known, strict=True)):
-            found.append(f"the file names {evidence.name!r}, {device.id} is {device.name!r}")
+            found.append(f"{file} names {evidence.name!r}, {device.id} is {device.name!r}")
     return found
+
+
+def _apart(one: Evidence, other: Evidence) -> str:
+    """How two files differ in the device that they say they are of, in words; empty where they may be of one."""
+    names = [e.name.removeprefix("NVIDIA ") if e.name else None for e in (one, other)]  # older drivers leave it out
+    told = (
+        ("name", names[0], names[1]),
+        ("compute capability", one.compute_capability, other.compute_capability),
+        ("multiprocessors", one.multiprocessors, other.multiprocessors),
+    )
+    return ", ".join(f"{what} {a} and {b}" for what, a, b in told if a and b and a != b)
 
 
 def _words(name: str) -> tuple[str | None, str | None, str | None]:

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
+from roofmodel.profiles.catalogue import CHIPS
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.study import points, runs
+from roofmodel.study.collect import advice
 from roofmodel.study.conditions import Conditions, settle
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.study.findings import explained, lines
 from roofmodel.study.identify import Identified, identify
+from roofmodel.study.points import incomplete
 
 
 class Measured(NamedTuple):
@@ -57,10 +60,10 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
             identified = identify(profile.evidence, given, profile.files)
         except ProfileError as unknown:
             found.append(Measured(profile, None))
-            warnings.append(str(unknown))
+            warnings += [*_to_collect(profile, given, None), str(unknown)]
         else:
             found.append(Measured(profile, identified))
-            warnings += identified.warnings
+            warnings += [*_to_collect(profile, given, identified.device), *identified.warnings]
     return Kernels(tuple(found), tuple(warnings))
 
 
@@ -126,7 +129,7 @@ def place(
         if any(kernel.clock for kernel in kernels):
             kernels = run.profile.kernels  # each has its own
         drawn = settle(identified.device, clock, ceilings, kernels, may_be_locked=counted)
-        found, said = _measured(run.profile, by, identified, drawn) if files else ([], [])
+        found, said = _measured(run.profile, by, identified, drawn, run.hw) if files else ([], [])
         report = None
         said = [*run.profile.warnings, *identified.warnings, *drawn.notes, *said]
         if architecture is not None:
@@ -139,7 +142,7 @@ def place(
 
 
 def _measured(
-    profile: Profile, by: str, identified: Identified, drawn: Conditions
+    profile: Profile, by: str, identified: Identified, drawn: Conditions, hw: str | None
 ) -> tuple[list[points.Point], list[str]]:
     """A profile's points under the roofs as drawn, and what is to be said of them."""
     groups = points.group(profile.summed(), by)
@@ -147,10 +150,10 @@ def _measured(
     if all(point.intensity is None for point in found):
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: nothing to place on a roofline, {_lacking(profile)}; 'roof kernels' "
-            f"shows what there is; {_COLLECT}"
+            f"shows what there is; {advice(hw or identified.device.id)}"
         )
     found = explained(found, groups, profile.evidence, identified, drawn)
-    return found, [*_missing(profile, found), *lines(found, drawn)]
+    return found, [*_missing(profile, found), *_to_collect(profile, hw, identified.device), *lines(found, drawn)]
 
 
 def _lacking(profile: Profile) -> str:
@@ -181,4 +184,12 @@ def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
     return notes
 
 
-_COLLECT = "collect with Nsight Compute: ncu --csv --page raw --set roofline"
+def _to_collect(profile: Profile, hw: str | None, device: Device | None) -> list[str]:
+    """How to collect what the counters of a profile lack; nothing where they lack nothing."""
+    known = device is None or device.compute_capability in CHIPS
+    lacking = any(
+        None in (kernel.seconds, *kernel.bytes, kernel.flops.fp64, kernel.flops.fp32, kernel.flops.fp16)
+        or incomplete(kernel.flops, device)
+        for kernel in profile.summed()
+    )
+    return [advice(hw or (device.id if device else None))] if profile.tool == "ncu" and known and lacking else []

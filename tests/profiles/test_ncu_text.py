@@ -63,7 +63,10 @@ def test_a_line_of_ten_megabytes_takes_no_time(line):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (printed("k", "Duration                us        41.60"), "labels .* instead of names; run `ncu --csv"),
+        (
+            printed("k", "Duration                us        41.60"),
+            "labels .* instead of names; run the line that",
+        ),
         (printed("k", where=""), "log of Nsight Compute without a table"),
         # Launches in a form that is not known must not give their metrics to the launch before.
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from roofmodel.devices.device import Device
@@ -87,8 +89,22 @@ def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
         assert contradictions(device, own) == []
 
 
-def test_files_of_two_devices_in_one_run_are_warned_of() -> None:
-    v100 = Evidence("Tesla V100-SXM2-16GB", "7.0", 80)
-    found = identify([A100_40, v100], None, ["x.csv", "y.csv"])
-    assert any("compute capability 7.0" in text and "a.csv@v100 b.csv@a100" in text for text in found.warnings)
-    assert identify([A100_40, A100_40], None, ["x.csv"]).warnings == ()
+def test_files_of_two_devices_are_refused_with_their_names() -> None:
+    a100 = Evidence("A100-SXM4-40GB", "8.0", file="a.csv")
+    v100 = Evidence("Tesla V100-SXM2-16GB", "7.0", 80, file="b.csv")
+    with pytest.raises(ProfileError, match=r"different devices.*a\.csv@a100 b\.csv@v100"):
+        identify([a100, v100], None, ["a.csv", "b.csv"])
+    clashes = identify([a100, v100], "a100-sxm-40gb", ["a.csv", "b.csv"]).warnings
+    assert any("b.csv says compute capability 7.0" in text for text in clashes)
+    assert not any("a.csv" in text for text in clashes)
+
+
+def test_files_that_say_the_same_of_one_device_are_one_run() -> None:
+    named, measured = Evidence("A100-SXM4-40GB", "8.0", file="a.csv"), replace(A100_40, file="b.csv")
+    found = identify([named, measured, Evidence(compute_capability="8.0", file="c.csv")], None, ["a.csv", "b.csv"])
+    assert (found.device.id, found.warnings) == ("a100-sxm-40gb", ())
+
+
+def test_two_devices_in_one_file_are_warned_of() -> None:
+    found = identify([A100_40, Evidence("Tesla V100-SXM2-16GB", "7.0", 80)], None, ["x.csv"])
+    assert any("compute capability 7.0" in text for text in found.warnings)

@@ -39,6 +39,15 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
     assert placed.stem == "small.csv"
 
 
+def test_what_is_missing_comes_with_one_command_for_the_device(small: str) -> None:
+    line = "to collect what is missing, run the line that `roof ncu-command --hw {} -- CMD` prints"
+    assert line.format("a100-sxm-80gb") in measured.kernels([small], None).warnings
+    assert line.format("v100-sxm2-32gb") in measured.place([small], "v100", "name").warnings
+    Path(small).write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
+    with pytest.raises(ProfileError, match="`roof ncu-command --hw a100-sxm-80gb -- CMD`"):
+        measured.place([small], None, "name")
+
+
 def test_a_model_stands_beside_the_measurement_or_alone(small: str) -> None:
     both = measured.place([small], "a100", "name", "gpt2", {"phase": "decode"})
     assert {point.predicted for point in both.rooflines[0].points} == {True, False}
@@ -59,7 +68,7 @@ def test_a_launch_of_no_time_is_left_out_and_said_to_be(tmp_path: Path) -> None:
 
 def test_a_device_that_the_file_contradicts_is_said_once(small: str) -> None:
     (said,) = [w for w in measured.kernels([small], "h100").warnings if "was given" in w]
-    assert said.startswith("h100-sxm was given, but the file says compute capability 8.0")
+    assert said.startswith(f"h100-sxm was given, but {small} says compute capability 8.0")
 
 
 def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:

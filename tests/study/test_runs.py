@@ -98,3 +98,13 @@ def test_every_device_has_its_roofs_its_points_and_its_share_of_the_time() -> No
     }
     assert round(2039 / 900, 6) in ratio  # what the memory binds goes with the bandwidth
     assert any(text.startswith("v100-sxm2-32gb: ") for text in placed.warnings)
+
+
+def test_files_of_two_devices_without_their_names_are_no_run() -> None:
+    Path("v.csv").write_text(SMALL.replace('"8.0"', '"7.0"'), encoding="utf-8")
+    with pytest.raises(RoofError, match=r"different devices.*a\.csv@a100 v\.csv@v100"):
+        measured.place(["a.csv", "v.csv"], None, "name")
+    found = measured.kernels(["a.csv", "v.csv"], None)
+    assert len(found.kernels) == 2
+    assert any("a.csv@a100 v.csv@v100" in warning for warning in found.warnings)
+    assert len(measured.place(["a.csv", "v.csv@v100"], None, "name").rooflines) == 2
