@@ -15,9 +15,14 @@ Extent = tuple[int, int, int]  # of a grid or a block: (x, y, z)
 
 
 def extent(sizes: Iterable[int | None]) -> Extent | None:
-    """Three sizes as one; None where one is missing, as for a copy, or where there are not three."""
+    """Three sizes as one; None where one is missing, or where there are not three."""
     found = tuple(size for size in sizes if size is not None)
     return found if len(found) == 3 else None
+
+
+def unlisted(copies: int) -> list[str]:
+    """What a reader says of the copies and sets of memory that it passed over."""
+    return [f"{copies} memory copies and sets are not listed among the kernels"] if copies else []
 
 
 class Flops(NamedTuple):
@@ -78,6 +83,13 @@ class Kernel:
     clock: float | None = None  # hertz at which the multiprocessors ran while it was measured
     flops: Flops = NO_FLOPS
     bytes: Traffic = NO_TRAFFIC
+
+
+def without_copies(listed: Iterable[Kernel]) -> tuple[list[Kernel], int]:
+    """The kernels among what nvprof and Nsight Systems list, and how many copies and sets stand beside them."""
+    work = list(listed)
+    kernels = [kernel for kernel in work if "[CUDA mem" not in kernel.name]
+    return kernels, sum(kernel.invocations for kernel in work) - sum(kernel.invocations for kernel in kernels)
 
 
 class Columns(Sequence[Kernel]):

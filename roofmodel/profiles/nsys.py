@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted
 from roofmodel.profiles.lines import printable
 from roofmodel.profiles.on_disk import on_disk
 from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
@@ -112,8 +112,7 @@ def _profile(database: _Database, name: str) -> Profile:
         warnings.append(f"{broken} kernels end before they start: their time is unknown")
     if graphs:
         warnings.append(f"{graphs} CUDA graphs were traced as a whole: their kernels are missing; {_HOW}")
-    if memory := database.count("CUPTI_ACTIVITY_KIND_MEMCPY") + database.count("CUPTI_ACTIVITY_KIND_MEMSET"):
-        warnings.append(f"{memory} memory copies and sets of the export are not listed among the kernels")
+    warnings += unlisted(sum(database.count(f"CUPTI_ACTIVITY_KIND_{what}") for what in ("MEMCPY", "MEMSET")))
     return Profile("nsys", (name,), kernels, evidence, tuple(warnings))
 
 

@@ -3,13 +3,14 @@
 Several reports may follow one another in a file, each below lines such as `Processing […]`; units stand in
 the headings, `Total Time (ns)`. The reports that hold kernels, the most telling first:
 
-    cuda_gpu_trace        a row a kernel, copy or set, with grid, block, device and stream
+    cuda_gpu_trace        a row a kernel, copy or set of memory, with grid, block, device and stream
     cuda_kern_exec_trace  a row a kernel, with its process and launch
     cuda_gpu_kern_gb_sum  a row a name, grid and block (so did gpukernsum up to 2022.4)
     cuda_gpu_kern_sum     a row a name: instances and total time
     cuda_gpu_sum          the same with copies and sets
 
-Only the first of these that a file holds is read: the others tell of the same kernels.
+Only the first of these that a file holds is read: the others tell of the same kernels. Copies and sets are no kernels;
+they are counted in a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted, without_copies
 from roofmodel.profiles.lines import UNENDED, Lines, decode, split
 
 _HOW = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
@@ -67,13 +68,15 @@ def read(file: BinaryIO, name: str) -> Profile:
         for other in _REPORTS
         if other != best and found.kernels.get(other)
     ]
+    kernels, copies = without_copies(found.kernels[best])
+    warnings += unlisted(copies)
     if not lines.ended:
         warnings.append(f"{name}: {UNENDED}")
     if found.strays:
         warnings.append(f"{found.strays} lines between the rows belong to no table and were skipped")
     if found.unitless:
         warnings.append("the header names no unit of time: nanoseconds, the default of nsys, are assumed")
-    return Profile("nsys", (name,), tuple(found.kernels[best]), tuple(found.devices), tuple(warnings))
+    return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings))
 
 
 def _reports(lines: Lines) -> _Found:
@@ -173,7 +176,7 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
 
 
 def _sizes(row: _Row, axes: str, together: str) -> Extent | None:
-    """`GrdX`, `GrdY`, `GrdZ`, or `148    1    1` in one cell; None for a copy."""
+    """`GrdX`, `GrdY`, `GrdZ`, or `148    1    1` in one cell; None where they are not given."""
     if row.get(together):
         return cells.triple(row.get(together))
     return extent(cells.whole(row.get(f"{axes}{axis}")) for axis in "xyz")

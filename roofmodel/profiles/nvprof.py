@@ -2,15 +2,16 @@
 
 nvprof serves devices of compute capability 7.x and before. What its prints hold of the GPU's work:
 
-    launch    a row a kernel, copy or set, with its time (`--print-gpu-trace`)
+    launch    a row a kernel, copy or set of memory, with its time (`--print-gpu-trace`)
     summary   a row a kernel name, with calls and total time (no option)
     metric    a row a kernel name and metric, with invocations and average (`-m`, `-e`)
     wide      a row a launch, a column a metric (`--print-gpu-trace -m`)
 
-A total is average x invocations. FLOPs are flop_count_dp, _sp and _hp, which count a multiply-add as 2 (a
-packed half-precision one as 4). DRAM is dram_read_bytes + dram_write_bytes, or transactions of 32 bytes; L2
-is l2_read_transactions + l2_write_transactions, of 32 bytes. nvprof's KB, MB, GB are powers of 1024: it
-prints a copy of 256.00MB in 33.831ms as 7.3896GB/s, which is 2^28 B / 33.831 ms / 2^30.
+Copies and sets are no kernels; they are counted in a warning. A total is average x invocations. FLOPs are
+flop_count_dp, _sp and _hp, which count a multiply-add as 2 (a packed half-precision one as 4). DRAM is
+dram_read_bytes + dram_write_bytes, or transactions of 32 bytes; L2 is l2_read_transactions +
+l2_write_transactions, of 32 bytes. nvprof's KB, MB, GB are powers of 1024: it prints a copy of 256.00MB in
+33.831ms as 7.3896GB/s, which is 2^28 B / 33.831 ms / 2^30.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cells
-from roofmodel.profiles.kernel import Evidence, Extent, Flops, Kernel, Profile, Traffic, extent
+from roofmodel.profiles.kernel import (
+    Evidence,
+    Extent,
+    Flops,
+    Kernel,
+    Profile,
+    Traffic,
+    extent,
+    unlisted,
+    without_copies,
+)
 from roofmodel.profiles.lines import UNENDED, Lines, decode
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
 
@@ -92,7 +103,7 @@ def recognise(head: bytes) -> bool:
 
 
 def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels, copies and sets of a print of nvprof's; a summary has one row a name.
+    """The kernels of a print of nvprof's; a summary has one row a name.
 
     Raises ProfileError, with the line, for a damaged or ambiguous row, and for a print without a table
     of the GPU's work.
@@ -108,9 +119,11 @@ def read(file: BinaryIO, name: str) -> Profile:
                 raise ProfileError(f"{entry.where}: the table has no column {error}") from None
     if not lines.ended:
         found.count("unended")
-    timed = found.launches or found.summary
-    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(timed))))
-    if not kernels and not found.tally.get("no kernels"):
+    work = found.launches or found.summary
+    timed, copies = without_copies(work)
+    found.count("copies", copies)
+    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(work))))
+    if not kernels and not work and not found.tally.get("no kernels"):
         raise ProfileError(f"{name}: nvprof printed no table of the GPU's work into it; {_HOW}")
     return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), tuple(_warnings(found)))
 
@@ -229,6 +242,7 @@ def _warnings(found: _Found) -> Iterable[str]:
         yield "the file holds a GPU trace and a summary of it: the summary is left out"
     if counted and (found.launches or found.summary):
         yield "the file holds times and metrics in separate tables: their rows are listed one after the other"
+    yield from unlisted(tally.get("copies", 0))
     if tally.get("unended"):
         yield UNENDED
     if tally.get("lost"):
@@ -275,7 +289,7 @@ def _average(metric: str, cell: str) -> Decimal | None:
 
 
 def _sizes(row: Row, what: str) -> Extent | None:
-    """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None for a copy."""
+    """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None where they are not given."""
     if f"{what} Size" in row:
         return cells.triple(row[f"{what} Size"])
     return extent(cells.whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")

@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent
+from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted
 from roofmodel.profiles.lines import decode, printable
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
@@ -41,7 +41,7 @@ def recognise(head: bytes) -> bool:
 
 
 def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels, copies and sets of a trace, by start; times in seconds from the first event.
+    """The kernels of a trace, by start; times in seconds from the first event.
 
     A trace without GPU work gives a Profile without kernels and a warning that says how to collect them.
     Raises ProfileError, with the position, for JSON that is cut short or damaged or is no trace.
@@ -106,8 +106,7 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
         counters = any(_category(event) == "cuda_profiler_range" for event in events)
         what = "hardware counters of kernels, but no times of theirs" if counters else "no work of a GPU"
         warnings.append(f"the trace holds {what}; {_HOW}")
-    if copies := sum(_category(event) in _COPIES for event in events):
-        warnings.append(f"{copies} memory copies and sets of the trace are not listed among the kernels")
+    warnings += unlisted(sum(_category(event) in _COPIES for event in events))
     if timeless := sum(kernel.seconds is None for kernel in table):
         warnings.append(f"{timeless} kernels have no duration, or a negative one: their time is unknown")
     return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))

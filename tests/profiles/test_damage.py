@@ -91,7 +91,8 @@ def test_a_damaged_row_changes_no_other(name: str, data: st.DataObject, file: Pa
         # A metric of nvprof that was counted in more launches than the others of its kernel leaves theirs unknown.
         counted = name == "nvprof-metrics" and bool(told) and all(str(kernel) in line for kernel, _, _ in lost)
         assert not lost or counted
-        assert (damaged[0] - whole[0]).total() <= (whole[0] - without[0]).total()
+        # a row that says nothing of a kernel, such as that of a copy, may become a kernel's
+        assert (damaged[0] - whole[0]).total() <= max(1, (whole[0] - without[0]).total())
     if damaged[0] < whole[0]:
         assert told, "figures were lost without a word"
 

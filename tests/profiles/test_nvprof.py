@@ -19,9 +19,10 @@ TRACE = f"""==7== NVPROF is profiling process 7, command: ./secret-host/app --us
 ==7== Profiling result:
 {HEADER}
 s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,
-9.245914,41.306943,,,,,,,,,,366.210938,8.657959,"Pageable","Device","Tesla V100-SXM2 (3)","1","7","[CUDA memcpy HtoD]"
+9.245914,41.306943,64,1,1,1024,1,1,14,0.000000,0,,,,,"Tesla V100-SXM2 (3)","1","7","void init(double*, int)"
 9.287300,0.500000,128,2,1,256,1,1,32,0.000000,0,,,,,"Tesla V100-SXM2 (3)","1","14","void f<int=4, float>(float*, int)"
 """
+COPY = '9.3,7.0,,,,,,,,,,366.210938,8.657959,"Pageable","Device","Tesla V100-SXM2 (3)","1","7","[CUDA memcpy HtoD]"\n'
 SUMMARY = """==7== Profiling result:
 "Type","Time(%)","Time","Calls","Avg","Min","Max","Name"
 ,%,ms,,us,us,us,
@@ -99,9 +100,13 @@ def test_the_device_is_the_ordinal_that_ends_its_name():
     assert profile.evidence == (Evidence(name="Tesla V100-SXM2"),)
 
 
-def test_copies_and_sets_stay_among_the_kernels_and_have_no_grid():
-    copy = read(TRACE).kernels[0]
-    assert (copy.name, copy.grid, copy.block, copy.registers) == ("[CUDA memcpy HtoD]", None, None, None)
+def test_copies_and_sets_are_no_kernels_and_are_counted():
+    profile = read(TRACE + COPY + COPY.replace("memcpy HtoD", "memset"))
+    assert profile.kernels == read(TRACE).kernels
+    assert "2 memory copies and sets are not listed among the kernels" in profile.warnings
+    assert not any("copies" in warning for warning in read(TRACE).warnings)
+    only = read("\n".join(line for line in (TRACE + COPY).splitlines() if "void" not in line) + "\n")
+    assert (only.kernels, only.warnings) == ((), ("1 memory copies and sets are not listed among the kernels",))
 
 
 def test_columns_are_found_by_name_whatever_their_order_and_number():
@@ -115,10 +120,11 @@ def test_an_imported_profile_has_a_preamble_without_a_process():
     assert [k.process for k in read(TRACE.replace("==7==", "========")).kernels] == [None, None]
 
 
-def test_a_summary_keeps_the_work_of_the_gpu_and_leaves_calls_of_the_api():
-    gemm, copy = read(SUMMARY).kernels
+def test_a_summary_keeps_the_kernels_and_leaves_copies_and_calls_of_the_api():
+    profile = read(SUMMARY)
+    (gemm,) = profile.kernels
     assert (gemm.name, gemm.invocations, gemm.seconds) == ("sgemm, the 1st", 8, 0.004)  # 4 ms = 8 x 500 us
-    assert (copy.invocations, copy.seconds) == (2, 0.001)
+    assert profile.warnings == ("2 memory copies and sets are not listed among the kernels",)
 
 
 def test_before_cuda_9_calls_of_the_api_stand_in_a_section_of_their_own():
@@ -239,22 +245,23 @@ def test_a_wide_table_has_one_launch_a_row_and_descriptions_as_headings():
 
 
 def test_a_text_trace_is_read_with_the_units_of_its_suffixes():
-    kernel, copy = read(TEXT_TRACE).kernels
+    profile = read(TEXT_TRACE)
+    (kernel,) = profile.kernels
     assert (kernel.name, kernel.seconds, kernel.start) == ("void init<double>(double*, double)", 1.6782e-3, 0.32663)
     assert (kernel.grid, kernel.block, kernel.registers) == ((32768, 1, 1), (1024, 1, 1), 14)
-    assert (copy.name, copy.seconds, copy.grid, copy.device) == ("[CUDA memcpy DtoH]", 928e-9, None, "0")
+    assert profile.warnings == ("1 memory copies and sets are not listed among the kernels",)
 
 
 def test_a_text_summary_carries_its_type_down():
-    gemm, copy = read(TEXT_SUMMARY).kernels
+    gemm, second = read(TEXT_SUMMARY.replace("[CUDA memcpy HtoD]", "second")).kernels
     assert (gemm.name, gemm.invocations, gemm.seconds) == ("void gemm<int=2>(float*,  int)", 2, 0.003)
-    assert (copy.name, copy.seconds) == ("[CUDA memcpy HtoD]", 0.001)
+    assert (second.name, second.seconds) == ("second", 0.001)
 
 
 def test_a_log_of_several_runs_holds_what_programs_print_between_their_tables():
     between = "\n\n=====\n>>>\ncommit: 5fa54a5\n12 bodies\n<<<\n\n==8== NVPROF is profiling process 8, command: ./app\n"
     profile = read(TEXT_SUMMARY + between + TEXT_SUMMARY.replace("==7==", "==8=="))
-    assert [(k.process, k.seconds) for k in profile.kernels] == [("7", 0.003), ("7", 0.001), ("8", 0.003), ("8", 0.001)]
+    assert [(k.process, k.seconds) for k in profile.kernels] == [("7", 0.003), ("8", 0.003)]
 
 
 def test_a_damaged_row_within_a_text_table_is_refused_with_its_line():
@@ -390,20 +397,23 @@ def test_the_measured_trace_equals_its_rows():
     with path.open("rb") as file:
         assert nvprof.recognise(path.read_bytes()[:65536])
         profile = nvprof.read(file, path.name)
-    assert len(profile.kernels) == len(rows) == 13
-    total_ms = sum(float(row["Duration"]) for row in rows)  # the units row says ms
+    launched = [row for row in rows if row["Grid X"]]  # the 9 others are copies and sets
+    assert (len(launched), len(rows)) == (4, 13)
+    assert [k.name for k in profile.kernels] == [row["Name"] for row in launched]
+    total_ms = sum(float(row["Duration"]) for row in launched)  # the units row says ms
     assert sum(k.seconds for k in profile.kernels) == pytest.approx(total_ms / 1e3, rel=1e-12)
-    assert sum(k.grid is not None for k in profile.kernels) == sum(bool(row["Grid X"]) for row in rows) == 4
+    assert profile.warnings == ("9 memory copies and sets are not listed among the kernels",)
 
 
 def test_the_measured_text_trace_equals_its_lines():
     path = measured("traces/nvprof/nvprof_gputrace_text_titanxp_babelstream.txt")
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-    lines = re.findall(r"^\s*[\d.]+[mun]?s\s+([\d.]+)([mun]?s)\s", path.read_text(), re.MULTILINE)
+    lines = re.findall(r"^\s*[\d.]+[mun]?s\s+([\d.]+)([mun]?s)\s.*\[\d+\]$", path.read_text(), re.MULTILINE)
+    copies = len(re.findall(r"\[CUDA memcpy DtoH\]", path.read_text()))
     profile = nvprof.read(io.BytesIO(content(path)), path.name)
-    assert len(profile.kernels) == len(lines) == 604
+    assert (len(profile.kernels), len(lines), copies) == (501, 501, 103)
     assert sum(k.seconds for k in profile.kernels) == pytest.approx(sum(float(n) * units[u] for n, u in lines))
-    assert profile.warnings == ()
+    assert profile.warnings == ("103 memory copies and sets are not listed among the kernels",)
 
 
 def test_the_measured_run_without_kernels_is_empty_and_says_so():

@@ -51,7 +51,7 @@ def test_only_kernels_are_listed_and_copies_are_counted():
     )
     profile = read(text)
     assert [(k.name, k.seconds) for k in profile.kernels] == [("gemm", 10e-6)]
-    assert "2 memory copies and sets of the trace are not listed among the kernels" in profile.warnings
+    assert "2 memory copies and sets are not listed among the kernels" in profile.warnings
 
 
 def test_times_are_microseconds_whatever_is_displayed():
