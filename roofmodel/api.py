@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
+from roofmodel.errors import RoofError
 from roofmodel.models import hub
 from roofmodel.study import estimate as study
 
@@ -38,7 +41,7 @@ class Report:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, ignored, or is worth a warning."""
-        return self.estimate.notes
+        return tuple(map(_argument, self.estimate.notes))
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `--format json` prints."""
@@ -89,8 +92,9 @@ def estimate(
     `workload` takes the options of `roof estimate` with underscores: `batch=8, seq=512, dtype="bf16"`.
     Raises RoofError, with what would work, for anything that cannot be.
     """
-    device = hw if isinstance(hw, Device) else Device.load(hw)
-    return Report(study.estimate(hub.load(model, family), device, **workload))
+    with _named_as_arguments():
+        device = hw if isinstance(hw, Device) else Device.load(hw)
+        return Report(study.estimate(hub.load(model, family), device, **workload))
 
 
 class ProfileReport:
@@ -148,6 +152,24 @@ def read_profile(
     """
     from roofmodel.study import measured
 
-    return ProfileReport(
-        measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
+    with _named_as_arguments():
+        return ProfileReport(
+            measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
+        )
+
+
+def _argument(message: str) -> str:
+    """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
+    names = {*study.options(), "family", "hw", "times"}
+    return re.sub(
+        r"--([a-z-]+)", lambda flag: name if (name := flag[1].replace("-", "_")) in names else flag[0], message
     )
+
+
+@contextmanager
+def _named_as_arguments() -> Iterator[None]:
+    try:
+        yield
+    except RoofError as error:
+        error.args = (_argument(str(error)),)
+        raise

@@ -78,23 +78,26 @@ def estimate_command(
     ep: Annotated[int, typer.Option(help="Expert-parallel GPUs; only 1 is counted yet.")] = 1,
     form: Format = "table",
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
+        list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
     ] = None,
 ) -> None:
     """Per-operator FLOPs, bytes and bound; memory; throughput."""
-    options = {k: v for k, v in locals().items() if k not in ("model", "hw", "form", "output")}
+    options = {k: v for k, v in locals().items() if k not in ("model", "hw", "family", "form", "output")}
     _known_format(form, FORMATS)
-    if output is not None:
+    if output:
         from roofmodel.views import files
 
-        files.check(output)
+        for path in output:
+            files.check(path, files.ESTIMATES)
     if hw is None:
         raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
-    from roofmodel import api
+    from roofmodel.devices import library
+    from roofmodel.models import hub
+    from roofmodel.study import estimate as study
 
-    estimate = api.estimate(model, hw, **options).estimate
-    if output is not None:
-        _note(f"wrote {files.save(estimate, output)}")
+    estimate = study.estimate(hub.load(model, family), library.load(hw), **options)
+    for path in output or ():
+        _note(f"wrote {files.save(estimate, path)}")
     if form == "table":
         from roofmodel.views.terminal import EstimateView
 
@@ -224,26 +227,31 @@ def plot_command(
     dtype: Annotated[str, typer.Option(help="With --model.")] = "fp16",
     attention: Annotated[str, typer.Option(help="With --model.")] = "flash",
     form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
-    output: Annotated[str | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .html .json .csv")] = None,
+    output: Annotated[
+        list[str] | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .html .json .csv")
+    ] = None,
 ) -> None:
     """Measured kernels on the roofline, a model's operators beside them; without -o drawn into FILE.roofline.png."""
     _known_format(form, ("table", "json", "csv"))
     workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
     from roofmodel.study import measured
+    from roofmodel.views import files as outputs
     from roofmodel.views import measured as views
     from roofmodel.views import progress, tables
 
+    for path in output or ():
+        outputs.check(path, views.SUFFIXES)
     with progress.shown():
         placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
-    if output is not None:
-        _note(f"wrote {views.save_points(placed, output)}")
+    for path in output or ():
+        _note(f"wrote {views.save_points(placed, path)}")
     if form == "table":
         _print_rich(tables.points_table(placed))
     else:
         _print(views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for warning in placed.warnings:
         _note(f"warning: {warning}")
-    if output is None:  # nobody asked for the picture by name: where there is no room for it, the rest stands
+    if not output:  # nobody asked for the picture by name: where there is no room for it, the rest stands
         try:
             _note(f"wrote {views.save_points(placed, f'{placed.stem}.roofline.png')}")
         except OutputError as error:
@@ -300,7 +308,8 @@ def validate_command(
     hw: Annotated[str, typer.Option("--hw", help="The device that it was measured on.")],
     form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="FILE .csv (every row with its bound) .json .png .svg .pdf")
+        list[str] | None,
+        typer.Option("-o", "--output", help="FILE .csv (every row, bounded) .json .png .svg .pdf"),
     ] = None,
 ) -> None:
     """How far the bound is from measured operations."""
@@ -309,11 +318,11 @@ def validate_command(
     from roofmodel.study.validate import validate
     from roofmodel.views import files, validation
 
-    if output is not None:
-        files.check(output)
+    for path in output or ():
+        files.check(path, validation.SUFFIXES)
     found = validate(table, library.load(hw))
-    if output is not None:
-        _note(f"wrote {validation.save(found, output)}")
+    for path in output or ():
+        _note(f"wrote {validation.save(found, path)}")
     if form == "json":
         _print(validation.as_json(found))
     else:

@@ -33,8 +33,10 @@ def mark(model: Any) -> ExitStack:
     """Mark each call of a `torch.nn.Module` and of its submodules with a range named by its path.
 
     The model itself is named by its class. Modules that are marked already stay as they are. The result undoes
-    what this call did, when it is closed or at the end of a `with`.
+    what this call did, when it is closed or at the end of a `with`. Raises TypeError for what is no module.
     """
+    if not hasattr(model, "named_modules"):
+        raise TypeError(f"mark takes a torch.nn.Module, not {type(model).__name__}; patch takes functions")
     undo = ExitStack()
     for path, module in model.named_modules():
         if not any(isinstance(hook, _Enter) for hook in module._forward_pre_hooks.values()):
@@ -52,12 +54,15 @@ def patch(owner: Any, function: str, name: str | None = None) -> ExitStack:
     the owner lacks, TypeError for what cannot be called.
     """
     undo = ExitStack()
+    whose = getattr(owner, "__name__", type(owner).__name__)
+    if not hasattr(owner, function):
+        raise AttributeError(f"{whose} has no {function!r} to patch", name=function, obj=owner)
     before, called = inspect.getattr_static(owner, function), getattr(owner, function)
     if not callable(called):
-        raise TypeError(f"{function} of {owner!r} is no function")
+        raise TypeError(f"{whose}.{function} is of type {type(called).__name__} and cannot be called")
     if hasattr(called, _MARK):
         return undo
-    label = name or f"{getattr(owner, '__name__', type(owner).__name__)}.{function}"
+    label = name or f"{whose}.{function}"
     of_class = inspect.isclass(owner)
     kind = type(before) if of_class and isinstance(before, staticmethod | classmethod) else None
     # A class binds what it keeps when it is looked up; in a module or an object stands what is called.

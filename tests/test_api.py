@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pandas
 import pytest
+import typer
 
 import roofmodel
+from roofmodel import cli
+from roofmodel.api import _argument
 from roofmodel.views.text import as_csv
 from tests.study.test_measured import SMALL
 
@@ -57,6 +60,18 @@ def test_a_report_has_one_content_in_every_form() -> None:
     total = document["phases"][0]["totals"]["matmul_flops"]
     assert (prefill["count"] * prefill["matmul_flops"]).sum() == total == report.totals["prefill"]["matmul_flops"]
     assert len(as_csv(report.estimate).splitlines()) == 1 + len(frame)
+
+
+def test_messages_call_options_as_python_does() -> None:
+    estimate = typer.main.get_group(cli.app).commands["estimate"]
+    for option in (p for p in estimate.params if p.name not in ("model", "form", "output")):
+        assert _argument(f"{option.opts[0]} is 0") == f"{option.name} is 0"
+    with pytest.raises(roofmodel.WorkloadError, match=r"^new_tokens is 0; it must"):
+        roofmodel.estimate("gpt2", "a100", new_tokens=0)
+    assert any(note.startswith("image is ignored") for note in roofmodel.estimate("gpt2", "a100", image=3).notes)
+    with pytest.raises(roofmodel.WorkloadError, match=r"^times t\.csv"):
+        roofmodel.read_profile("a.csv@v100", "b.csv@a100", times="t.csv")
+    assert _argument("run `ncu --csv --page raw`") == "run `ncu --csv --page raw`"
 
 
 def test_a_device_may_be_given_as_an_object() -> None:

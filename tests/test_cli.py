@@ -179,7 +179,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, message: str = "the wheels came off"
     def broken(*arguments: object, **options: object) -> None:
         raise RuntimeError(message)
 
-    monkeypatch.setattr("roofmodel.api.estimate", broken)
+    monkeypatch.setattr("roofmodel.study.estimate.estimate", broken)
 
 
 def test_a_bug_is_one_line_on_stderr_and_status_1(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,42 @@ def test_plot_writes_every_kind_of_picture(
     assert sorted(p.name for p in folder.iterdir()) == sorted(["ncu.csv", "text.txt", f"x.{suffix}"])
 
 
+def test_every_output_that_is_named_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    status, _, err = roof("plot ncu.csv --hw a100 -o x.png -o x.json -o x.csv", monkeypatch, capsys)
+    assert status == 0
+    assert "wrote x.png\nwrote x.json\nwrote x.csv\n" in err
+    assert all((folder / f"x.{suffix}").stat().st_size for suffix in ("png", "json", "csv"))
+
+
+def test_a_format_that_cannot_be_written_is_refused_before_any_file_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    for suffix in ("docx", "md"):
+        status, _, err = roof(f"plot no.csv --hw a100 -o x.png -o x.{suffix}", monkeypatch, capsys)
+        assert status == 2
+        assert err == (
+            f"error: -o x.{suffix}: unknown suffix '.{suffix}'; known: .png, .svg, .pdf, .html, .json, .csv\n"
+        )
+    assert not (folder / "x.png").exists()
+
+
+def test_a_file_without_a_name_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["roof", "kernels", ""])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err.startswith("error: '' is no file's name; give a profiler file")
+
+
+def test_a_warning_does_not_list_all_devices_and_a_refusal_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "ncu.csv").write_text(SMALL.replace('"8.0"', '"12.0"'), encoding="utf-8")
+    assert "; known: " not in roof("kernels ncu.csv", monkeypatch, capsys)[2]
+    assert "known: v100, a100" in roof("plot ncu.csv", monkeypatch, capsys)[2]
+
+
 def test_points_as_json_have_the_contracts_keys(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +230,7 @@ def test_kernels_of_several_devices_say_which(
         ("plot --model gpt2", "--hw HW"),
         ("plot ncu.csv --by colour", "known: name, base, nvtx, category, lecture"),
         ("plot ncu.csv -o x.txt", "unknown suffix '.txt'"),
-        ("plot ncu.csv -o x.md", "this command writes .png"),
+        ("plot ncu.csv -o x.md", "unknown suffix '.md'; known: .png"),
         ("plot ncu.csv -o no/x.png", "no folder"),
         ("plot ncu.csv --hw a100 --model nope", "unknown model 'nope'"),
     ],

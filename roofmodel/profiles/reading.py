@@ -171,6 +171,8 @@ def _sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
 
 
 def _files(path: str) -> list[Path]:
+    if not path:
+        raise ProfileError("'' is no file's name; give a profiler file, or - for standard input")
     file = Path(path)
     try:
         if file.is_dir():

@@ -311,6 +311,12 @@ _ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
 _PARALLEL = ("tp", "dp", "pp", "ep")
 
 
+def options() -> list[str]:
+    """The names of all options of a workload, as arguments have them."""
+    own = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
+    return [*own, *_ELSEWHERE, *_PARALLEL]
+
+
 def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
     """Options that are well-formed but mean nothing for this model: ignored, with a note each."""
     notes = []
@@ -321,8 +327,7 @@ def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
                 raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
             continue
         if option not in _ELSEWHERE:
-            known = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
-            raise WorkloadError(f"unknown option {option!r}{choices(option, (*known, *_ELSEWHERE, *_PARALLEL))}")
+            raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
         usual, known_values, why = _ELSEWHERE[option]
         if known_values:
             _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]

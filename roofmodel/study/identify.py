@@ -20,6 +20,15 @@ GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
 _WORDS = re.compile(r"(v100s?|a100|h100|h200)|(sxm|pcie|nvl)\d*|(\d+)\s?gb", re.IGNORECASE)
 
 
+class UnknownDevice(ProfileError):
+    """Nothing tells a profile's device, or files tell several; `what` says so without the names that are known."""
+
+    def __init__(self, what: str) -> None:
+        known = f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
+        super().__init__(f"{what}; {known}")
+        self.what = what
+
+
 class Identified(NamedTuple):
     """A device, how it was found, and what contradicts it."""
 
@@ -29,7 +38,7 @@ class Identified(NamedTuple):
 
 
 def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[str]) -> Identified:
-    """The device of a profile. Raises ProfileError, with a line to paste, where nothing tells.
+    """The device of a profile. Raises UnknownDevice, with a line to paste, where nothing tells.
 
     `given` is the user's `--hw` or FILE@HW; evidence that contradicts the device becomes a warning.
     """
@@ -42,7 +51,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     for one, other in combinations(seen, 2):
         if one.file != other.file and (how := _apart(one, other)):
             named = (f"{e.file}@{GENERATION_ALIAS.get(e.compute_capability or '', 'HW')}" for e in (one, other))
-            raise ProfileError(f"files of different devices ({how}); name the device of each, as in: {' '.join(named)}")
+            raise UnknownDevice(f"files of different devices ({how}); name each device, as in: {' '.join(named)}")
     known = [library.load(name) for name in library.names()]
     for e in seen:
         if e.name is None and e.multiprocessors is None:
@@ -60,11 +69,8 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
             note = f"the file names no device, only compute capability {capability}: assumed {device.id} ({alias})"
             return Identified(device, "assumed", (note,))
     said = next((f"it was taken on {e.name!r}, which no device file describes" for e in seen if e.name), None)
-    where = " ".join(files)
-    raise ProfileError(
-        f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100; "
-        f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
-    )
+    where = ", ".join([*files][:3])
+    raise UnknownDevice(f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100")
 
 
 def contradictions(device: Device, evidence: Evidence) -> list[str]:

@@ -15,7 +15,7 @@ from roofmodel.study.collect import advice
 from roofmodel.study.conditions import Conditions, settle
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.study.findings import explained, lines
-from roofmodel.study.identify import Identified, identify
+from roofmodel.study.identify import Identified, UnknownDevice, identify
 from roofmodel.study.points import incomplete
 
 
@@ -58,9 +58,9 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
         warnings += profile.warnings
         try:
             identified = identify(profile.evidence, given, profile.files)
-        except ProfileError as unknown:
+        except UnknownDevice as unknown:
             found.append(Measured(profile, None))
-            warnings += [*_to_collect(profile, given, None), str(unknown)]
+            warnings += [*_to_collect(profile, given, None), unknown.what]
         else:
             found.append(Measured(profile, identified))
             warnings += [*_to_collect(profile, given, identified.device), *identified.warnings]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from roofmodel.errors import OutputError
@@ -12,15 +12,15 @@ from roofmodel.paths import expand
 from roofmodel.study.estimate import Estimate
 
 PICTURES = ("png", "svg", "pdf")
-TEXTS = ("html", "json", "csv", "md")
+ESTIMATES = (*PICTURES, "html", "json", "csv", "md")  # what `save` writes
 
 
-def check(path: str) -> Path:
-    """The path, if its suffix is known and its folder is there: asked before any work is done."""
+def check(path: str, suffixes: Iterable[str]) -> Path:
+    """The path, if its suffix is one of these and its folder is there: asked before any work is done."""
     target = expand(path)
     suffix = target.suffix.lower().lstrip(".")
-    if suffix not in PICTURES + TEXTS:
-        known = ", ".join(f".{s}" for s in PICTURES + TEXTS)
+    if suffix not in suffixes:
+        known = ", ".join(f".{s}" for s in suffixes)
         what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix to tell the format"
         raise OutputError(f"-o {path}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
@@ -54,16 +54,13 @@ def save(estimate: Estimate, path: str) -> Path:
 
 def write(path: str, draw: Callable[[Path, str], None], texts: Mapping[str, Callable[[], str]]) -> Path:
     """Write a picture by `draw(file, form)`, or one of the texts, as the suffix says."""
-    target = check(path)
+    target = check(path, (*PICTURES, *texts))
     suffix = target.suffix.lower().lstrip(".")
     if suffix in PICTURES:
         _replace(target, lambda file: draw(file, suffix))
-    elif suffix in texts:
+    else:
         content = texts[suffix]() + "\n"
         _replace(target, lambda file: file.write_text(content, encoding="utf-8"))
-    else:
-        known = ", ".join(f".{s}" for s in (*PICTURES, *texts))
-        raise OutputError(f"-o {path}: this command writes {known}")
     return target
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
+from roofmodel.views import files
 from roofmodel.views.panel import heading, panels_of, provenance, sources
 
 # A document of one device names it once, at the top. One of several devices has null there, a list of them, and the
@@ -122,9 +123,12 @@ def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
     return [_of(rooflines, roofline.device.id) | point._asdict() for roofline in rooflines for point in roofline.points]
 
 
+SUFFIXES = (*files.PICTURES, "html", "json", "csv")  # what `save_points` writes
+
+
 def save_points(placed: Placed, path: str) -> Path:
     """Write the points: a picture, a page, or the data, by the suffix."""
-    from roofmodel.views import files, page, points_picture
+    from roofmodel.views import page, points_picture
 
     subtitle = provenance(panels_of(placed), sources(placed))
     return files.write(

@@ -82,6 +82,9 @@ def rows_csv(validation: Validation) -> str:
     return out.getvalue().rstrip("\n")
 
 
+SUFFIXES = (*files.PICTURES, "csv", "json")
+
+
 def save(validation: Validation, path: str) -> Path:
     """The rows as .csv, the errors as .json, or measured against bound as a picture."""
     texts = {"csv": lambda: rows_csv(validation), "json": lambda: as_json(validation)}
