@@ -128,6 +128,8 @@ def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
     for kernel in kernels:
         bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)
     groups = [_sum(name, bundle) for name, bundle in bundles.items()]
+    if by == "lecture":
+        groups = [group._replace(category=group.name) for group in groups]
     return sorted(groups, key=lambda g: -(g.seconds or 0))
 
 

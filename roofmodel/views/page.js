@@ -36,7 +36,7 @@ function ceilings(roof) {
   ];
 }
 
-const frame = () => ({ l: 8.5 * letter(), r: letter(), t: letter(), b: 3.5 * letter() });
+const frame = () => ({ l: 9.5 * letter(), r: letter(), t: letter(), b: 3.5 * letter() });
 
 // Pixels of a decade.
 function decade([left, right], [low, high]) {
@@ -44,13 +44,18 @@ function decade([left, right], [low, high]) {
   return { wide: (plot.clientWidth - l - r) / (right - left), tall: (plot.clientHeight - t - b) / (high - low) };
 }
 
-// The points' signs; of those that would run into one another, findings and then the largest are kept.
+// On which side of a mark on its roof there is room for its name: 1 for the right.
+const beside = (point, [left, right]) => ((log(point.x) - left) / (right - left) < 0.8 ? 1 : -1);
+
+// The points' signs: above what was measured, below what is predicted, which stands on its roof. Of those that
+// would run into one another, findings and then the largest are kept.
 function signs(points, ...range) {
   const { wide, tall } = decade(...range);
   const kept = new Map();
-  for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above)) {
+  for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above || b.size - a.size)) {
     const width = 0.6 * letter() * point.sign.length;
-    const [x, y] = [log(point.x) * wide, log(point.y) * tall + (point.size / 2) * letter()];
+    const [away, aside] = point.hollow ? [-1, beside(point, range[0]) * (width / 2)] : [1, 0];
+    const [x, y] = [log(point.x) * wide + aside, log(point.y) * tall + away * (point.size / 2) * letter()];
     const clear = ([left, low, other]) => Math.abs(x - left) > (width + other) / 2 || Math.abs(y - low) > 1.3 * letter();
     if ([...kept.values()].every(clear)) kept.set(point, [x, y, width]);
   }
@@ -113,7 +118,8 @@ function render() {
     })),
     {
       x: points.map((p) => p.x), y: points.map((p) => p.y), customdata: points.map((p) => p.id),
-      mode: "markers+text", text: signs(points, ...range), textposition: "top center", cliponaxis: true,
+      mode: "markers+text", text: signs(points, ...range), cliponaxis: true,
+      textposition: points.map((p) => (!p.hollow ? "top center" : beside(p, range[0]) > 0 ? "bottom right" : "bottom left")),
       textfont: { size: letter() * 0.85, color: ink },
       marker: {
         symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * letter()), opacity: points.map((p) => p.opacity),
@@ -133,7 +139,7 @@ function render() {
     width: plot.clientWidth, height: plot.clientHeight, showlegend: false, hovermode: "closest", dragmode: "zoom", uirevision: "kept", margin: frame(),
     hoverlabel: { align: "left", bgcolor: paper, bordercolor: dim, font: { color: ink, size: letter() * 0.9 } },
     xaxis: axis("arithmetic intensity (FLOP per byte)", range[0], data.ticks.across),
-    yaxis: axis("performance", range[1], data.ticks.up),
+    yaxis: axis("performance (FLOP/s)", range[1], data.ticks.up),
     annotations: labels(lines, ...range),
   };
   const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];

@@ -18,12 +18,13 @@ from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
-from roofmodel.study.points import LEVELS, Point, predicted
-from roofmodel.views.panel import Panel, colour, heading, kinds, nameless, panels_of, provenance, sources, view
+from roofmodel.study.points import LEVELS, Point, base_name, predicted
+from roofmodel.views.panel import Panel, colour, heading, kinds, nameless, panels_of, provenance, short, sources, view
 from roofmodel.views.rows import describe_phase, describe_workload
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
-SIGNED = 6  # points, the longest, that carry their part of the roof in the picture
+SIGNED = 6  # points, the longest measured and the longest predicted, that carry their name in the picture
+LETTERS = 22  # of it
 
 
 def of_points(placed: Placed) -> str:
@@ -50,8 +51,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     """
     everything = [(i, point) for i, panel in enumerate(panels) for point in panel.points]
     window = view(panels)
-    measured = (p for _, p in everything if p.level == "dram" and not p.predicted)
-    longest = sorted(measured, key=lambda p: -(p.share or 0))[:SIGNED]
+    at_dram = sorted((p for _, p in everything if p.level == "dram"), key=lambda p: -(p.share or 0))
+    longest = [p for which in (False, True) for p in [p for p in at_dram if p.predicted is which][:SIGNED]]
     data = {
         "across": [math.log10(window.left), math.log10(window.right)],
         "up": [math.log10(window.bottom), math.log10(window.top)],
@@ -143,8 +144,10 @@ def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: 
     """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
-    arrow = "↑" if point.incomplete else ""
-    sign = f"{'≥' if arrow else ''}{point.fraction:.0%}" if signed and point.fraction is not None else arrow
+    sign = "↑" if point.incomplete else ""
+    if signed:
+        part = "" if point.predicted or point.fraction is None else f" {'≥' * point.incomplete}{point.fraction:.0%}"
+        sign = f"{short(point.name if point.predicted else base_name(point.name), LETTERS)}{part}"
     return {
         "id": number,
         "name": point.name,

@@ -32,6 +32,10 @@ COLOURS = {
     "head": canvas.PURPLE,
     "optimizer": canvas.RED,
     "layout": canvas.GREY,
+    # the lecture's groups
+    "matrix-mul": canvas.ORANGE,
+    "memory_mgmt": canvas.PURPLE,
+    "custom_ops": canvas.SKY,
 }
 DEVICES = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)
 LECTURE = (
@@ -146,9 +150,14 @@ def short(name: str, room: int) -> str:
     return name if len(name) <= room else f"{name[: max(room - 1, 0)]}…"
 
 
+def ink(category: str) -> str:
+    """The colour of a kind of work; related kinds share one, and those that have none are grey."""
+    return COLOURS.get(category, canvas.GREY)
+
+
 def colour(panels: Sequence[Panel], index: int, category: str) -> str:
     """A point's colour: its kind of work; where there are several devices, its device."""
-    return DEVICES[index % len(DEVICES)] if len(panels) > 1 else COLOURS.get(category, canvas.GREY)
+    return DEVICES[index % len(DEVICES)] if len(panels) > 1 else ink(category)
 
 
 def kinds(panels: Sequence[Panel]) -> list[str]:

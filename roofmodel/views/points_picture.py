@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from roofmodel import units
 from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas, labels
 from roofmodel.views.canvas import LOOKS, Look
-from roofmodel.views.panel import COLOURS, MATTERS, Panel, short, view
+from roofmodel.views.panel import MATTERS, Panel, ink, short, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,12 +64,14 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
             axes, [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
         )
         labels.place(axes, signs, figure.dpi)
-        below = _keys(figure, [panel.title for panel in panels] if several else [], looks, drawn)
+        kinds = {p.category for found in drawn for p in found}
+        kinds |= {p.category for panel in panels for p in panel.points if p.name in numbers}
+        below = _keys(figure, [panel.title for panel in panels] if several else [], looks, kinds)
         _table(figure, panels, looks, numbers, below)
 
 
 def _mark(axes: Axes, p: Point, marker: str) -> None:
-    x, y, colour = p.intensity or 0, p.flops_per_second or 0, COLOURS.get(p.category, canvas.GREY)
+    x, y, colour = p.intensity or 0, p.flops_per_second or 0, ink(p.category)
     axes.scatter(
         x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
         facecolor="none" if p.predicted else colour,
@@ -99,7 +101,7 @@ def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
     return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
 
 
-def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], drawn: Sequence[Sequence[Point]]) -> float:
+def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], kinds: Iterable[str]) -> float:
     """What lines, shapes and colours mean; how low that reaches, as a fraction of the figure."""
     from matplotlib.lines import Line2D
 
@@ -107,13 +109,15 @@ def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], drawn: Seq
         Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
         for name, look in zip(said, looks, strict=False)
     ]
-    kinds = [kind for kind in COLOURS if any(p.category == kind for found in drawn for p in found)]
-    colours = [Line2D([], [], color=COLOURS[kind], ls="", marker="o", label=kind) for kind in kinds]
+    alike: dict[str, list[str]] = {}  # of each colour
+    for kind in sorted(kinds):
+        alike.setdefault(ink(kind), []).append(kind)
+    colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(those)) for c, those in alike.items()]
     style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
     figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
     top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in said)
-    figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=3, columnspacing=1, handletextpad=0, **style)
-    return top - 0.03 * math.ceil(len(kinds) / 3) - 0.03
+    figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
+    return top - 0.03 * math.ceil(len(alike) / 2) - 0.03
 
 
 def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbers: dict[str, str], top: float) -> None:
@@ -136,7 +140,7 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
         name_shown = short(p.name if p.predicted else base_name(p.name), room)
-        figure.text(left, y, number, weight="bold", fontsize=10, color=COLOURS.get(p.category, canvas.GREY))
+        figure.text(left, y, number, weight="bold", fontsize=10, color=ink(p.category))
         figure.text(left + 0.02, y, name_shown, fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:
