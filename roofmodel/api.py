@@ -160,10 +160,8 @@ def read_profile(
 
 def _argument(message: str) -> str:
     """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    names = {*study.options(), "family", "hw", "times"}
-    return re.sub(
-        r"--([a-z-]+)", lambda flag: name if (name := flag[1].replace("-", "_")) in names else flag[0], message
-    )
+    flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), "family", "hw", "times")}
+    return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
 
 
 @contextmanager

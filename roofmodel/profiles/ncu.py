@@ -48,6 +48,11 @@ def recognise(head: bytes) -> bool:
     )
 
 
+def holds_table(head: bytes) -> bool:
+    """Whether a header of Nsight Compute's stands among these bytes."""
+    return HEADER.search(decode(head)) is not None
+
+
 def read(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
     """Read one file. `generation` is the compute capability, as `7.0`, where the file does not say it."""
     return read_all([(stream, name)], generation)

@@ -39,6 +39,11 @@ def recognise(head: bytes) -> bool:
     return bool(_TABLE.search(text)) or any(_heading(line) for line in text.splitlines())
 
 
+def holds_table(head: bytes) -> bool:
+    """Whether a header of a report on kernels stands among these bytes."""
+    return any((heading := _heading(line)) and heading[0] in _REPORTS for line in decode(head).splitlines())
+
+
 @dataclass
 class _Found:
     """What a file holds: the kernels of each report, the devices, and what a person should be told."""

@@ -98,8 +98,12 @@ class _Found:
 
 def recognise(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a print of nvprof's."""
-    text = decode(head)
-    return bool(_SPEAKS.search(text)) or any(map(layout, text.splitlines()))
+    return bool(_SPEAKS.search(decode(head))) or holds_table(head)
+
+
+def holds_table(head: bytes) -> bool:
+    """Whether a header of nvprof's stands among these bytes."""
+    return any(map(layout, decode(head).splitlines()))
 
 
 def read(file: BinaryIO, name: str) -> Profile:

@@ -69,7 +69,7 @@ def entries(lines: Lines) -> Iterator[Entry]:
 
 def layout(line: str) -> type[_Table] | None:
     """The kind of table that this line heads; None for any other line."""
-    if line.startswith('"'):
+    if line.startswith('"') or line.count(",") > 4:  # without quotes where another program has written it again
         return _Csv if _kind(split(line) or ()) != "other" else None
     words = line.split()
     if words[-1:] == ["Name"] and (words[:2] == ["Start", "Duration"] or words[-6:-4] == ["Time", "Calls"]):
@@ -81,7 +81,7 @@ def _kind(columns: Sequence[str]) -> str:
     has = set(columns)
     if {"Kernel", "Invocations", "Avg"} <= has and has & {"Metric Name", "Event Name"}:
         return "metric"
-    if {"Start", "Duration", "Name"} <= has:
+    if {"Start", "Duration", "Name"} <= has and "Strm" not in has:  # which is nsys's word
         return "launch" if has & {"Grid X", "Grid Size", "Device"} else "other"  # else a trace of API calls
     if {"Time(%)", "Time", "Calls", "Name"} <= has:
         return "summary"
@@ -115,12 +115,12 @@ class _Csv(_Table):
     def row(self, line: str) -> Row | None:
         found = split(line)
         if found is None or len(found) != len(self.columns):
-            if line[0] not in '"0123456789+-,':
+            if line[0] not in '"0123456789+-,' and line.count(",") < len(self.columns) - 1:
                 return {}  # what a program wrote in between
             had = "quotes that do not close" if found is None else f"{len(found)} cells"
             raise ValueError(
                 f"the row has {had}, its header {len(self.columns)} columns; the file is damaged, "
-                "or was written with decimal commas (LC_ALL=C writes points)"
+                "or was written with decimal commas (LC_ALL=C writes points) or without quotes around names with commas"
             )
         row = dict(zip(self.columns, found, strict=True))
         if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in found):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import ncu, nsys, nvprof, torch_trace
+from roofmodel.profiles import ncu, nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import Profile
 
 if TYPE_CHECKING:
@@ -75,6 +75,13 @@ def _read_ncu(sources: Sequence[Source], generation: str | None) -> Profile:
     return ncu.read_all(streams(), generation)
 
 
+# Whose tables stand in a file: none may be lost because another tool's was recognised first.
+_TABLES: tuple[tuple[str, Recognise], ...] = (
+    ("Nsight Compute", ncu.holds_table),
+    ("nvprof", nvprof.holds_table),
+    ("Nsight Systems", nsys_stats.holds_table),
+)
+
 READERS: tuple[tuple[str, Recognise, Read], ...] = (
     ("Nsight Compute", ncu.recognise, _read_ncu),
     ("nvprof", nvprof.recognise, one_by_one(nvprof.read)),
@@ -124,6 +131,10 @@ def _recognise(source: Source) -> tuple[str, Read]:
             head = stream.read(_HEAD)
     except (OSError, EOFError, zlib.error) as error:
         raise ProfileError(f"{source.name}: cannot be read: {_why(error)}") from None
+    if len(tools := [tool for tool, holds_table in _TABLES if holds_table(head)]) > 1:
+        raise ProfileError(
+            f"{source.name}: holds tables of {' and of '.join(tools)}; give each tool's a file of its own"
+        )
     for tool, recognise, reader in READERS:
         if recognise(head):
             return tool, reader

@@ -128,6 +128,15 @@ def test_files_put_together_hold_what_both_hold_or_say_so(one: str, other: str, 
         assert found[0] == both or set(found[1]) - known
 
 
+STRANGERS = [(one, other) for one, other in permutations(TABLES, 2) if one.partition("-")[0] != other.partition("-")[0]]
+
+
+@pytest.mark.parametrize(("one", "other"), STRANGERS)
+def test_files_of_two_tools_put_together_are_refused(one: str, other: str, file: Path) -> None:
+    with pytest.raises(ProfileError, match="holds tables of"):
+        read(TABLES[one] + TABLES[other], file)
+
+
 # A cell that holds a number, what it is of, and what turns it into base units.
 CELLS = {
     "ncu-long": ("1,012,583.25", "dram", 10**3),

@@ -365,6 +365,17 @@ def test_prints_of_nvprof_are_recognised_by_their_content(text):
     assert nvprof.recognise("\n".join(line for line in text.splitlines() if line[:2] != "==").encode())
 
 
+@pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS])
+def test_quotes_may_be_gone_where_no_name_needs_them(text):
+    quoted = text.replace("int=4, float>(float*, int)", "int>").replace(", the 1st", "").replace("(float*, int)", "")
+    quoted = quoted.replace("(double*, int)", "")
+    bare = quoted.replace('"', "")
+    assert nvprof.recognise(bare.encode())
+    assert read(bare) == read(quoted)
+    with pytest.raises(ProfileError, match="without quotes around names with commas"):
+        read(text.replace('"', ""))
+
+
 def test_files_of_other_tools_are_not_recognised():
     ncu = '==PROF== Connected to process 11\n"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name"\n'
     nsys = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
