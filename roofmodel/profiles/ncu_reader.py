@@ -25,6 +25,7 @@ _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
 _KIND = ["Kernel Name", "Process ID", "Process Name", "Device", "Grid Size", "Block Size"]
 _KIND += ["Stream", "CC", "Invocations"]
 _SAME = 5
+_UNNAMED = re.compile(r"(?<![\w<])unnamed>::")  # as ncu writes it on Windows, where the bracket is lost
 
 Key = tuple[str, ...]
 
@@ -174,7 +175,7 @@ class Reader:
             raise self.fail("a row without the name of a kernel")
         return Kind(
             # Nsight Compute on Windows loses the bracket of a namespace without a name
-            name=sys.intern(f"<{name}" if name.startswith("unnamed>::") else name),
+            name=sys.intern(_UNNAMED.sub("<unnamed>::", name)),
             process=_process(self.of(fields, "Process Name"), self.of(fields, "Process ID")),
             device=self.device(fields),
             stream=self.of(fields, "Stream"),

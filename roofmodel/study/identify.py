@@ -50,7 +50,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
         return Identified(device, "given", tuple(f"{given} was given, but {c}; {done}" for c in dict.fromkeys(clashes)))
     for one, other in combinations(seen, 2):
         if one.file != other.file and (how := _apart(one, other)):
-            named = (f"{e.file}@{GENERATION_ALIAS.get(e.compute_capability or '', 'HW')}" for e in (one, other))
+            named = (f"{e.file}@{_likely(e)}" for e in (one, other))
             raise UnknownDevice(f"files of different devices ({how}); name each device, as in: {' '.join(named)}")
     known = [library.load(name) for name in library.names()]
     for e in seen:
@@ -109,6 +109,12 @@ def _apart(one: Evidence, other: Evidence) -> str:
         ("multiprocessors", one.multiprocessors, other.multiprocessors),
     )
     return ", ".join(f"{what} {a} and {b}" for what, a, b in told if a and b and a != b)
+
+
+def _likely(evidence: Evidence) -> str:
+    """What to call the device of a file in a line to paste."""
+    matching = [name for name in library.names() if not contradictions(library.load(name), evidence)]
+    return matching[0] if len(matching) == 1 else GENERATION_ALIAS.get(evidence.compute_capability or "", "HW")
 
 
 def _words(name: str) -> tuple[str | None, str | None, str | None]:

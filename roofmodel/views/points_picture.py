@@ -129,7 +129,8 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     left, step, width = 0.675, min(0.05, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
-    what = f"longest first: {'share of time, ' * shares}part of what the roofs allow"
+    time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
+    what = f"longest first: {f'share of {time}, ' * shares}part of what the roofs allow"
     figure.text(left, top, what, color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:

@@ -628,6 +628,8 @@ def test_the_bracket_of_a_nameless_namespace_comes_back():
     assert (
         only(HEADER + row("dram__bytes.sum", "byte", "7", name="unnamed>::saxpy(int)")).name == "<unnamed>::saxpy(int)"
     )
+    templated = row("dram__bytes.sum", "byte", "7", name="void unnamed>::gemm<32>(<unnamed>::t)")
+    assert only(HEADER + templated).name == "void <unnamed>::gemm<32>(<unnamed>::t)"
 
 
 @needs_measured
