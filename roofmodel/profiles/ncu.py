@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import metrics, ncu_report, ncu_text
+from roofmodel.profiles import metric_names, ncu_report, ncu_text
 from roofmodel.profiles.cells import Numbers
 from roofmodel.profiles.kernel import Evidence, Profile
 from roofmodel.profiles.lines import Lines, decode
@@ -73,7 +73,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
     from roofmodel.profiles.columns import Kernels, Part, meanings, places
 
     joined, warnings = join(tables)
-    given = metrics.capability(generation)
+    given = metric_names.capability(generation)
     parts: list[Part] = []
     evidence: list[Evidence] = []
     notes: Counter[str] = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from roofmodel.profiles import cells, metrics
+from roofmodel.profiles import cells, metric_names
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.lines import printable
 
@@ -25,7 +25,7 @@ ATTRIBUTES = (
 
 def scale(name: str, unit: str) -> float | None:
     """What turns a number of this metric, in this unit, into base units; None where the two do not go together."""
-    known, wanted = cells.unit(unit), metrics.dimension(name)
+    known, wanted = cells.unit(unit), metric_names.dimension(name)
     if wanted == "%" and not unit:
         return 0.01
     return known[0] if known is not None and (known[1] == wanted or (not known[1] and wanted == "/s")) else None
@@ -53,7 +53,7 @@ def evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidence
     width, clock = cells.count(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
     return Evidence(
         name=attributes["display_name"] or None,
-        compute_capability=metrics.capability(
+        compute_capability=metric_names.capability(
             f"{attributes['compute_capability_major']}.{attributes['compute_capability_minor']}"
         ),
         multiprocessors=cells.count(attributes["multiprocessor_count"]),

@@ -12,7 +12,7 @@ from math import isnan
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import cells, metrics
+from roofmodel.profiles import cells, metric_names
 from roofmodel.profiles.kernel import Extent
 from roofmodel.profiles.lines import UNENDED, Lines, printable
 from roofmodel.profiles.ncu_cells import in_base_units, nvtx_names, scale
@@ -193,7 +193,7 @@ class Reader:
         return self.of(fields, "Device")
 
     def capability(self, fields: list[str]) -> str | None:
-        return metrics.capability(self.of(fields, "CC"))
+        return metric_names.capability(self.of(fields, "CC"))
 
     def invocations(self, fields: list[str]) -> int:
         if not self.table.summary:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import metrics
+from roofmodel.profiles import metric_names
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.lines import printable
 from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
@@ -120,7 +120,7 @@ def _read(action: Any, number: int, table: Table) -> None:
 
 
 # The same names come back with every result.
-_wanted = cache(metrics.wanted)
+_wanted = cache(metric_names.wanted)
 
 
 @cache

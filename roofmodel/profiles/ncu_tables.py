@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import cells, metrics
+from roofmodel.profiles import cells, metric_names
 from roofmodel.profiles.kernel import Evidence, Extent, extent
 from roofmodel.profiles.lines import Lines
 from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence
@@ -89,12 +89,12 @@ class Long(Reader):
 
     def metric(self, label: str, unit: str, section: str, item: str) -> _Metric | None:
         measured = cells.unit(unit)
-        name = metrics.canonical(label, measured[1] if measured else unit, section, item) if label else ""
+        name = metric_names.canonical(label, measured[1] if measured else unit, section, item) if label else ""
         if not name:
             return None
         self.table.metrics.add(name)
         whole = not self.table.summary and _whole(name, unit)
-        return _Metric(self.column(name) if metrics.wanted(name) else None, unit, whole)
+        return _Metric(self.column(name) if metric_names.wanted(name) else None, unit, whole)
 
 
 class Wide(Reader):
@@ -105,7 +105,7 @@ class Wide(Reader):
         self.units: list[str] = [""] * len(columns)
         measured = [(index, name) for index, name in enumerate(columns) if "__" in name]
         self.table.metrics = {name for _, name in measured}
-        self.wanted = [(index, self.column(name)) for index, name in measured if metrics.wanted(name)]
+        self.wanted = [(index, self.column(name)) for index, name in measured if metric_names.wanted(name)]
         self.measured = [(i, name) for i, name in measured if not name.startswith((ATTRIBUTE, "nvlink__"))]
 
     def also_telling(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Wide(Reader):
 
     def capability(self, fields: list[str]) -> str | None:
         major, minor = (self.of(fields, f"{ATTRIBUTE}compute_capability_{part}") for part in ("major", "minor"))
-        return super().capability(fields) or metrics.capability(f"{major}.{minor}")
+        return super().capability(fields) or metric_names.capability(f"{major}.{minor}")
 
     def kind(self, fields: list[str]) -> Kind:
         """As for any table; and what the device's attributes say of it is evidence."""

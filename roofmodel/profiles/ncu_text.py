@@ -19,7 +19,7 @@ import re
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import metrics
+from roofmodel.profiles import metric_names
 from roofmodel.profiles.cells import Numbers
 from roofmodel.profiles.lines import Lines
 from roofmodel.profiles.ncu_tables import Long
@@ -62,7 +62,7 @@ def parse(stream: BinaryIO, file: str) -> Table:
                 name, unit, value = match[1], match[2] or "", match[3]
                 if launch:
                     reader.row([*launch, name, unit, value])
-                elif metrics.wanted(name):
+                elif metric_names.wanted(name):
                     raise ProfileError(
                         f"{lines.where}: {shorten(name)} stands below no launch; run ncu again with --csv"
                     )

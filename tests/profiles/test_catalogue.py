@@ -5,7 +5,8 @@ import re
 import pytest
 
 from roofmodel.profiles import catalogue
-from roofmodel.profiles.metrics import interpret, wanted
+from roofmodel.profiles.metric_names import wanted
+from roofmodel.profiles.metrics import interpret
 from tests.profiles.nvidia_tables import libraries
 
 NAMES = {

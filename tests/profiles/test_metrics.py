@@ -4,7 +4,9 @@ import re
 
 import pytest
 
-from roofmodel.profiles.metrics import canonical, capability, dimension, interpret, tensor_operations, wanted
+from roofmodel.profiles.catalogue import tensor_operations
+from roofmodel.profiles.metric_names import canonical, capability, dimension, wanted
+from roofmodel.profiles.metrics import interpret
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"
