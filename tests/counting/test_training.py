@@ -33,6 +33,12 @@ GLM = {
     "first_k_dense_replace": 1, "n_shared_experts": 1, "pad_token_id": 1,
 }  # fmt: skip
 MAMBA = {"model_type": "mamba", "hidden_size": D, "num_hidden_layers": L, "vocab_size": V, "state_size": 4}
+BART = {
+    "model_type": "bart", "d_model": D, "vocab_size": V, "max_position_embeddings": 16, "architectures": ["BartModel"],
+    "encoder_layers": L, "encoder_attention_heads": H, "encoder_ffn_dim": 4 * D,
+    "decoder_layers": L, "decoder_attention_heads": H, "decoder_ffn_dim": 3 * D,
+    "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
 
 
 def small(config: dict[str, Any]) -> Architecture:
@@ -235,32 +241,54 @@ def test_the_optimizer_reads_and_writes_each_state_once(optimizer: str, dtype: s
 # --- Against autograd -------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_what_autograd_saves() -> None:
-    """BERT's kernels are those of the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
+def saved(config: dict[str, Any], **inputs: Any) -> int:
+    """Bytes of what autograd saves in a forward pass of the real class, parameters aside."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     from tests import oracle
 
-    def saved(layers: int) -> int:
-        model = oracle.build({**BERT, "num_hidden_layers": layers})
-        parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
-        storages: dict[int, Any] = {}
+    model = oracle.build(config)
+    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    storages: dict[int, Any] = {}
 
-        def pack(tensor: Any) -> Any:
-            if tensor.is_floating_point() and tensor.untyped_storage().data_ptr() not in parameters:
-                storages[tensor.untyped_storage().data_ptr()] = tensor
-            return tensor
+    def pack(tensor: Any) -> Any:
+        if tensor.is_floating_point() and tensor.untyped_storage().data_ptr() not in parameters:
+            storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            output = model(input_ids=torch.ones(B, T, dtype=torch.long))  # the graph keeps what it saved
-        assert output is not None
-        return sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
+    ids = {name: torch.full((B, tokens), 3) for name, tokens in inputs.items()}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(**ids, **({"use_cache": False} if len(inputs) > 1 else {}))  # the graph keeps what it saved
+    assert output is not None
+    return sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
 
-    def kept(layers: int) -> int:
-        arch = small({**BERT, "num_hidden_layers": layers})
-        return int(phases.need(arch, train(arch, dtype="fp32")).kept)
 
+def kept(config: dict[str, Any], **options: Any) -> int:
+    arch = small(config)
+    return int(phases.need(arch, train(arch, dtype="fp32", **options)).kept)
+
+
+def test_what_is_kept_is_what_autograd_saves() -> None:
+    """BERT's kernels are those of the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
+    three, four = ({**BERT, "num_hidden_layers": layers} for layers in (3, 4))
     statistics = 2 * 2 * 4 * B * T
-    assert saved(4) - saved(3) == kept(4) - kept(3) + statistics
+    assert saved(four, input_ids=T) - saved(three, input_ids=T) == kept(four) - kept(three) + statistics
+
+
+def test_what_an_encoder_decoder_keeps_is_what_autograd_saves() -> None:
+    """BART's kernels too; mean and deviation of two norms a layer of the encoder, of three a layer of the decoder."""
+    source = 7
+
+    def more(layers: str) -> tuple[int, int]:
+        """What one layer more of a stack saves, and what we count."""
+        deeper = BART | {layers: L + 1}
+        real = [saved(config, input_ids=source, decoder_input_ids=T) for config in (BART, deeper)]
+        ours = [kept(config, seq=source, decoder_seq=T) for config in (BART, deeper)]
+        return real[1] - real[0], ours[1] - ours[0]
+
+    real, ours = more("encoder_layers")
+    assert real == ours + 2 * 2 * 4 * B * source
+    real, ours = more("decoder_layers")
+    assert real == ours + 3 * 2 * 4 * B * T
 
 
 @pytest.mark.parametrize(
