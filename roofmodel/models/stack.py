@@ -1,0 +1,301 @@
+"""What the fields of a row mean together: the layers of a transformer, and which sizes no model can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roofmodel.errors import ModelError
+from roofmodel.models.architecture import (
+    MLP,
+    Attention,
+    Branch,
+    CrossAttention,
+    Disentangled,
+    Embedding,
+    Fact,
+    Filter,
+    HeadNorm,
+    Indexer,
+    LatentAttention,
+    Layer,
+    Mamba,
+    Mamba2,
+    MoE,
+    Norm,
+    Part,
+    Patches,
+    Projection,
+    Stack,
+    Sublayer,
+    TokenConvolution,
+)
+from roofmodel.models.fields import ACTIVATIONS, SLIDING
+
+Fields = Mapping[str, Any]
+
+
+def check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
+    """Refuse sizes that no such model can have."""
+
+    def named(field: str) -> str:
+        return f"{facts[field].key or field} {fields[field]}"
+
+    derived = fields["head_dim"] == fields["hidden"] // fields["heads"]
+    if derived and (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
+        cure = ", or a head_dim" if facts["head_dim"].key else ""
+        raise ModelError(
+            f"{where}: {named('hidden')} is not divisible by {named('heads')}; "
+            f"it wants a number of heads that divides it{cure}"
+        )
+    if fields["heads"] % fields["kv_heads"]:
+        raise ModelError(
+            f"{where}: {named('heads')} is not divisible by {named('kv_heads')}; "
+            "each key-value head serves the same number of query heads"
+        )
+    if fields["groups"] > fields["layers"]:
+        raise ModelError(
+            f"{where}: {named('groups')} groups cannot share {named('layers')}; it wants a group a layer, or fewer"
+        )
+    if any("mamba2" in mixer for mixer in fields["mixers"]):
+        if fields["inner_heads"] * fields["inner_head_dim"] != fields["inner_width"]:
+            raise ModelError(
+                f"{where}: {named('inner_heads')} times {named('inner_head_dim')} is not the "
+                f"{fields['inner_width']} channels of the state space; heads share them out"
+            )
+        if fields["inner_heads"] % fields["inner_groups"]:
+            raise ModelError(
+                f"{where}: {named('inner_heads')} is not divisible by {named('inner_groups')}; "
+                "each group serves the same number of heads"
+            )
+    for field in ("layer_types", "rotary_layers", "index_layers", "expert_layers"):
+        value = fields[field]
+        if value is not None and len(value) != fields["layers"]:
+            raise ModelError(
+                f"{where}: {facts[field].key!r} has {len(value)} entries, but {named('layers')}; it wants one a layer"
+            )
+
+
+def check_stages(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
+    """Refuse a network whose lists do not have an entry a stage."""
+    counts = {facts[name].key: len(fields[name]) for name in ("widths", "depths")}
+    if "stages" in fields:
+        counts[facts["stages"].key] = fields["stages"]
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{key!r} of {count}" for key, count in counts.items())
+        raise ModelError(f"{where}: {told} stages; they must tell of as many")
+
+
+def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
+    """The layers that the fields tell of, with their entrance. A decoder's may `cross` over to a source."""
+    norm = _norm(fields)
+    return Stack(
+        hidden=fields["hidden"],
+        causal=causal,
+        embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
+        layers=tuple(
+            _layer(i, fields, norm, crosses) for i in range(fields["layers"]) for _ in range(fields["group_layers"])
+        ),
+        norm=norm,
+        final_norm=norm if fields["final_norm"] else None,
+        unread=fields["unread"],
+        shared=_shared(fields),
+    )
+
+
+def _embedding(fields: Fields, norm: Norm) -> Embedding:
+    return Embedding(
+        vocabulary=fields["vocabulary"],
+        width=fields["embedding_width"],
+        position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
+        fixed_positions=fields["position_fixed"],
+        type_rows=fields["types"],
+        task_rows=fields["tasks"],
+        norm=norm if fields["embedding_norm"] else None,
+        projection=_projection(fields) if fields["embedding_projected"] else None,
+        relative_rows=0 if fields["relative_each"] else fields["relative_rows"],
+        relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
+        filters=tuple(Filter(*sizes) for sizes in fields["frame_filters"]),
+        padded=fields["padded"],
+        shared=fields["shared_table"],
+    )
+
+
+def _projection(fields: Fields) -> Projection:
+    return Projection(
+        after=fields["embedding_projected_after"],
+        bias=fields["embedding_projected_bias"],
+        back=fields["embedding_projected_back"],
+    )
+
+
+def _shared(fields: Fields) -> tuple[int, ...] | None:
+    """For each layer, which set of parameters it uses: ALBERT's rule, runs of equal length as far as it goes."""
+    layers, groups, inner = fields["layers"], fields["groups"], fields["group_layers"]
+    if groups == layers:
+        return None
+    return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
+
+
+def _patches(fields: Fields) -> Patches:
+    return Patches(
+        image=fields["image"], patch=fields["patch"], channels=fields["channels"], special=fields["special_tokens"]
+    )
+
+
+def _norm(fields: Fields) -> Norm:
+    return Norm(kind=fields["norm"], gain=fields["norm_affine"], bias=fields["norm_bias"])
+
+
+def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
+    """A layer's sublayers; layers that are alike compare equal. A decoder's layer `crosses` over to the source."""
+    before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
+    closing = norm if fields["sum_norm"] else None
+    first = before if index or fields["first_norm"] else None
+    # Mixers side by side read one norm.
+    mixers = tuple(
+        Branch(MIXERS[name](index, fields), None if i else first, after)
+        for i, name in enumerate(fields["mixers"][index].split("+"))
+    )
+    if not fields["mlp"]:
+        return (Sublayer(mixers, closing),)
+    has_experts = fields["experts"] and fields["expert_layers"][index]
+    mlp = Branch(_moe(fields) if has_experts else _mlp(fields, fields["mlp_width"]), before, after)
+    if not fields["parallel"]:
+        cross = _crossing(index, fields, before, after, closing) if crosses else ()
+        return Sublayer(mixers, closing), *cross, Sublayer((mlp,), closing), *_convolution(index, fields, norm)
+    if fields["parallel_norms"] == 1:
+        mlp = mlp._replace(before=None)
+    return (Sublayer((*mixers, mlp), closing),)
+
+
+def _crossing(index: int, fields: Fields, before: Norm | None, after: Norm | None, closing: Norm | None) -> Layer:
+    part = CrossAttention(_attention(index, fields)._replace(relative_bias=False, relative_rows=0))
+    return (Sublayer((Branch(part, before, after),), closing),)
+
+
+def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
+    if index or not fields["conv_kernel"]:
+        return ()
+    activation = ACTIVATIONS[fields["conv_activation"]]
+    part = TokenConvolution(fields["conv_kernel"], fields["conv_groups"], activation)
+    return (Sublayer((Branch(part, before=None),), after=norm),)
+
+
+def _attention(index: int, fields: Fields) -> Attention:
+    gains, norm, turned = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
+    slides = fields["layer_types"][index] == SLIDING
+    turns = turned is None or turned[index]
+    head_norm = HeadNorm(
+        norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
+        "each" if gains == "each" else "shared",
+    )
+    return Attention(
+        heads=fields["heads"],
+        kv_heads=fields["window_kv_heads" if slides else "kv_heads"],
+        head_dim=fields["head_dim"],
+        value_dim=fields["value_dim"] if fields["value_dim"] != fields["head_dim"] else None,
+        fused=fields["fused_qkv"],
+        qkv_bias=fields["qkv_bias"],
+        bare_keys=fields["bare_keys"],
+        out_bias=fields["out_bias"],
+        rotary_dim=fields["rotary_dim"] if turns else 0,
+        alibi=fields["alibi"],
+        relative_bias=fields["relative_bias"],
+        relative_rows=fields["relative_rows"] if fields["relative_each"] else 0,
+        disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
+        window=(fields["window"] or None) if slides else None,
+        window_evicts=fields["window_evicts"],
+        chunked=fields["chunked"],
+        norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
+        sinks=fields["window_sinks" if slides else "sinks"],
+    )
+
+
+def _mamba(index: int, fields: Fields) -> Mamba:
+    norm = _norm(fields)._replace(gain=fields["selection_norm_gain"])
+    return Mamba(
+        width=fields["inner_width"],
+        state=fields["state"],
+        rank=fields["step_rank"],
+        kernel=fields["filter"],
+        activation=ACTIVATIONS[fields["activation"]],
+        kernel_bias=fields["filter_bias"],
+        bias=fields["inner_bias"],
+        out_bias=fields["inner_out_bias"],
+        norm=norm if fields["selection_norm"] else None,
+    )
+
+
+def _mamba2(index: int, fields: Fields) -> Mamba2:
+    return Mamba2(
+        heads=fields["inner_heads"],
+        head_dim=fields["inner_head_dim"],
+        state=fields["state"],
+        groups=fields["inner_groups"],
+        kernel=fields["filter"],
+        chunk=fields["chunk"],
+        activation=ACTIVATIONS[fields["activation"]],
+        kernel_bias=fields["filter_bias"],
+        bias=fields["inner_bias"],
+        out_bias=fields["inner_out_bias"],
+        norm=fields["gate_norm"],
+    )
+
+
+def _latent_attention(index: int, fields: Fields) -> LatentAttention:
+    indexes = fields["keeps"] and (fields["index_layers"] is None or fields["index_layers"][index])
+    return LatentAttention(
+        heads=fields["heads"],
+        latent=fields["latent"],
+        unturned=fields["unturned"],
+        rotary_dim=fields["rotary_dim"],
+        value_dim=fields["value_dim"],
+        norm=_norm(fields),
+        query_latent=fields["query_latent"],
+        down_bias=fields["qkv_bias"],
+        out_bias=fields["out_bias"],
+        keeps=fields["keeps"],
+        indexer=Indexer(fields["index_heads"], fields["index_head_dim"]) if indexes else None,
+    )
+
+
+def _attends(index: int, fields: Fields) -> Part:
+    return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
+
+
+MIXERS: dict[str, Callable[[int, Fields], Part]] = {"attention": _attends, "mamba": _mamba, "mamba2": _mamba2}
+
+
+def _disentangled(fields: Fields) -> Disentangled:
+    terms = fields["disentangled"]
+    return Disentangled(fields["relative_rows"], "c2p" in terms, "p2c" in terms, fields["disentangled_shared"])
+
+
+def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp_bias") -> MLP:
+    return MLP(
+        width=width,
+        activation=ACTIVATIONS[fields["activation"]],
+        gated=fields["gated"],
+        fused=fields[fused],
+        bias=fields[bias],
+    )
+
+
+def _moe(fields: Fields) -> MoE:
+    return MoE(
+        experts=fields["experts"],
+        active=fields["experts_active"],
+        expert=_mlp(fields, fields["expert_width"], "fused_experts", "expert_bias"),
+        shared=_mlp(fields, fields["shared_width"]) if fields["shared_width"] else None,
+        shared_gate=fields["shared_gate"],
+        router_bias=fields["router_bias"],
+        correction=fields["correction"],
+    )
+
+
+def max_tokens(fields: Fields) -> int | None:
+    """The longest sequence that the positions allow; None: no limit."""
+    positions: int | None = fields["positions"]
+    pad: int | None = fields["position_pad"]
+    return positions if positions is None or pad is None else max(positions - pad - 1, 0)
