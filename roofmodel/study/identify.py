@@ -45,9 +45,8 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     seen = list(dict.fromkeys(evidence))
     if given is not None:
         device = library.load(given)
-        clashes = [clash for e in seen for clash in contradictions(device, e)]
         done = f"the counters are read as the file says, the device is {device.id} as given"
-        return Identified(device, "given", tuple(f"{given} was given, but {c}; {done}" for c in dict.fromkeys(clashes)))
+        return Identified(device, "given", tuple(f"{given} was given, but {c}; {done}" for c in _clashes(device, seen)))
     for one, other in combinations(seen, 2):
         if one.file != other.file and (how := _apart(one, other)):
             named = (f"{e.file}@{_likely(e)}" for e in (one, other))
@@ -58,8 +57,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
             continue  # a compute capability alone is no match, however few devices share it
         matching = [device for device in known if not contradictions(device, e)]
         if len(matching) == 1:
-            others = [clash for other in seen for clash in contradictions(matching[0], other)]
-            return Identified(matching[0], "attributes", tuple(dict.fromkeys(others)))
+            return Identified(matching[0], "attributes", tuple(_clashes(matching[0], seen)))
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
@@ -73,18 +71,23 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     raise UnknownDevice(f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100")
 
 
+def _clashes(device: Device, seen: Iterable[Evidence]) -> list[str]:
+    """What files say that cannot be of the device."""
+    said = ((e.file or "the file", contradictions(device, e)) for e in seen)
+    return [f"{file} says {'; '.join(words)}" for file, words in said if words]
+
+
 def contradictions(device: Device, evidence: Evidence) -> list[str]:
-    """What the evidence says otherwise than the device's file, in words."""
+    """What the evidence says otherwise than the device's file, in words: `compute capability 8.0, not 7.0`."""
     found = []
-    file = evidence.file or "the file"
 
     def differ(what: str, stated: float | None, seen: float | None, tolerance: float) -> None:
         if stated is not None and seen is not None and abs(seen / stated - 1) > tolerance:
-            found.append(f"{file} says {what} {seen:.4g}, {device.id} has {stated:.4g}")
+            found.append(f"{what} {seen:.4g}, not {stated:.4g}")
 
     mine, theirs = device.compute_capability, evidence.compute_capability
     if mine is not None and theirs is not None and mine != theirs:
-        found.append(f"{file} says compute capability {theirs}, {device.id} has {mine}")
+        found.append(f"compute capability {theirs}, not {mine}")
     differ("multiprocessors", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
     differ("L2 bytes", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
@@ -96,7 +99,7 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     if evidence.name is not None:
         said, known = _words(evidence.name), _words(device.name)
         if said[0] is None or any(word is not None and word != ours for word, ours in zip(said, known, strict=True)):
-            found.append(f"{file} names {evidence.name!r}, {device.id} is {device.name!r}")
+            found.append(f"name {evidence.name!r}, not {device.name!r}")
     return found
 
 

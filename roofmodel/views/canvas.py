@@ -43,7 +43,7 @@ def picture(path: Path, form: str, heading: str, subtitle: str, foot: str) -> It
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0.11, 0.11, 0.535, 0.74))
         yield figure, axes
-        figure.text(0.02, 0.95, heading, fontsize=min(15, 1300 / len(heading)), weight="bold")
+        figure.text(0.02, 0.95, heading, fontsize=min(15, 1150 / len(heading)), weight="bold")
         figure.text(0.02, 0.905, subtitle, color="0.35", fontsize=min(10, 1330 / len(subtitle)))
         figure.text(0.02, 0.015, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}

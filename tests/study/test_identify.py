@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -106,5 +108,7 @@ def test_files_that_say_the_same_of_one_device_are_one_run() -> None:
 
 
 def test_two_devices_in_one_file_are_warned_of() -> None:
-    found = identify([A100_40, Evidence("Tesla V100-SXM2-16GB", "7.0", 80)], None, ["x.csv"])
-    assert any("compute capability 7.0" in text for text in found.warnings)
+    for both in permutations([A100_40, Evidence("Tesla V100-SXM2-16GB", "7.0", 80)]):
+        (said,) = identify(both, None, ["x.csv"]).warnings
+        assert said.startswith("the file says ")
+        assert re.search(r"compute capability (7.0, not 8.0|8.0, not 7.0); multiprocessors", said)
