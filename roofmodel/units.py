@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+SMALL = {"m": 10**3, "u": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 # What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
 _UNITS = {
@@ -23,6 +24,7 @@ _UNITS = {
     "Hz": "Hz",
     "bit": "bit",
     "B": "B",
+    "s": "s",
 }
 _EXAMPLES = {
     "FLOP/s": "312 TFLOP/s",
@@ -32,6 +34,7 @@ _EXAMPLES = {
     "B": "80 GiB",
     "Hz": "1410 MHz",
     "bit": "5120 bit",
+    "s": "2.5 us",
 }
 # Thirty digits are more than anybody measured, and few enough for a float to hold what comes of them.
 _QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-z/]+)\s*\Z")
@@ -51,27 +54,29 @@ def parse(text: object, unit: str) -> int | float:
         shown = repr(text) if len(str(text)) <= 60 else f"{str(text)[:60]!r}…"
         raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
     whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
-    factor, base = _split(name)
+    factor, divisor, base = _split(name)
     if base is None:
         raise ValueError(f"{name!r} in {text!r} is not a unit known here; write it as in '{example}'")
     if base != unit:
         raise ValueError(f"{text!r} is in {base}, but this wants {unit}; write it as in '{example}'")
     scaled = int(whole + decimals) * factor
-    divisor = 10 ** len(decimals)
+    divisor *= 10 ** len(decimals)
     exact: int = scaled // divisor
     return exact if scaled == exact * divisor else scaled / divisor
 
 
-def _split(name: str) -> tuple[int, str | None]:
-    """`GB/s` -> (10^9, 'B/s'); (1, None) for what is no unit."""
+def _split(name: str) -> tuple[int, int, str | None]:
+    """`GB/s` -> (10^9, 1, 'B/s'), `us` -> (1, 10^6, 's'); (1, 1, None) for what is no unit."""
     for written, base in _UNITS.items():
         if name.endswith(written):
             prefix = name[: -len(written)]
             if prefix in DECIMAL:
-                return DECIMAL[prefix], base
+                return DECIMAL[prefix], 1, base
             if prefix in BINARY and base == "B":
-                return BINARY[prefix], base
-    return 1, None
+                return BINARY[prefix], 1, base
+            if prefix in SMALL and base == "s":
+                return 1, SMALL[prefix], base
+    return 1, 1, None
 
 
 def si(value: float, unit: str = "", digits: int = 3) -> str:

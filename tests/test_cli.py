@@ -271,7 +271,6 @@ def test_good_options_are_taken(roof: Roof, options: tuple[str, ...], phases: li
         (("--decoder-seq", "5"), "--decoder-seq is ignored"),
         (("--image", "224"), "--image is ignored"),
         (("--recompute", "full"), "--recompute is ignored"),
-        (("--runtime", "graph"), "--runtime is ignored"),
         (("--phase", "forward", "--context", "9"), "--context is ignored"),
         (("--phase", "forward", "--kv", "fp8"), "--kv is ignored"),
     ],

@@ -3,7 +3,8 @@
 A format is bits per element plus, for block formats, the scale that each block of elements carries.
 Sources: int4 as GPTQ and AWQ checkpoints store it, groups of 128 with an fp16 scale and a 4-bit zero
 point (arXiv 2210.17323, 2306.00978); nf4 as bitsandbytes stores it without double quantisation,
-blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314); mxfp4, blocks of 32 with an 8-bit shared
+blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314); fp8_block as DeepSeek-V3's, tiles of 128 x 128 with an
+fp32 scale (arXiv 2412.19437, section 3.3); mxfp4, blocks of 32 with an 8-bit shared
 exponent (OCP Microscaling Formats specification v1.0).
 """
 
@@ -42,6 +43,7 @@ FORMATS: dict[str, Format] = {
         Format("bf16", 16),
         Format("fp16", 16),
         Format("fp8", 8),
+        Format("fp8_block", 8, block=128 * 128, scale_bits=32),
         Format("int8", 8),
         Format("int4", 4, block=128, scale_bits=16 + 4),
         Format("nf4", 4, block=64, scale_bits=32),

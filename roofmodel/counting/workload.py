@@ -24,6 +24,7 @@ class Workload:
     `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
+    `runtime` changes no count: whether the host launches each kernel, or a graph of them.
     """
 
     phases: tuple[Phase, ...]
@@ -41,6 +42,7 @@ class Workload:
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
+    runtime: Literal["eager", "graph"] = "eager"
 
     @property
     def widths(self) -> Widths:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from roofmodel.devices.calibration import Calibration
 from roofmodel.errors import WorkloadError
 
 
@@ -86,6 +87,7 @@ class Device:
     links: Mapping[str, Link] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @classmethod
     def load(cls, name: str | os.PathLike[str]) -> Device:
@@ -93,6 +95,11 @@ class Device:
         from roofmodel.devices.library import load
 
         return load(name)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the timing model was fitted to measurements of this very device."""
+        return self.calibration is not None and self.calibration.device == self.id
 
     @property
     def bandwidth(self) -> float:

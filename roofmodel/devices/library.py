@@ -15,6 +15,16 @@ ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"
 
 def load(name: str | os.PathLike[str]) -> Device:
     """A device by path, name or alias. Raises DeviceError."""
+    path = find(name)
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        reason = "no such file; give a device's YAML file or a name of 'roof hw list'"
+        raise DeviceError(f"{os.fspath(name)}: {reason}") from None
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The file of a device, by path, name or alias. Raises DeviceError for a name that is none."""
     if not isinstance(name, str | os.PathLike):
         raise DeviceError(f"{shorten(name)} is no device; give a name such as 'a100' or a YAML file")
     bare = isinstance(name, str) and not name.lower().endswith((".yaml", ".yml")) and os.sep not in name
@@ -23,15 +33,12 @@ def load(name: str | os.PathLike[str]) -> Device:
         stem = ALIASES.get(name.lower(), name.lower())
         for folder in folders():
             if os.path.isfile(path := folder / f"{stem}.yaml"):
-                return load_file(path)
+                return path
         if not os.path.exists(name):
             raise DeviceError(f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}")
     if os.path.isdir(expand(name)):
         raise DeviceError(f"{name}: a folder; give a device's YAML file")
-    try:
-        return load_file(expand(name))
-    except FileNotFoundError:
-        raise DeviceError(f"{name}: no such file; give a device's YAML file or a name of 'roof hw list'") from None
+    return expand(name)
 
 
 def names() -> list[str]:

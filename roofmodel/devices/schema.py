@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from roofmodel.devices import fitted
+from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.devices.yaml_file import Place, read
 from roofmodel.units import si
@@ -15,7 +17,7 @@ TOLERANCE = 0.025  # datasheets round: 33.45 becomes 34 TFLOP/s
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "sources",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "sources", "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "clock", "accumulator", "source")
 _LEVEL = {
@@ -62,7 +64,13 @@ def load_file(path: Path) -> Device:
         links={n: _link(n, p, sources) for n, p in top["links"].mapping().items()} if "links" in top else {},
         measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
         sources=sources,
+        calibration=fitted.read(top["calibration"], path.stem, _calibration_of) if "calibration" in top else None,
     )
+
+
+def _calibration_of(name: str) -> Calibration | None:
+    """The calibration of a device that another file names."""
+    return Device.load(name).calibration
 
 
 def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:

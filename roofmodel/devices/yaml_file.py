@@ -69,6 +69,17 @@ class Place(NamedTuple):
             raise self.error(f"{self.path} is {shorten(text)}; it must be a whole number from {low} to {high}")
         return int(text)
 
+    def number(self) -> float:
+        """A number without a unit, not negative."""
+        text = self.text()
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e9:
+            raise self.error(f"{self.path} is {shorten(text)}; it must be a number without a unit, such as 0.85")
+        return value
+
     def quantity(self, unit: str) -> int | float:
         """A number with a unit, in base units, greater than zero."""
         text = self.text()

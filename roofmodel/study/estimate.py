@@ -1,12 +1,12 @@
-"""The main job: a model, a workload and a device -> what must be done, and how fast it could go.
+"""The main job: a model, a workload and a device -> what must be done, how fast it could go, and how fast it will.
 
-Only the bound is known here. Expectations stay None until a timing model is calibrated: there is no
-efficiency factor to multiply with.
+The bound needs the datasheet only. The expectation is the timing model's, and None where the device is not calibrated
+for every operator: there is no efficiency factor to multiply with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number
@@ -18,6 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Norm, Patches
 from roofmodel.prediction.roofline import Placement, place
+from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, expect
 from roofmodel.study.fitting import largest_batch, largest_context
 
 DEFAULT_SEQ = 1024
@@ -30,6 +31,7 @@ class Placed(NamedTuple):
 
     operator: Operator
     placement: Placement
+    expected: Expected | None = None  # of one occurrence
 
     @property
     def cost(self) -> Cost:
@@ -49,6 +51,8 @@ class PhaseEstimate(NamedTuple):
     placed: tuple[Placed, ...]
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
+    ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
+    launch: float = 0.0  # seconds in which the host launches a kernel, where it launches them one by one
 
     def of(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
@@ -61,6 +65,33 @@ class PhaseEstimate(NamedTuple):
     @property
     def bound_seconds(self) -> Number:
         return total_seconds(self.placed)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels the phase launches: one an operator."""
+        return sum(placed.operator.count for placed in self.placed)
+
+    @property
+    def kernel_seconds(self) -> Expected | None:
+        """What all kernels are expected to take, one after the other; None where one of them is not known."""
+        total = Expected(0, 0, 0)
+        for placed in self.placed:
+            if placed.expected is None:
+                return None
+            total = total + placed.operator.count * placed.expected
+        return total
+
+    @property
+    def expected(self) -> Expected | None:
+        """The step: its kernels, or the host's launches where those take longer."""
+        kernels, host = self.kernel_seconds, self.launch * self.kernels
+        return kernels and Expected(*(max(value, host) for value in kernels))
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the host is expected to launch kernels more slowly than the device runs them."""
+        kernels = self.kernel_seconds
+        return kernels is not None and self.launch * self.kernels > kernels.seconds
 
     @property
     def tokens(self) -> Number:
@@ -122,7 +153,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     work, notes = workload(arch, **options)
 
     def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
-        return tuple(Placed(op, place(op.cost, device, work.dtype)) for op in operators)
+        return tuple(Placed(op, place(op.cost, device, work.dtype), expect(op, device, work.dtype)) for op in operators)
 
     found = []
     for step in work.steps():
@@ -134,6 +165,8 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
                 placed(counted),
                 all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
                 uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
+                ceilings=(device.matmul_pipe(work.dtype).peak, device.bandwidth),
+                launch=EAGER_LAUNCH if work.runtime == "eager" else 0.0,
             )
         )
     return Estimate(
@@ -143,7 +176,13 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         parameters=memory.parameters(arch, phases.whole(arch, work.steps()[0])),
         phases=tuple(found),
         memory=phases.need(arch, work),
-        notes=(*arch.notes, *notes, *_model_notes(arch, work), *_device_notes(device, work)),
+        notes=(
+            *arch.notes,
+            *notes,
+            *_model_notes(arch, work),
+            *_device_notes(device, work),
+            *_timing_notes(device, found),
+        ),
         largest_batch=device.capacity and largest_batch(arch, work, device.capacity, LONGEST),
         largest_context=None
         if arch.image
@@ -172,6 +211,7 @@ def workload(
     optimizer: str | None = None,
     recompute: str = "none",
     decoder_seq: int | None = None,
+    runtime: str = "eager",
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -184,6 +224,7 @@ def workload(
     if logits is not None:
         _choice("logits", logits, ("last", "all"))
     _choice("mla", mla, ("absorbed", "naive"))
+    _choice("runtime", runtime, ("eager", "graph"))
     _whole("batch", batch, 1)
     notes = []
     if seq is not None:
@@ -230,10 +271,10 @@ def workload(
     if mla != "absorbed" and not latent:
         notes.append(f"--mla is ignored: {arch.name} has no multi-head latent attention")
     notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
-    notes += _idle(arch, others)
+    _one_gpu(others)
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
-        optimizer or "adam", recompute, decoder_seq,  # type: ignore[arg-type]
+        optimizer or "adam", recompute, decoder_seq, runtime,  # type: ignore[arg-type]
     )  # fmt: skip
     return work, tuple(notes)
 
@@ -304,36 +345,23 @@ def _whole(option: str, value: object, low: int) -> None:
         raise WorkloadError(f"--{option} is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
 
 
-# option -> its default, and the models or phases that it is for
-_ELSEWHERE: Mapping[str, tuple[object, tuple[object, ...], str]] = {
-    "runtime": ("eager", ("eager", "graph"), "the bound does not depend on it, and only the bound is known"),
-}
 _PARALLEL = ("tp", "dp", "pp", "ep")
 
 
 def options() -> list[str]:
     """The names of all options of a workload, as arguments have them."""
     own = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
-    return [*own, *_ELSEWHERE, *_PARALLEL]
+    return [*own, *_PARALLEL]
 
 
-def _idle(arch: Architecture, others: Mapping[str, Any]) -> list[str]:
-    """Options that are well-formed but mean nothing for this model: ignored, with a note each."""
-    notes = []
+def _one_gpu(others: Mapping[str, Any]) -> None:
+    """Refuse options that nobody knows, and more than one GPU."""
     for option, value in others.items():
-        if option in _PARALLEL:
-            _whole(option, value, 1)
-            if value != 1:
-                raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
-            continue
-        if option not in _ELSEWHERE:
+        if option not in _PARALLEL:
             raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
-        usual, known_values, why = _ELSEWHERE[option]
-        if known_values:
-            _choice(option.replace("_", "-"), value, known_values)  # type: ignore[arg-type]
-        if value != usual:
-            notes.append(f"--{option.replace('_', '-')} is ignored: {why.format(name=arch.name)}")
-    return notes
+        _whole(option, value, 1)
+        if value != 1:
+            raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
 
 
 # --- Notes ------------------------------------------------------------------------------------------
@@ -389,10 +417,7 @@ def _image_notes(arch: Architecture, work: Workload) -> list[str]:
 
 
 def _device_notes(device: Device, work: Workload) -> list[str]:
-    notes = [
-        f"only the bound is known: no timing model is calibrated for {device.id}, so expected times, "
-        "tokens_per_second, mfu and mbu are null"
-    ]
+    notes = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
@@ -401,3 +426,21 @@ def _device_notes(device: Device, work: Workload) -> list[str]:
             f"{work.dtype}, as quantised checkpoints have it"
         )
     return notes
+
+
+def _timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
+    """What expected times rest on, or why there are none."""
+    operators = [placed for phase in found for placed in phase.placed]
+    unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
+    if device.calibration is None:
+        yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
+    elif unknown:
+        yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
+    elif device.calibration.device != device.id:
+        yield f"expected times take the parameters of {device.calibration.device} with {device.id}'s datasheet"
+    for phase in found:
+        if phase.host_bound:
+            yield (
+                f"{phase.step.phase} waits for the host: {phase.kernels} kernels, launched one by one in "
+                f"{phase.launch * 1e6:.0f} µs each (an assumption), take longer than they run; see --runtime graph"
+            )

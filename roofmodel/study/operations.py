@@ -41,7 +41,7 @@ PRECISIONS: dict[str, Precision] = {
     "int4_wo": Precision("bf16", "bf16", "int4"),
     "w4a16_mxfp4": Precision("bf16", "bf16", "mxfp4"),
     "fp8": Precision("fp8", "bf16", "fp8"),  # what is quantised on the way in is read at 16 bits
-    "fp8_block": Precision("fp8", "bf16", "fp8"),
+    "fp8_block": Precision("fp8", "bf16", "fp8_block"),
 }
 
 
@@ -72,12 +72,14 @@ def mixture(c: Columns, widths: Widths) -> Operator:
     return fuse("moe", "moe", inside, kind="moe")
 
 
-def _elementwise(line: str, flops: int, **axes: str) -> Callable[[Columns, Widths], Operator]:
+def _moving(
+    name: str, line: str, flops: int, kind: str = "elementwise", **axes: str
+) -> Callable[[Columns, Widths], Operator]:
     """An operator of `flops` vector FLOPs per element of what it reads first; an axis is a column, or a product."""
 
     def operator(c: Columns, widths: Widths) -> Operator:
         sizes = {axis: _product(c, columns) for axis, columns in axes.items()}
-        return Builder(sizes, widths).operator("elementwise", "elementwise", line, kind="elementwise", vector=flops)
+        return Builder(sizes, widths).operator(name, kind, line, kind=kind, vector=flops)
 
     return operator
 
@@ -100,7 +102,7 @@ def _rotary(c: Columns, widths: Widths) -> Operator:
     """Queries and keys of one GPU turned in place."""
     heads = (c["heads"] + c["kv_heads"]) / c["tp"]
     build = Builder({"M": c["tokens"], "N": heads * c["head_dim"]}, widths)
-    return build.operator("rope", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector.ROTARY)
+    return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector.ROTARY)
 
 
 class Operation(NamedTuple):
@@ -121,14 +123,16 @@ OPERATIONS: dict[str, Operation] = {
     "attn_context": Operation(_ATTENTION, attention_core, ("window",)),
     "attn_generation": Operation(_ATTENTION, attention_core, ("window",)),
     "moe": Operation(("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep")),
-    "softmax": Operation(("m", "n"), _elementwise(_TWO, vector.SOFTMAX, M="m", N="n")),
+    "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
-    "gelu": Operation(("m", "n"), _elementwise(_TWO, _GELU, M="m", N="n")),
-    "emb": Operation(("tokens", "hidden"), _elementwise(_TWO, 0, M="tokens", N="hidden")),
+    "gelu": Operation(("m", "n"), _moving("activation", _TWO, _GELU, M="m", N="n")),
+    "emb": Operation(("tokens", "hidden"), _moving("rows", _TWO, 0, "gather", M="tokens", N="hidden")),
     "input_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
     "post_attention_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
-    "add": Operation(("tokens", "hidden"), _elementwise(_THREE, vector.ADD, M="tokens", N="hidden")),
-    "mlp_act": Operation(("tokens", "inter_per_gpu"), _elementwise(_THREE, _SILU + 1, M="tokens", N="inter_per_gpu")),
+    "add": Operation(("tokens", "hidden"), _moving("add", _THREE, vector.ADD, M="tokens", N="hidden")),
+    "mlp_act": Operation(
+        ("tokens", "inter_per_gpu"), _moving("activation", _THREE, _SILU + 1, M="tokens", N="inter_per_gpu")
+    ),
     "attn_rope": Operation(("tokens", "heads", "kv_heads", "head_dim", "tp"), _rotary),
 }
 

@@ -1,6 +1,6 @@
-"""Measured operations against the model: how far the bound is from what a GPU did.
+"""Measured operations against the model: how far bound and expectation are from what a GPU did.
 
-Errors are relative to the measurement: (predicted - measured) / measured. There is no expectation yet.
+Errors are relative to the measurement: (predicted - measured) / measured.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import expect
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,21 +37,26 @@ class Errors(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of one operation: how many, the errors of the bound, how many measurements beat it."""
+    """The rows of one operation: how many, the errors of the bound and how many measurements beat it; of those that
+    have an expectation (`expected` None: none) its errors, and the share of them inside its interval."""
 
     n: int
     bound: Errors
     above_the_roof: int
+    expected: Errors | None = None
+    inside_interval: float | None = None
 
 
 class Validation(NamedTuple):
-    """A table against a device: each row's time and bound, or the reason for none, and the errors."""
+    """A table against a device: each row's time, bound and expectation, or the reason for none, and the errors."""
 
     file: str
     device: Device
     table: Table
     measured: Array  # seconds
     bound: Array  # seconds, NaN where there is none
+    expected: Array  # seconds, NaN where there is none
+    interval: tuple[Array, Array]  # seconds: where 80 % of measurements should be
     notes: Sequence[str]  # a reason a row; empty where there is a bound
     whole: Part | None
     by_op: dict[str, Part]
@@ -61,21 +68,34 @@ class Validation(NamedTuple):
 
 
 def validate(path: str, device: Device) -> Validation:
-    """The bound of each row of a table of measurements. Raises ProfileError for a file that is no such table."""
-    table = _read(path)
-    bound, notes = _predict(table, device)
-    measured, ops = _numbers(table["latency_us"]) / 1e6, np.array(table["op"])
+    """Bound and expectation of each row of a table of measurements. Raises ProfileError for what is no such table."""
+    table = read(path)
+    found, notes = groups(table)
+    bound, expected, low, high = (np.full(len(table["op"]), np.nan) for _ in range(4))
+    for group in found:
+        try:
+            bound[group.rows] = place(group.operator.cost, device, group.compute).bound_seconds
+            if expectation := expect(group.operator, device, group.compute, group.kernel):
+                expected[group.rows], low[group.rows], high[group.rows] = expectation
+        except WorkloadError as error:
+            notes[group.rows] = str(error)
+    measured, ops = seconds(table), np.array(table["op"])
+
+    def part(rows: Array) -> Part:
+        return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
+
     known = ~np.isnan(bound)
-    parts = {op: known & (ops == op) for op in dict.fromkeys(table["op"])}
     return Validation(
         file=Path(path).name,
         device=device,
         table=table,
         measured=measured,
         bound=bound,
-        notes=notes,
-        whole=_part(bound[known], measured[known]) if known.any() else None,
-        by_op={op: _part(bound[rows], measured[rows]) for op, rows in parts.items() if rows.any()},
+        expected=expected,
+        interval=(low, high),
+        notes=notes.tolist(),
+        whole=part(known) if known.any() else None,
+        by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
     )
 
 
@@ -100,7 +120,7 @@ def beaten(validation: Validation, most: int = 3) -> Iterator[str]:
 # --- A table's rows -----------------------------------------------------------------------------------
 
 
-def _read(path: str) -> Table:
+def read(path: str) -> Table:
     """The columns of a CSV with a header, gzip or not."""
     try:
         content = Path(path).read_bytes()
@@ -122,22 +142,40 @@ def _read(path: str) -> Table:
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
 
 
-def _predict(table: Table, device: Device) -> tuple[Array, list[str]]:
+class Group(NamedTuple):
+    """Rows of one operation, type and kernel, as one operator whose sizes are columns."""
+
+    op: str
+    compute: str  # the type of the arithmetic
+    kernel: str
+    rows: Array  # which of the table's
+    shape: Mapping[str, Array]
+    operator: Operator
+
+
+def groups(table: Table) -> tuple[list[Group], Array]:
+    """The rows that mean something, and a note for each row: empty, or why it does not."""
     count = len(table["op"])
-    bound, notes = np.full(count, np.nan), np.full(count, "", dtype=object)
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for row, key in enumerate(zip(table["op"], table["dtype"], table.get("kv_dtype", [""] * count), strict=True)):
-        groups.setdefault(key, []).append(row)
-    for (op, dtype, kv), rows in groups.items():
+    notes, found = np.full(count, "", dtype=object), []
+    rows_of: dict[tuple[str, ...], list[int]] = {}
+    keys = ("op", "dtype", "kv_dtype", "kernel")
+    for row, key in enumerate(zip(*(table.get(name, [""] * count) for name in keys), strict=True)):
+        rows_of.setdefault(key, []).append(row)
+    for (op, dtype, kv, kernel), rows in rows_of.items():
         here = np.array(rows)
         try:
             shape, good = _shape(table, here, op, dtype, kv)
             notes[here[~good]] = f"{op}: a size or the latency is no number above zero"
-            cost = OPERATIONS[op].operator(shape, widths(PRECISIONS[dtype], kv or None)).cost
-            bound[here[good]] = place(cost, device, PRECISIONS[dtype].compute).bound_seconds
+            operator = OPERATIONS[op].operator(shape, widths(PRECISIONS[dtype], kv or None))
+            found.append(Group(op, PRECISIONS[dtype].compute, kernel, here[good], shape, operator))
         except WorkloadError as error:
             notes[here] = str(error)
-    return bound, notes.tolist()
+    return found, notes
+
+
+def seconds(table: Table) -> Array:
+    """What was measured, in seconds."""
+    return _numbers(table["latency_us"]) / 1e6
 
 
 def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dict[str, Array], Array]:
@@ -171,5 +209,13 @@ def _numbers(cells: Sequence[str]) -> Array:
     return np.array([number(cell) for cell in cells], dtype=float)
 
 
-def _part(predicted: Array, measured: Array) -> Part:
-    return Part(len(measured), errors(predicted, measured), int((predicted > measured).sum()))
+def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> Part:
+    known = ~np.isnan(expected)
+    some = bool(known.any())
+    return Part(
+        len(measured),
+        errors(bound, measured),
+        int((bound > measured).sum()),
+        errors(expected[known], measured[known]) if some else None,
+        float(((low <= measured) & (measured <= high))[known].mean()) if some else None,
+    )

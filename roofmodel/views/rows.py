@@ -82,6 +82,7 @@ class Row(NamedTuple):
     bound: str
     seconds: float
     share: float
+    expected: float | None  # seconds
 
     @property
     def flops_per_second(self) -> float:
@@ -127,6 +128,9 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
         bound=max(by_roof, key=lambda roof: by_roof[roof]),
         seconds=seconds,
         share=seconds / total,
+        expected=None
+        if any(placed.expected is None for placed in bundle)
+        else sum(placed.operator.count * placed.expected.seconds for placed in bundle if placed.expected),
     )
 
 
@@ -212,7 +216,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "head": arch.head.name,
             "parameters": estimate.parameters,
         },
-        "hardware": {"name": device.id, "full_name": device.name, "calibrated": False},
+        "hardware": {"name": device.id, "full_name": device.name, "calibrated": device.calibrated},
         "workload": {
             "batch": work.batch,
             "seq": work.seq or None,
@@ -223,6 +227,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "weights": work.weights or work.dtype,
             "kv": work.kv or work.dtype,
             "attention": work.attention,
+            "runtime": work.runtime,
             "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
         },
@@ -260,16 +265,21 @@ def _phase(phase: PhaseEstimate) -> dict[str, Any]:
 
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals, over all occurrences of all operators."""
+    expected, cost = phase.expected, phase.cost
+    peak, bandwidth = phase.ceilings
     return {
         **_totals(phase.placed),
-        "expected_seconds": None,
-        "expected_low_seconds": None,
-        "expected_high_seconds": None,
+        "expected_seconds": expected and plain(expected.seconds),
+        "expected_low_seconds": expected and plain(expected.low),
+        "expected_high_seconds": expected and plain(expected.high),
         "bound_tokens_per_second": phase.bound_tokens_per_second or None,
         **({"bound_images_per_second": phase.bound_images_per_second} if phase.images else {}),
-        "tokens_per_second": None,
-        "mfu": None,
-        "mbu": None,
+        "tokens_per_second": (expected and phase.tokens / plain(expected.seconds)) or None,
+        **({"images_per_second": expected and phase.images / expected.seconds} if phase.images else {}),
+        "mfu": expected and plain(cost.matmul_flops) / (expected.seconds * peak),
+        "mbu": expected and plain(cost.bytes) / (expected.seconds * bandwidth),
+        "kernels": phase.kernels,
+        "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
     }
 
@@ -304,7 +314,7 @@ def _op(placed: Placed) -> dict[str, Any]:
         "intensity": plain(cost.intensity),
         "bound": placed.placement.bound,
         "bound_seconds": placed.placement.bound_seconds,
-        "expected_seconds": None,
+        "expected_seconds": placed.expected and plain(placed.expected.seconds),
     }
 
 
@@ -359,6 +369,15 @@ def describe_rate(phase: PhaseEstimate) -> str:
     if phase.images:
         return f"{units.si(phase.bound_images_per_second)} images/s"
     return f"{units.si(phase.bound_tokens_per_second)} tokens/s"
+
+
+def describe_expectation(phase: PhaseEstimate) -> str:
+    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s; ` in front of what is at most possible; empty if not known."""
+    if (expected := phase.expected) is None:
+        return ""
+    seconds, low, high = (units.seconds(float(value)) for value in expected)
+    rate = units.si((phase.images or phase.tokens) / float(expected.seconds))
+    return f"expected {seconds} ({low} to {high}), {rate} {'images' if phase.images else 'tokens'}/s"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:

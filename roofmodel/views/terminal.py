@@ -18,6 +18,7 @@ from roofmodel.views import chart
 from roofmodel.views.columns import fitting
 from roofmodel.views.rows import (
     Row,
+    describe_expectation,
     describe_largest,
     describe_pairs,
     describe_phase,
@@ -101,7 +102,7 @@ def _summary(estimate: Estimate) -> RenderableType:
 
 def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:
     yield Text(describe_phase(phase), style="bold")
-    bar = min(16, width - 74) if width >= 80 else 0
+    bar = min(16, width - 80) if width >= 86 else 0
     longest = max(row.share for _, row in found)  # fills the bar
     sizes = Counter((row.stage, row.group) for _, row in found)
     lines: list[tuple[str | tuple[str, str], ...]] = [tuple((name, "dim") for name in COLUMNS)]
@@ -113,7 +114,7 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
             stage, group = row.stage, ""
             lines.append(_subtotal(stage, [r for _, r in found if r.stage == stage], " " * (bar + 1) if bar else ""))
         if row.group != group and not alone:
-            lines.append(("", (title(row.group), style), *[""] * 7))
+            lines.append(("", (title(row.group), style), *[""] * 8))
         group = row.group
         drawn = f"{_bar(row.share / longest, bar)} " if bar else ""
         lines.append(
@@ -126,19 +127,24 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
                 units.significant(row.cost.intensity),
                 row.bound,
                 units.seconds(row.seconds),
+                _known(row.expected),
                 (f"{drawn}{row.share:4.0%}", style),
             )
         )
     cost = phase.cost
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(phase.bound_seconds)
-    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "")
+    kernels = phase.kernel_seconds
+    together = _known(kernels and kernels.seconds)
+    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, together, "")
     lines.append(tuple((text, "bold") for text in totals))
     yield _columns(lines, width)
-    yield Text.assemble(
-        "at most ",
-        (describe_rate(phase), "bold"),
-        ": only the bound is known, no timing model is calibrated yet",
-    )
+    expectation = describe_expectation(phase)
+    yield Text.assemble((expectation, "bold"), "; " if expectation else "", "at most ", (describe_rate(phase), "bold"))
+
+
+def _known(seconds: float | None) -> str:
+    """A time, or nothing."""
+    return "" if seconds is None else units.seconds(float(seconds))
 
 
 def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[str, str], ...]:
@@ -146,12 +152,12 @@ def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[st
     cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
     intensity, share = units.significant(cost.intensity), f"{no_bar}{sum(row.share for row in found):4.0%}"
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
-    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share))
+    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, "", share))
 
 
-COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share")
+COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "expected", "share")
 # On a narrow terminal columns go, in this order, and numbers are never cut.
-EXPENDABLE = ("roof", "FLOP/B", "×", "bytes", "FLOPs")
+EXPENDABLE = ("roof", "FLOP/B", "×", "bytes", "FLOPs", "expected")
 
 
 def _columns(lines: list[tuple[str | tuple[str, str], ...]], width: int) -> Table:
@@ -163,6 +169,8 @@ def _columns(lines: list[tuple[str | tuple[str, str], ...]], width: int) -> Tabl
             text.append("\n" if index else "")
             text.append(*([cell] if isinstance(cell, str) else cell))
         stacked[name] = text
+    if stacked["expected"].plain.split() == ["expected"]:  # the device is not calibrated
+        del stacked["expected"]
     widths = {name: max(map(cell_len, text.plain.split("\n"))) for name, text in stacked.items()}
     kept = fitting(widths, EXPENDABLE, width)
     table = Table.grid(padding=(0, 1, 0, 0))

@@ -9,6 +9,7 @@ import json
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.views.rows import (
+    describe_expectation,
     describe_largest,
     describe_phase,
     describe_rate,
@@ -50,24 +51,27 @@ def as_markdown(estimate: Estimate) -> str:
             "",
             f"## {describe_phase(phase)}",
             "",
-            "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | share |",
-            "|---|---:|---:|---:|---:|---|---:|---:|",
+            "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | expected | share |",
+            "|---|---:|---:|---:|---:|---|---:|---:|---:|",
         ]
         for row in rows(phase):
             label = f"{row.stage}: {full_label(row)}" if row.stage else full_label(row)
             lines.append(
                 f"| {label} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
                 f"| {units.significant(row.cost.intensity)} | {row.bound} "
-                f"| {units.seconds(row.seconds)} | {row.share:.1%} |"
+                f"| {units.seconds(row.seconds)} | {units.seconds(row.expected) if row.expected else ''} "
+                f"| {row.share:.1%} |"
             )
         cost = phase.cost
         lines.append(
             f"| **total** | | **{units.si(cost.flops)}** | **{units.si(cost.bytes, 'B')}** "
-            f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | |"
+            f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | | |"
         )
         lines += [
             "",
-            f"At most {describe_rate(phase)} (bound; no expectation yet).",
+            f"{expectation[:1].upper()}{expectation[1:]}; at most {describe_rate(phase)}."
+            if (expectation := describe_expectation(phase))
+            else f"At most {describe_rate(phase)}.",
         ]
         for remark in (describe_uncached(phase), describe_training(estimate, phase)):
             if remark:

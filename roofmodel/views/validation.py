@@ -35,9 +35,11 @@ def document(validation: Validation) -> dict[str, Any]:
 
 
 def _part(part: Part | None) -> dict[str, Any]:
-    unknown: dict[str, None] = dict.fromkeys((*Errors._fields, "inside_interval"))
-    bound = part.bound._asdict() if part else dict.fromkeys(Errors._fields)
-    return {"bound": bound, "expected": unknown, "above_the_roof": part.above_the_roof if part else 0}
+    unknown = dict.fromkeys(Errors._fields)
+    bound = part.bound._asdict() if part else unknown
+    expected = part.expected._asdict() if part and part.expected else unknown
+    inside = {"inside_interval": part.inside_interval if part else None}
+    return {"bound": bound, "expected": {**expected, **inside}, "above_the_roof": part.above_the_roof if part else 0}
 
 
 def as_json(validation: Validation) -> str:
@@ -46,24 +48,30 @@ def as_json(validation: Validation) -> str:
 
 
 def table(validation: Validation) -> RenderableType:
-    """Errors of the bound by operation, what was skipped, the rows that beat their bound."""
+    """Errors of bound and expectation by operation, what was skipped, the rows that beat their bound."""
     found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     found.add_column("operation")
-    for column in ("rows", "mean", "median", "90 %", "bias", "above the roof"):
+    for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
         found.add_column(column, justify="right")
     parts = dict(validation.by_op)
     if validation.whole and len(parts) > 1:
         parts["all"] = validation.whole
     for op, part in parts.items():
-        e = part.bound
-        figures = (f"{e.mape:.1%}", f"{e.median_ape:.1%}", f"{e.p90_ape:.1%}", f"{e.bias:+.1%}")
-        found.add_row(op, str(part.n), *figures, str(part.above_the_roof))
+        figures = [""] * 5
+        if (e := part.expected) is not None:
+            figures = [f"{e.mape:.1%}", f"{e.median_ape:.1%}", f"{e.p90_ape:.1%}", f"{e.bias:+.1%}"]
+            figures.append(f"{part.inside_interval:.0%}")
+        found.add_row(op, str(part.n), f"{part.bound.mape:.1%}", *figures, str(part.above_the_roof))
     skipped = [Text(f"skipped {count}: {reason}", style="dim") for reason, count in validation.skipped.items()]
     faster = [Text(f"above the roof: {words}", style="dim") for words in beaten(validation)]
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),
         found,
-        Text("how far the bound is from the measured time, of which it is a part; expected times are not known yet"),
+        Text(
+            "mean error of bound and expectation, relative to the measured time; median, 90 % and bias are the "
+            "expectation's; inside: rows within its interval, which should hold 80 %",
+            style="dim",
+        ),
         *skipped,
         *faster,
     )
@@ -76,9 +84,11 @@ def rows_csv(validation: Validation) -> str:
     carried = [name for name in validation.table if name not in PREDICTED]
     writer.writerow((*carried, *PREDICTED))
     columns = (validation.table[name] for name in carried)
-    for *cells, bound, note in zip(*columns, validation.bound.tolist(), validation.notes, strict=True):
-        known = bound == bound  # not NaN
-        writer.writerow((*cells, repr(bound * 1e6) if known else "", "", "", "", note))
+    seconds = (validation.bound, validation.expected, *validation.interval)
+    predicted = zip(*(values.tolist() for values in seconds), strict=True)
+    for *cells, times, note in zip(*columns, predicted, validation.notes, strict=True):
+        known = (repr(time * 1e6) if time == time else "" for time in times)  # NaN is not
+        writer.writerow((*cells, *known, note))
     return out.getvalue().rstrip("\n")
 
 
@@ -95,32 +105,46 @@ COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, 
 
 
 def draw(validation: Validation, path: Path, form: str) -> None:
-    """Measured time over bound, on log axes: no point may lie below the line where both are equal."""
-    known = ~np.isnan(validation.bound)
+    """Measured time over the expected one, on log axes, or over the bound where nothing is expected."""
+    expects = not np.isnan(validation.expected).all()
+    predicted, name = (validation.expected, "expected") if expects else (validation.bound, "bound")
+    known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
-    subtitle = f"{known.sum()} rows of {validation.file}; a point above the line took longer than its bound"
-    foot = (
-        "Bound: max(FLOPs / peak, bytes / DRAM bandwidth); no launch, no ramp. Below the line: against physics, or L2."
-    )
-    heading = f"{validation.device.name}: measured against bound"
-    with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
+    subtitle = f"{known.sum()} rows of {validation.file}; a point above the line took longer than {_THAN[name]}"
+    with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
+        figure,
+        axes,
+    ):
         for i, (op, part) in enumerate(validation.by_op.items()):
             here = known & (ops == op)
-            label = f"{op}: {part.n} rows, {part.bound.mape:.0%} off"
+            off = part.expected if expects else part.bound
+            if off is None:
+                continue
             axes.plot(
-                validation.bound[here], validation.measured[here], ls="", marker=".", ms=3, alpha=0.35, zorder=3,
-                color=COLOURS[i % len(COLOURS)], label=label, rasterized=True,
+                predicted[here], validation.measured[here], ls="", marker=".", ms=3, alpha=0.35, zorder=3,
+                color=COLOURS[i % len(COLOURS)], label=f"{op}: {here.sum()} rows, {off.mape:.0%} off", rasterized=True,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.plot([low, high], [low, high], color="0.15", lw=1.5, zorder=2)
-        axes.set_xlim(max(axes.get_xlim()[0], low / 1e4), high)
-        axes.set_ylim(low, high)
+        ends = np.array(axes.get_ylim())
+        axes.plot(ends, ends, color="0.15", lw=1.5, zorder=2)
+        if expects:
+            low, high = (float(np.nanmedian(end / predicted)) for end in validation.interval)
+            axes.fill_between(ends, ends * low, ends * high, color="0.85", zorder=1, label="80 % expected within")
+        axes.set_xlim(max(axes.get_xlim()[0], ends[0] / 1e4), ends[1])
+        axes.set_ylim(*ends)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: units.seconds(value))
-        axes.set_xlabel("bound")
+        axes.set_xlabel(name)
         axes.set_ylabel("measured")
         axes.grid(True, which="major", color="0.92", zorder=0)
         if validation.by_op:
             figure.legend(loc="upper left", bbox_to_anchor=(0.66, 0.86), frameon=False, markerscale=4, fontsize=9)
+
+
+_THAN = {"expected": "expected", "bound": "its bound"}
+_FOOT = {
+    "expected": "Expected by the parameters in the device's file; the band is the median row's interval.",
+    "bound": "Bound: max(FLOPs / peak, bytes / DRAM bandwidth); no launch, no ramp. "
+    "Below the line: against physics, or L2.",
+}

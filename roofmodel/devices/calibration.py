@@ -1,0 +1,98 @@
+"""What was fitted to measurements on a device: the few physical parameters of the timing model.
+
+They stand in the device's file under `calibration`, with what they were fitted on and how far off they were on rows
+that the fit did not see. Parameters without a unit are relative to the datasheet's ceilings in the same file, so that
+they carry over to a device of the same design; times are in seconds. The formulas that use them are in
+`roofmodel/prediction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+
+class GemmTiming(NamedTuple):
+    """Of a matrix product in tiles; see `prediction/gemm.py`."""
+
+    latency: float  # seconds from launch to end that no size escapes
+    fill: float  # seconds to fill the pipeline of loads of a tile; less where there is little to sum over
+    step: float  # seconds per element of K that a tile takes at least, however small it is
+    split: float  # seconds to join the parts of a product whose K was split
+    pipe: float  # of the pipe's peak, in a single wave of tiles
+    sustained: float  # what many waves lose to that, by clock and contention: 0.2 is a fifth more time
+    l2: float  # bandwidth at which tiles are loaded, in DRAM bandwidths
+    store: float  # bandwidth at which a multiprocessor stores its tile, in its share of the DRAM bandwidth
+    dram: float  # of the DRAM bandwidth, in long streams
+    ramp: float  # seconds that a long stream loses until it runs at that
+
+
+class ContextTiming(NamedTuple):
+    """Of attention of many queries, fused; see `prediction/attention.py`."""
+
+    latency: float  # seconds
+    pipe: float  # of the pipe's peak
+    softmax: float  # work of a score beside its products, in elements of a head
+    fill: float  # keys that a tile of queries costs beyond those that it sees
+    tail: float  # of the longest tile's time, by which the last one ends late
+    dram: float  # of the DRAM bandwidth
+    packed: float  # 1 where a tile holds the queries of all heads that share a key-value head, 0 where of one head
+
+
+class GenerationTiming(NamedTuple):
+    """Of attention of one query a sequence over a cache; see `prediction/attention.py`."""
+
+    latency: float  # seconds
+    wave: float  # seconds for each wave of blocks
+    split: float  # seconds to join the parts of a cache that was split
+    stream: float  # bandwidth at which one block reads, in a multiprocessor's share of the DRAM bandwidth
+    dram: float  # of the DRAM bandwidth
+
+
+class StreamTiming(NamedTuple):
+    """Of everything that only moves data: elementwise, norms, softmax; see `prediction/stream.py`."""
+
+    latency: float  # seconds
+    dram: float  # of the DRAM bandwidth
+    l2: float  # bandwidth where all of the data fits L2, in DRAM bandwidths
+
+
+class Fit(NamedTuple):
+    """What a set was fitted on, and how far off it was on rows that the fit did not see.
+
+    `low` and `high` are the 10th and 90th percentile of measured / expected: the interval that holds 80 % of them.
+    """
+
+    rows: int
+    held_out: int
+    error: float  # mean absolute percentage error of the rows held out, as a fraction
+    low: float
+    high: float
+    source: str
+    date: str
+
+
+Timing = TypeVar("Timing", bound=NamedTuple)
+
+
+class Fitted(NamedTuple, Generic[Timing]):
+    """A set of parameters and its evidence."""
+
+    timing: Timing
+    fit: Fit
+
+
+Sets = Mapping[str, Mapping[str, Fitted[Timing]]]
+"""Implementation -> formats, such as `fp16/int4` -> the set. The first of each is the default."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A device's sets. `device` is what they were fitted on: it, or another one that its file names."""
+
+    device: str
+    gemm: Sets[GemmTiming] = field(default_factory=dict)
+    context: Sets[ContextTiming] = field(default_factory=dict)
+    generation: Sets[GenerationTiming] = field(default_factory=dict)
+    stream: Sets[StreamTiming] = field(default_factory=dict)

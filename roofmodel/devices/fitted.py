@@ -1,0 +1,120 @@
+"""The `calibration` of a device's file: read, and written back by `roof calibrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from roofmodel.devices.calibration import (
+    Calibration,
+    ContextTiming,
+    Fit,
+    Fitted,
+    GemmTiming,
+    GenerationTiming,
+    Sets,
+    StreamTiming,
+    Timing,
+)
+from roofmodel.devices.yaml_file import Place
+
+TIMINGS: dict[str, Any] = {
+    "gemm": GemmTiming,
+    "context": ContextTiming,
+    "generation": GenerationTiming,
+    "stream": StreamTiming,
+}
+SECONDS = ("latency", "step", "split", "ramp", "wave")
+WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
+HEADING = "calibration:"
+
+
+def read(place: Place, own: str, load: Callable[[str], Calibration | None]) -> Calibration:
+    """A file's own sets, and those of another device that it names, of everything or of one kind.
+
+    `like: a100-sxm-80gb` stands for the sets of a device of the same design; their interval is taken wider.
+    """
+    entries = place.mapping(("like", *TIMINGS))
+
+    def like(of: Place) -> Calibration:
+        found = load(of.text()) if of.text() != own else None
+        if found is None:
+            raise of.error(f"{of.path} is {of.text()!r}, which is no other device that is calibrated")
+        return found
+
+    if "like" in entries:
+        if len(entries) > 1:
+            raise entries["like"].error(f"{place.path} is either 'like' another device or has sets of its own")
+        other = like(entries["like"])
+        return Calibration(other.device, **{kind: _wider(getattr(other, kind)) for kind in TIMINGS})
+    sets = {}
+    for kind, timing in TIMINGS.items():
+        if kind in entries:
+            inside = entries[kind].mapping()
+            same = inside.get("like")
+            sets[kind] = _wider(getattr(like(same), kind)) if same else _sets(entries[kind], timing)
+    return Calibration(own, **sets)
+
+
+def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
+    return {
+        name: {form: _fitted(one, timing) for form, one in forms.mapping().items()}
+        for name, forms in place.mapping().items()
+    }
+
+
+def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
+    wanted = (*timing._fields, "fit")
+    entries = place.mapping(wanted, required=wanted)
+    values = [entries[n].quantity("s") if _is_seconds(timing, n) else entries[n].number() for n in timing._fields]
+    fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
+    return Fitted(
+        timing._make(values),
+        Fit(
+            fit["rows"].whole(0, 10**9), fit["held_out"].whole(0, 10**9), fit["error"].number(), fit["low"].number(),
+            fit["high"].number(), fit["source"].text(), fit["date"].text(),
+        ),
+    )  # fmt: skip
+
+
+def _is_seconds(timing: type[Timing], name: str) -> bool:
+    return name in SECONDS or (name == "fill" and timing is GemmTiming)
+
+
+def _wider(sets: Sets[Timing]) -> Sets[Timing]:
+    return {
+        name: {
+            form: Fitted(one.timing, one.fit._replace(low=one.fit.low**WIDER, high=one.fit.high**WIDER))
+            for form, one in forms.items()
+        }
+        for name, forms in sets.items()
+    }
+
+
+def write(calibration: Calibration) -> dict[str, list[str]]:
+    """The section as lines of YAML, by kind."""
+    written: dict[str, list[str]] = {}
+    for kind in TIMINGS:
+        sets: Sets[Any] = getattr(calibration, kind)
+        lines = [f"  {kind}:"]
+        for name, forms in sets.items():
+            lines.append(f"    {_quoted(name)}:")
+            for form, one in forms.items():
+                lines.append(f"      {form}:")
+                lines += [f"        {n}: {_value(type(one.timing), n, v)}" for n, v in one.timing._asdict().items()]
+                fit = one.fit._asdict() | {"source": _quoted(one.fit.source)}
+                lines.append("        fit: {" + ", ".join(f"{n}: {v}" for n, v in fit.items()) + "}")
+        if sets:
+            written[kind] = lines
+    return written
+
+
+def _value(timing: type[Any], name: str, value: float) -> str:
+    if not _is_seconds(timing, name):
+        return f"{value:g}"
+    unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
+    return f"{value * factor:.4g} {unit}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,86 @@
+"""How long fused attention takes: many queries over a context, or one query over a cache.
+
+Context. Tiles of 128 query rows each walk the keys that they may see. Their work, FLOPs rounded up to whole tiles and
+the exponential of each score, which small heads do not outweigh (FlashAttention-3, section 3.1), is shared by the
+multiprocessors, and the last tile ends late by a part of the longest:
+
+    latency + join(max(work / multiprocessors + tail x longest, longest), bytes / (DRAM x dram))
+
+Where an implementation packs, a tile holds the queries of all heads that share a key-value head (FlashAttention-3,
+arXiv 2407.08608; the kernels of FlashInfer, arXiv 2501.01005): short queries then fill it.
+
+Generation. One block a key-value head and sequence streams its keys and values, or several that split them
+(Flash-Decoding): the best of a few splits of
+
+    latency + blocks' waves x wave + block's bytes / (share x stream) + all bytes / (DRAM x dram) + split
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, ceil_div, maximum, minimum
+from roofmodel.devices.calibration import ContextTiming, GenerationTiming
+from roofmodel.prediction.chip import Chip
+
+ROWS = 128  # query rows of a tile
+KEYS = 64  # keys that a tile takes at a time
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+HEADS = 64  # query heads that one block of a decode holds
+OVERLAP = 1.5
+
+
+class Attended(NamedTuple):
+    """Fused attention: sizes, and what it costs altogether."""
+
+    batch: Number
+    heads: Number
+    kv_heads: Number
+    queries: Number  # a sequence
+    keys: Number  # a sequence, that any of the queries sees
+    pairs: Number  # of query and key, a head and sequence, that the mask leaves
+    flops: Number
+    bytes: Number
+    kv_bytes: Number  # of them, keys and values
+
+
+def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
+    """Seconds for many queries a sequence; elementwise for arrays."""
+    group = att.heads / att.kv_heads if timing.packed else 1
+    rows = att.queries * group
+    tiles = ceil_div(rows, ROWS)
+    positions = minimum(ROWS / group, att.queries)  # that a tile covers
+    mean = att.pairs / att.queries
+    # Keys of all tiles of a head, or group of heads. At the edges of the mask a tile takes keys that some of its rows
+    # may not see: half its positions under a causal mask, all of them in a window, none where everybody sees all.
+    edge = positions * (att.keys - mean) / att.queries
+    seen = att.pairs / positions + tiles * (edge + KEYS / 2)
+    longest = minimum(att.keys, 2 * mean + positions) + KEYS / 2
+    per_pair = att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax
+    rate = chip.peak / chip.multiprocessors * timing.pipe
+    a_key = ROWS * per_pair / rate
+    units = att.batch * att.heads / group
+    even = units * (seen + tiles * timing.fill) * a_key / chip.multiprocessors
+    one = (longest + timing.fill) * a_key
+    late = timing.tail * one * (units * tiles > chip.multiprocessors)
+    busy = maximum(even + late, one)
+    stream = att.bytes / (timing.dram * chip.bandwidth)
+    return timing.latency + (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+
+
+def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> Number:
+    """Seconds for one query a sequence; elementwise for arrays."""
+    best: Number = float("inf")
+    bandwidth = timing.dram * chip.bandwidth
+    share = timing.stream * chip.bandwidth / chip.multiprocessors
+    padded = KEYS * ceil_div(att.keys, KEYS) / att.keys
+    rest = att.bytes - att.kv_bytes  # queries and outputs
+    for split in SPLITS:
+        keys = KEYS * ceil_div(ceil_div(att.keys, split), KEYS)
+        blocks = att.batch * att.kv_heads * split * ceil_div(att.heads / att.kv_heads, HEADS)
+        block = att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys)
+        time = block / share + (att.kv_bytes * padded + rest) / bandwidth + timing.wave * blocks / chip.multiprocessors
+        if split > 1:
+            time = time + timing.split + 4 * split * rest / bandwidth
+        best = minimum(best, time)
+    return timing.latency + best

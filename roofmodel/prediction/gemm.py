@@ -1,0 +1,92 @@
+"""How long a matrix product takes: tiles in waves over the multiprocessors.
+
+A kernel cuts C[m, n] into tiles, and K into `split` parts where tiles are few; each multiprocessor takes a tile at a
+time. The library is assumed to choose well: the time is that of the best of a few tile shapes and splits,
+
+    latency + fill + join(max(multiply, load, step) + store, stream) + split
+
+  multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where many waves follow
+  load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over the L2's bandwidth
+  step      waves x K x what the loop over K takes at least
+  store     waves x tile of C over the multiprocessor's share of bandwidth; the next tile waits for it
+  stream    compulsory bytes over the DRAM bandwidth, plus the ramp
+  join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
+
+The form follows the wave quantisation that NVIDIA's "Matrix Multiplication Background User's Guide" describes; the
+parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes ints and arrays.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, ceil_div, maximum, minimum
+from roofmodel.devices.calibration import GemmTiming
+from roofmodel.prediction.chip import Chip
+
+TILES = (
+    (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
+    (128, 32), (32, 128), (64, 32), (32, 64), (16, 128), (16, 64),
+)  # fmt: skip
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+SLICE = 32  # elements of K that a tile's loop takes at a time
+LEAST = 64  # elements of K below which splitting makes no sense
+FILLED = 64  # elements of K over which the pipeline of loads fills
+WAVES = 8.0  # after which half of what sustained work loses is lost
+LONG = 512e6  # bytes after which half of the ramp is lost
+PARTIAL = 1.5  # DRAM bandwidths at which partial sums, which L2 mostly holds, are joined
+OVERLAP = 3.5
+
+
+class Product(NamedTuple):
+    """`batch` products C[m, n] = A[m, k] B[k, n]; `bytes` that must move, and those of an element of A, B and C.
+
+    `quantised` bytes are moved by a kernel before, which brings A to the format of the product.
+    """
+
+    batch: Number
+    m: Number
+    n: Number
+    k: Number
+    bytes: Number
+    a: float = 2.0
+    b: float = 2.0
+    c: float = 2.0
+    quantised: Number = 0
+
+
+def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+    """The time of the best tile and split, in seconds; elementwise for arrays."""
+    stream = product.bytes / (timing.dram * chip.bandwidth)
+    stream = (stream + timing.ramp * product.bytes / (product.bytes + LONG)) ** OVERLAP
+    best: Number = float("inf")
+    for split in SPLITS:
+        depth = SLICE * ceil_div(ceil_div(product.k, split), SLICE)
+        join: Number = 0.0
+        if split > 1:
+            depth = maximum(depth, LEAST)
+            sums = 4 * (split + 1) * product.batch * product.m * product.n
+            join = timing.split + sums / (PARTIAL * chip.bandwidth)
+        fixed = timing.latency + timing.fill * depth / (depth + FILLED) + join
+        for tile in TILES:
+            busy = _busy(product, tile, split, depth, chip, timing)
+            best = minimum(best, fixed + (busy**OVERLAP + stream) ** (1 / OVERLAP))
+    return best + product.quantised / (timing.dram * chip.bandwidth)
+
+
+def _busy(product: Product, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
+    """How long the busiest multiprocessor multiplies, loads and stores."""
+    rows, columns = tile
+    tiles = product.batch * ceil_div(product.m, rows) * ceil_div(product.n, columns) * split
+    waves, some = ceil_div(tiles, chip.multiprocessors), tiles / chip.multiprocessors
+    work = waves * depth
+    sustained = 1 + timing.sustained * some / (some + WAVES)
+    multiply = work * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)) * sustained
+    used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
+    loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
+    load = work * loaded / (timing.l2 * chip.bandwidth)
+    at_once = min(max(2 * 128 * 128 // (rows * columns), 1), 6)  # tiles that a multiprocessor's memory holds
+    step = ceil_div(tiles, chip.multiprocessors * at_once) * depth * timing.step
+    stored = used_rows * used_columns * product.c
+    store = waves * stored / (timing.store * chip.bandwidth / chip.multiprocessors)
+    return maximum(maximum(multiply, load), step) + store

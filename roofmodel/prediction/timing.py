@@ -1,0 +1,165 @@
+"""How long an operator is expected to take on a device, by the parameters that were fitted to measurements there.
+
+Each kind of kernel has its own formula (`gemm`, `attention`, `stream`); all of them are evaluated for ints and for
+arrays by the same code. An expectation is never below its bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import product as product_of
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.widths import FORMATS
+from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
+from roofmodel.devices.device import Device
+from roofmodel.prediction import attention, gemm, stream
+from roofmodel.prediction.attention import Attended
+from roofmodel.prediction.chip import Chip, chip
+from roofmodel.prediction.gemm import Product
+from roofmodel.prediction.roofline import Placement, place
+
+EAGER_LAUNCH = 6e-6
+"""Seconds that a framework's host code takes to launch a kernel in eager mode. An assumption, not a measurement:
+PyTorch takes 4 to 10 µs an operator on current processors."""
+
+
+class Expected(NamedTuple):
+    """Seconds, and the interval that holds 80 % of measurements. Expectations add, and scale by a count."""
+
+    seconds: Number
+    low: Number
+    high: Number
+
+    def __add__(self, other: Expected) -> Expected:  # type: ignore[override]
+        return Expected(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def __rmul__(self, times: Number) -> Expected:
+        return Expected(*(times * value for value in self))
+
+
+def expect(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Expected | None:
+    """The expected time of one occurrence; None where nothing is fitted for what the operator is.
+
+    `implementation` names the set of attention that applies; any other name, or none, means the default. Raises
+    WorkloadError where the device lacks the type.
+    """
+    ceilings = chip(device, dtype)
+    if device.calibration is None or ceilings is None:
+        return None
+    placed = place(operator.cost, device, dtype)
+    found = _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
+    if found is None:
+        return None
+    seconds, fit = found
+    return Expected(*(maximum(seconds * factor, placed.bound_seconds) for factor in (1.0, fit.low, fit.high)))
+
+
+def _kernel(
+    operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
+) -> tuple[Number, Fit] | None:
+    """The time by the formula for its kind, not yet held against the bound, and what that was fitted on."""
+    form = formats(operator, dtype)
+    if operator.kind == "attention" and "t:s" in operator.sizes:
+        fused = attended(operator)
+        if _one_query(fused):
+            decode = chosen(calibration.generation, implementation, form)
+            return decode and (attention.generation_seconds(fused, ceilings, decode.timing), decode.fit)
+        context = chosen(calibration.context, implementation, form)
+        return context and (attention.context_seconds(fused, ceilings, context.timing), context.fit)
+    if matrices := product(operator, dtype):
+        tiles = chosen(calibration.gemm, implementation, form)
+        return tiles and (gemm.seconds(matrices, ceilings, tiles.timing), tiles.fit)
+    if operator.kind == "moe":
+        return None
+    moves = chosen(calibration.stream, movement(operator), form)
+    data, compute = placed.cost.bytes, placed.compute_seconds
+    return moves and (stream.seconds(data, compute, ceilings, moves.timing), moves.fit)
+
+
+def chosen(sets: Sets[Timing], implementation: str, form: str) -> Fitted[Timing] | None:
+    """The set of an implementation and of formats.
+
+    Where it is not known, the first one of these formats; where they are not, the first of all, which is the default,
+    with an interval as wide again: it was fitted on other formats.
+    """
+    named = sets.get(implementation, {})
+    for forms in (named, *sets.values()):
+        if form in forms:
+            return forms[form]
+    for forms in (named, *sets.values()):
+        for timing, fit in forms.values():
+            return Fitted(timing, fit._replace(low=fit.low**2, high=fit.high**2))
+    return None
+
+
+def movement(operator: Operator) -> str:
+    """What sort of data-moving kernel it is: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation`, or `add`."""
+    if operator.kind in ("norm", "softmax", "gather", "scan"):
+        return operator.kind
+    last = operator.name.rpartition(".")[2]
+    return last if last in ("rotary", "activation") else "add"
+
+
+def formats(operator: Operator, dtype: str) -> str:
+    """The formats whose kernels differ, such as `fp16/int4`: of the products, and of weights or of keys and values."""
+    widths = operator.widths
+    stored = widths.kv if operator.kind == "attention" else widths.weights
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored.name))
+
+
+def product(operator: Operator, dtype: str) -> Product | None:
+    """A contraction as products of matrices; of experts, as many as are touched. None where it is none."""
+    line, widths = operator.lines[0], operator.widths
+    if len(operator.lines) != 1 or not line.contracted:
+        return None
+    a, b = line.factors
+    of_a, of_b, of_c = (widths.format(tensor).bits / 8 for tensor in (a, b, line.outputs[0]))
+    if operator.gemm is not None:
+        batch, m, n, k = operator.gemm
+    else:
+        batch, m, n, k = grouped(operator)
+    quantised, narrow = 0, FORMATS[dtype].bits / 8
+    if narrow < of_a:  # read as it is, written as the product wants it
+        quantised, of_a = batch * m * k * (of_a + narrow), narrow
+    return Product(batch, m, n, k, operator.cost.bytes, of_a, of_b, of_c, quantised)
+
+
+def grouped(operator: Operator) -> tuple[Number, Number, Number, Number]:
+    """Products of the experts that some token chose, with the rows that each has on average: how many, m, n, k."""
+    line, sizes = operator.lines[0], operator.sizes
+    a, b = line.factors
+    if "x" in b.axes:  # rows of tokens times an expert's matrix
+        each = b.elements(sizes) / sizes["x"]
+        touched = operator.touched.get(b.name, b.elements(sizes)) / each
+        k = product_of(sizes[axis] for axis in line.contracted)
+        return touched, sizes["b:t:x"] / touched, each / k, k
+    # the gradient of the matrices: rows of tokens are what it sums over
+    m, n = (tensor.elements(sizes) / sizes["b:t:x"] for tensor in (a, b))
+    return sizes["x"], m, n, sizes["b:t:x"] / sizes["x"]
+
+
+def attended(operator: Operator) -> Attended:
+    """What the formulas of fused attention ask for, of an operator that is it."""
+    sizes, cost = operator.sizes, operator.cost
+    group = sizes.get("g", 1)
+    kept = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
+    of_each_head = any("k" in tensor.axes for tensor in kept)
+    return Attended(
+        batch=sizes["b"],
+        heads=sizes["k"] * group,
+        kv_heads=sizes["k"] if of_each_head else 1,
+        queries=sizes["t"],
+        keys=sizes["s"],
+        pairs=sizes["t:s"],
+        flops=cost.matmul_flops,
+        bytes=cost.bytes,
+        kv_bytes=sum(operator.bytes_of(tensor) for tensor in kept),
+    )
+
+
+def _one_query(fused: Attended) -> bool:
+    """Whether each sequence has one query: a decode, or a table of them."""
+    one = fused.queries == 1
+    return bool(one if isinstance(one, bool) else one.all())

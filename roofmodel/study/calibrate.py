@@ -1,0 +1,211 @@
+"""A table of measurements -> the parameters of the timing model, and how far off they are on rows they did not see.
+
+Least squares on expected / measured - 1, with a loss that grows like the error itself (soft L1), over the logarithms
+of the parameters, each within a factor of where it starts. A third of the rows is held out by cells of shapes, so that
+neighbours of a fitted row do not count as unseen; error and interval are those of the rows held out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel.devices import fitted
+from roofmodel.devices.calibration import (
+    Calibration,
+    ContextTiming,
+    Fit,
+    Fitted,
+    GemmTiming,
+    GenerationTiming,
+    StreamTiming,
+    Timing,
+)
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.prediction.timing import expect, formats, movement
+from roofmodel.study.validate import Array, Group, groups, read, seconds
+
+ROWS = 3000  # that a fit takes of a set at most; more do not change it
+FEWEST = 60  # rows below which nothing is fitted
+SPAN = 20.0  # a parameter stays within this factor of where it starts
+SCALE = 0.03  # errors below it count by their square
+USUAL = "fp16/fp16"
+MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0}  # parts of a ceiling: at most all of it, and a little for the clock
+
+_UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
+
+
+_REMARK = "# Fitted by `roof calibrate`; roofmodel/devices/calibration.py says what a parameter means."
+
+
+def device_file(text: str, calibration: Calibration) -> str:
+    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file."""
+    before, _, section = text.partition(f"\n{fitted.HEADING}\n")
+    kept: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        if line[:3].strip() and line.startswith("  "):  # a kind, at the first level
+            kind = line.strip().partition(":")[0]
+            kept[kind] = []
+        if kept:
+            kept[kind].append(line)
+    new = fitted.write(calibration)
+    kinds = [name for name in fitted.TIMINGS if name in new or name in kept]
+    lines = [line for name in kinds for line in new.get(name, kept.get(name, []))]
+    before = before.removesuffix(_REMARK).rstrip()
+    return "\n".join((before, "", _REMARK, fitted.HEADING, *lines)) + "\n"
+
+
+class Sample(NamedTuple):
+    """Measurements of one operation and type: an operator over columns, and seconds."""
+
+    group: Group
+    measured: Array
+    held_out: Array  # which rows the fit does not see
+
+    def rows(self, of: Array) -> Sample:
+        """Some of them."""
+        operator = self.group.operator
+        sizes = {axis: size[of] if np.ndim(size) else size for axis, size in operator.sizes.items()}
+        some = replace(
+            operator,
+            sizes=sizes,
+            matmul_flops=_some(operator.matmul_flops, of),
+            vector_flops=_some(operator.vector_flops, of),
+            touched={name: _some(elements, of) for name, elements in operator.touched.items()},
+        )
+        return Sample(self.group._replace(operator=some), self.measured[of], self.held_out[of])
+
+
+def _some(values: Any, of: Array) -> Any:
+    return values[of] if np.ndim(values) else values
+
+
+def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
+    """Everything that the tables have measurements of, fitted; needs scipy. Raises ProfileError for what is no table,
+    WorkloadError where nothing can be fitted."""
+    if find_spec("scipy") is None:
+        raise WorkloadError("calibrating needs scipy: pip install 'roofmodel[calibrate]'")
+    found: dict[str, list[Sample]] = {}
+    for path in paths:
+        table = read(path)
+        measured = seconds(table)
+        for group in groups(table)[0]:
+            found.setdefault(group.op, []).append(Sample(group, measured[group.rows], _held_out(group.shape)))
+
+    fitter = _Fitter(device, source)
+
+    def sets(op: str, start: Timing, into: str) -> dict[str, dict[str, Fitted[Timing]]]:
+        named: dict[str, dict[str, list[Sample]]] = {"any": {}} if op == "gemm" else {}
+        for sample in found.get(op, []):
+            form = formats(sample.group.operator, sample.group.compute)
+            # Matrix products of 16 bits are all of one library, those of other formats are everybody's own.
+            kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel
+            named.setdefault(kernel, {}).setdefault(form, []).append(sample)
+        tried = {
+            name: {form: fitter.fit(samples, start, into) for form, samples in sorted(forms.items())}
+            for name, forms in named.items()
+        }
+        found_sets = {name: {form: one for form, one in forms.items() if one} for name, forms in tried.items()}
+        # The first is the default: the one library of matrix products, else what most was measured of.
+        rows = {name: -sum(one.fit.rows for one in forms.values()) for name, forms in found_sets.items()}
+        order = sorted(found_sets, key=lambda name: (name not in ("any", "add"), rows[name]))
+        return {name: found_sets[name] for name in order if found_sets[name]}
+
+    moving = [op for op in found if op not in ("gemm", "attn_context", "attn_generation", "moe")]
+    found["stream"] = [
+        sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
+        for op in moving
+        for sample in found[op]
+    ]
+    calibration = Calibration(
+        device.id,
+        gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 4, 1.5, 0.85, 1e-5), "gemm"),
+        context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
+        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8), "generation"),
+        stream=sets("stream", StreamTiming(3e-6, 0.8, 1.0), "stream"),
+    )
+    if not any((calibration.gemm, calibration.context, calibration.generation, calibration.stream)):
+        raise WorkloadError(f"nothing to fit: no operation and kernel has {FEWEST} rows that the timing model knows")
+    return calibration
+
+
+class _Fitter(NamedTuple):
+    device: Device
+    source: str
+
+    def fit(self, samples: list[Sample], start: Timing, into: str) -> Fitted[Timing] | None:
+        """A set and its evidence; None where the rows are too few."""
+        if sum(len(s.measured) for s in samples) < FEWEST:
+            return None
+        seen = _thinned(samples)
+        variants = [start]
+        if isinstance(start, ContextTiming):  # whether a kernel packs is no matter of degree
+            variants = [start, start._replace(packed=0.0)]
+        fits = [self._parameters(seen, variant, into) for variant in variants]
+        timing = min(fits, key=lambda each: np.abs(self._ratios(seen, each, into) - 1).mean())
+        return self._evidence(samples, timing, into)
+
+    def _ratios(self, samples: list[Sample], timing: Timing, into: str) -> Array:
+        """Expected / measured of every row."""
+        only: dict[str, Any] = {into: {"any": {"any": Fitted(timing, _UNKNOWN)}}}
+        device = replace(self.device, calibration=Calibration(self.device.id, **only))
+        ratios = []
+        for sample in samples:
+            expected = expect(sample.group.operator, device, sample.group.compute)
+            assert expected is not None
+            ratios.append(expected.seconds / sample.measured)
+        return np.concatenate(ratios)
+
+    def _parameters(self, samples: list[Sample], start: Timing, into: str) -> Timing:
+        from scipy.optimize import least_squares
+
+        free = [i for i, value in enumerate(start) if start._fields[i] != "packed"]
+        origin = np.log([start[i] for i in free])
+        most = [MOST.get(start._fields[i], np.inf) for i in free]
+        highest = np.minimum(origin + np.log(SPAN), np.log(most))
+
+        def at(point: Array) -> Timing:
+            values = list(start)
+            for i, value in zip(free, np.exp(point), strict=True):
+                values[i] = float(value)
+            return type(start)._make(values)
+
+        def residuals(point: Array) -> Array:
+            return self._ratios(samples, at(point), into) - 1
+
+        found = least_squares(
+            residuals, origin, bounds=(origin - np.log(SPAN), highest), loss="soft_l1", f_scale=SCALE, diff_step=1e-3,
+            max_nfev=40,
+        )  # fmt: skip
+        return type(start)._make(float(f"{value:.3g}") for value in at(found.x))
+
+    def _evidence(self, samples: list[Sample], timing: Timing, into: str) -> Fitted[Timing]:
+        unseen = [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
+        ratios = self._ratios(unseen, timing, into)
+        low, high = np.quantile(1 / ratios, (0.1, 0.9))
+        rows = sum(len(s.measured) for s in samples)
+        fit = Fit(
+            rows - len(ratios), len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),
+            float(f"{high:.3g}"), self.source, date.today().isoformat(),
+        )  # fmt: skip
+        return Fitted(timing, fit)
+
+
+def _thinned(samples: list[Sample]) -> list[Sample]:
+    """Of the rows that may be seen, at most ROWS, evenly."""
+    seen = [np.flatnonzero(~s.held_out) for s in samples]
+    step = max(1, -(-sum(len(rows) for rows in seen) // ROWS))
+    return [s.rows(rows[::step]) for s, rows in zip(samples, seen, strict=True) if len(rows[::step])]
+
+
+def _held_out(shape: Mapping[str, Array]) -> Array:
+    """A third of the cells of shapes: sizes to the nearest power of two, so that neighbours stay together."""
+    cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
+    return np.array([zlib.crc32(cell.tobytes()) % 3 == 0 for cell in np.ascontiguousarray(cells.T)])

@@ -1,0 +1,139 @@
+"""Expected times: the same for ints and arrays, never below the bound, and what the formulas say by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.devices.calibration import Calibration, Fit, Fitted, GemmTiming, GenerationTiming, StreamTiming
+from roofmodel.devices.device import Device
+from roofmodel.prediction import attention, gemm, stream
+from roofmodel.prediction.attention import Attended
+from roofmodel.prediction.chip import Chip
+from roofmodel.prediction.gemm import Product
+from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import chosen, expect
+from roofmodel.study.operations import OPERATIONS, widths
+
+A100, H100, V100 = (Device.load(name) for name in ("a100", "h100", "v100"))
+PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0)
+SIZES = st.integers(1, 20000)
+
+
+def product(m: int, n: int, k: int) -> Operator:
+    form = FORMATS["fp16"]
+    build = Builder({"M": m, "N": n, "K": k}, Widths(form, form, form))
+    return build.operator("gemm", "gemm", "x[M K] W[K N] -> y[M N]")
+
+
+def test_a_product_of_whole_tiles_takes_its_waves() -> None:
+    """Nothing but multiplying: 100 multiprocessors of 1 TFLOP/s, 150 x 100 tiles of 256 x 128, so 150 waves.
+
+    A wave is 2 x 256 x 128 x 4096 FLOP on 1 TFLOP/s = 268.4 us; every smaller tile comes to the same, none to less.
+    """
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    m, n, k = 256 * 150, 128 * 100, 4096
+    seconds = gemm.seconds(Product(1, m, n, k, 2 * (m * k + k * n + m * n)), PLAIN, free)
+    assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-9)
+
+
+def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
+    """A split costs a second here, so that there is none. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    full, more = (gemm.seconds(Product(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
+    assert full == pytest.approx(2 * 16 * 64 * 4096 / 1e12, rel=1e-9)
+    assert more == pytest.approx(2 * full, rel=1e-9)
+
+
+def test_a_product_of_one_row_streams_its_weights() -> None:
+    """2 MB at half of 1 TB/s: 4 us, and 3 us of latency."""
+    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0)
+    fast = PLAIN._replace(peak=1e18)  # so that multiplying takes nothing
+    assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
+
+
+def test_a_decode_streams_its_cache_once() -> None:
+    """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes in whole tiles of 64: 1024. 134 MB at 1 TB/s."""
+    keys = 32 * 8 * 1000 * 2 * 128 * 2
+    att = Attended(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
+    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0)
+    assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
+
+
+def test_data_in_l2_moves_at_its_bandwidth() -> None:
+    timing = StreamTiming(1e-6, 0.5, 2.0)
+    roomy = PLAIN._replace(l2=1e6)
+    assert stream.seconds(1e6, 0.0, roomy, timing) == pytest.approx(1e-6 + 1e6 / 2e12)
+    assert stream.seconds(2e6, 0.0, roomy, timing) == pytest.approx(1e-6 + 2e6 / 0.5e12)
+
+
+@settings(deadline=None)
+@given(SIZES, SIZES, SIZES)
+def test_no_expectation_is_below_its_bound_and_its_interval_holds_it(m: int, n: int, k: int) -> None:
+    for device in (A100, H100):
+        operator = product(m, n, k)
+        expected = expect(operator, device, "fp16")
+        assert expected is not None
+        assert place(operator.cost, device, "fp16").bound_seconds <= expected.low
+        assert expected.low <= expected.seconds <= expected.high
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=1, max_size=8))
+def test_arrays_are_expected_as_ints_are(shapes: list[tuple[int, int, int]]) -> None:
+    m, n, k = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
+    many = expect(OPERATIONS["gemm"].operator({"m": m, "n": n, "k": k}, widths_of("float16")), A100, "fp16")
+    each = [expect(product(*shape), A100, "fp16") for shape in shapes]
+    assert many is not None
+    assert many.seconds == pytest.approx([one.seconds for one in each if one], rel=1e-12)
+
+
+@pytest.mark.parametrize("op", ["attn_context", "attn_generation"])
+def test_attention_over_arrays_is_as_over_ints(op: str) -> None:
+    rng = np.random.default_rng(7)
+    rows = []
+    for _ in range(50):
+        kv, seq = int(rng.integers(1, 9)), int(rng.integers(1, 3000))
+        rows.append(
+            {"batch": int(rng.integers(1, 70)), "heads": kv * int(rng.integers(1, 9)), "kv_heads": kv, "head_dim": 128}
+            | {"seq": 1 if op == "attn_generation" else seq + 1, "kv_len": seq + 1, "window": int(rng.choice([0, 128]))}
+        )
+    columns = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+    many = expect(OPERATIONS[op].operator(columns, widths_of("bfloat16")), H100, "bf16")
+    assert many is not None
+    for i, row in enumerate(rows):
+        one = expect(OPERATIONS[op].operator(row, widths_of("bfloat16")), H100, "bf16")
+        assert one is not None
+        assert many.seconds[i] == pytest.approx(one.seconds, rel=1e-12)
+
+
+def widths_of(dtype: str) -> Widths:
+    from roofmodel.study.operations import PRECISIONS
+
+    return widths(PRECISIONS[dtype])
+
+
+def test_a_device_without_calibration_expects_nothing() -> None:
+    assert expect(product(10, 10, 10), V100, "fp16") is None
+    assert expect(product(10, 10, 10), replace(A100, calibration=Calibration("none")), "fp16") is None
+
+
+def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> None:
+    def one(latency: float) -> Fitted[StreamTiming]:
+        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
+
+    sets = {"a": {"x": one(1), "y": one(2)}, "b": {"x": one(3)}}
+    assert chosen(sets, "b", "x") == one(3)
+    assert chosen(sets, "b", "y") == one(2)  # the first that has these formats
+    assert chosen(sets, "unknown", "x") == one(1)
+    other = chosen(sets, "b", "z")
+    assert other is not None
+    assert other.timing == one(3).timing
+    assert (other.fit.low, other.fit.high) == (0.9**2, 1.2**2)  # fitted on other formats: twice as wide
+    assert chosen({}, "a", "x") is None

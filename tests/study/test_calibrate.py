@@ -1,0 +1,132 @@
+"""Calibration finds what made the measurements, keeps a third of the shapes unseen, and writes what can be read."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import accuracy
+from roofmodel.devices import fitted, schema
+from roofmodel.devices.device import Device
+from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.prediction.timing import expect
+from roofmodel.study.calibrate import calibrate, device_file
+from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.validate import validate
+from tests.profiles.samples import measured
+
+pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofmodel[calibrate]'")
+
+H100 = Device.load("h100")
+README = Path(__file__).parents[2] / "README.md"
+
+
+def made_up(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
+    """Products that take what the H100's parameters say, and noise: a device to be found again."""
+    rng = np.random.default_rng(3)
+    shape = {name: np.round(2 ** rng.uniform(0, 14, rows)) for name in ("m", "n", "k")}
+    expected = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["bfloat16"])), H100, "bf16")
+    assert expected is not None
+    seconds = expected.seconds * np.exp(rng.normal(0, noise, rows))
+    path = folder / "made-up.csv"
+    with path.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "m", "n", "k", "latency_us"))
+        writer.writerows(
+            ("gemm", "bfloat16", *(int(shape[name][i]) for name in "mnk"), seconds[i] * 1e6) for i in range(rows)
+        )
+    return path
+
+
+def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path) -> None:
+    """Noise of 5 % has a mean absolute error of 4 %; what is fitted may add little to that."""
+    found = calibrate([str(made_up(tmp_path))], H100, "made up")
+    fit = found.gemm["any"]["fp16/fp16"].fit
+    assert fit.error < 0.055
+    assert fit.rows + fit.held_out == 900
+    assert 0.2 < fit.held_out / 900 < 0.5
+    assert 0.9 < fit.low < 0.97
+    assert 1.03 < fit.high < 1.12
+
+
+def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path: Path) -> None:
+    calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"')
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
+    path = tmp_path / "h100-sxm.yaml"
+    path.write_text(device_file(text, calibration))
+    again = schema.load_file(path)
+    assert again.pipes == H100.pipes
+    assert again.calibration is not None
+    assert H100.calibration is not None
+    assert again.calibration.gemm == calibration.gemm
+    assert again.calibration.context == H100.calibration.context
+    assert device_file(path.read_text(), calibration) == path.read_text()
+
+
+def test_what_is_written_reads_back_as_it_was() -> None:
+    assert H100.calibration is not None
+    lines = [line for kind in fitted.write(H100.calibration).values() for line in kind]
+    assert any("latency: " in line and line.endswith(" us") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("like: v100", "calibration.like is 'v100', which is no other device that is calibrated"),
+        ("like: a100\n  gemm: {}", "either 'like' another device or has sets of its own"),
+        ("gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
+        ("stream: {like: nothing}", "unknown device 'nothing'"),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, section: str, message: str) -> None:
+    text = Path(schema.__file__).parents[2].joinpath("hardware/v100-sxm2-32gb.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}\ncalibration:\n  {section}\n")
+    with pytest.raises(DeviceError) as caught:
+        schema.load_file(path)
+    assert message in str(caught.value)
+
+
+def test_too_few_rows_are_nothing_to_fit(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="nothing to fit"):
+        calibrate([str(made_up(tmp_path, rows=20))], H100, "made up")
+
+
+def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> None:
+    h200 = Device.load("h200")
+    assert not h200.calibrated
+    assert H100.calibrated
+    assert h200.calibration is not None
+    assert H100.calibration is not None
+    own, of_h100 = h200.calibration.gemm["any"]["fp16/fp16"], H100.calibration.gemm["any"]["fp16/fp16"]
+    assert own.timing == of_h100.timing
+    assert own.fit.low < of_h100.fit.low
+    assert own.fit.high > of_h100.fit.high
+
+
+def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> None:
+    """One command regenerates it: `python benchmarks/accuracy.py FOLDER`. A change for the worse shows here."""
+    assert accuracy.table(measured("ops")) in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("table", "hw", "most"),
+    [  # of rows that no fit has seen, or of which a third it has not
+        ("vidur_a100_gemm", "a100", 0.09),
+        ("aic_a100_sxm_gemm", "a100", 0.085),
+        ("aic_a100_sxm_attn_context", "a100", 0.08),
+        ("aic_a100_sxm_attn_generation", "a100", 0.10),
+        ("vidur_a100_elementwise", "a100", 0.10),
+        ("aic_h100_sxm_gemm", "h100", 0.12),
+    ],
+)
+def test_expectations_are_within_what_was_promised(table: str, hw: str, most: float) -> None:
+    part = validate(str(measured(f"ops/{table}.csv.gz")), Device.load(hw)).whole
+    assert part is not None
+    assert part.expected is not None
+    assert part.inside_interval is not None
+    assert part.expected.mape < most
+    assert 0.7 <= part.inside_interval <= 0.9
