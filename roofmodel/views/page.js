@@ -44,22 +44,36 @@ function decade([left, right], [low, high]) {
   return { wide: (plot.clientWidth - l - r) / (right - left), tall: (plot.clientHeight - t - b) / (high - low) };
 }
 
-// On which side of a mark on its roof there is room for its name: 1 for the right.
-const beside = (point, [left, right]) => ((log(point.x) - left) / (right - left) < 0.8 ? 1 : -1);
+// Where a point's sign may stand (right and up of its mark: 1, left and below: -1), the best place first: what is
+// predicted stands on its roof, with room below it alone.
+function places(point, [left, right]) {
+  const aside = (log(point.x) - left) / (right - left) < 0.8 ? 1 : -1;
+  if (point.hollow) return [[aside, -1]];
+  return point.sign === "↑" ? [[0, 1]] : [[0, 1], [0, -1]];
+}
 
-// The points' signs: above what was measured, below what is predicted, which stands on its roof. Of those that
-// would run into one another, findings and then the largest are kept.
-function signs(points, ...range) {
+// The points' signs, each with its place. Of those that would run into one another or into the names of roofs,
+// findings and then the largest are kept.
+function signs(points, roofs, ...range) {
   const { wide, tall } = decade(...range);
+  const half = 0.6 * letter(); // of a line of text
   const kept = new Map();
+  const taken = roofs.filter((label) => label.xanchor).map((label) => {
+    const width = 0.6 * label.font.size * label.text.length;
+    return [label.x * wide + label.xshift - width / 2, label.y * tall + half, width];
+  });
   for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above || b.size - a.size)) {
     const width = 0.6 * letter() * point.sign.length;
-    const [away, aside] = point.hollow ? [-1, beside(point, range[0]) * (width / 2)] : [1, 0];
-    const [x, y] = [log(point.x) * wide + aside, log(point.y) * tall + away * (point.size / 2) * letter()];
-    const clear = ([left, low, other]) => Math.abs(x - left) > (width + other) / 2 || Math.abs(y - low) > 1.3 * letter();
-    if ([...kept.values()].every(clear)) kept.set(point, [x, y, width]);
+    for (const [aside, up] of places(point, range[0])) {
+      const x = log(point.x) * wide + (aside * width) / 2, y = log(point.y) * tall + up * ((point.size * letter()) / 2 + half);
+      const clear = ([other, low, size]) => Math.abs(x - other) > (width + size) / 2 || Math.abs(y - low) > 1.3 * letter();
+      if (!taken.every(clear)) continue;
+      taken.push([x, y, width]);
+      kept.set(point, `${up > 0 ? "top" : "bottom"} ${["left", "center", "right"][aside + 1]}`);
+      break;
+    }
   }
-  return points.map((point) => (kept.has(point) ? point.sign : ""));
+  return { text: points.map((p) => (kept.has(p) ? p.sign : "")), textposition: points.map((p) => kept.get(p) || "top center") };
 }
 
 // Labels that stay on the visible part of their roofs, whatever is zoomed to; roofs of one height share one.
@@ -111,6 +125,7 @@ function render() {
       title: { text: title, font: text }, tickvals: at.map(([value]) => value), ticktext: at.map(([, words]) => words) };
   };
   const range = plot.layout ? [plot.layout.xaxis.range, plot.layout.yaxis.range] : [data.across, data.up];
+  const names = labels(lines, ...range);
   const traces = [
     ...lines.map((line) => ({
       x: line.x, y: line.y, mode: "lines", hoverinfo: "skip",
@@ -118,8 +133,7 @@ function render() {
     })),
     {
       x: points.map((p) => p.x), y: points.map((p) => p.y), customdata: points.map((p) => p.id),
-      mode: "markers+text", text: signs(points, ...range), cliponaxis: true,
-      textposition: points.map((p) => (!p.hollow ? "top center" : beside(p, range[0]) > 0 ? "bottom right" : "bottom left")),
+      mode: "markers+text", ...signs(points, names, ...range), cliponaxis: true,
       textfont: { size: letter() * 0.85, color: ink },
       marker: {
         symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * letter()), opacity: points.map((p) => p.opacity),
@@ -140,7 +154,7 @@ function render() {
     hoverlabel: { align: "left", bgcolor: paper, bordercolor: dim, font: { color: ink, size: letter() * 0.9 } },
     xaxis: axis("arithmetic intensity (FLOP per byte)", range[0], data.ticks.across),
     yaxis: axis("performance (FLOP/s)", range[1], data.ticks.up),
-    annotations: labels(lines, ...range),
+    annotations: names,
   };
   const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
   return Plotly.react(plot, traces, layout, { displaylogo: false, modeBarButtons: [buttons] });

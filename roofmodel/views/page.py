@@ -52,7 +52,9 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     everything = [(i, point) for i, panel in enumerate(panels) for point in panel.points]
     window = view(panels)
     at_dram = sorted((p for _, p in everything if p.level == "dram"), key=lambda p: -(p.share or 0))
-    longest = [p for which in (False, True) for p in [p for p in at_dram if p.predicted is which][:SIGNED]]
+    # of several devices the predicted stand on roofs of one height each, whose names take the room
+    signed = (False, True) if len(panels) == 1 else (False,)
+    longest = [p for which in signed for p in [p for p in at_dram if p.predicted is which][:SIGNED]]
     data = {
         "across": [math.log10(window.left), math.log10(window.right)],
         "up": [math.log10(window.bottom), math.log10(window.top)],

@@ -130,7 +130,7 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
-    what = f"longest first: {f'share of {time}, ' * shares}part of what the roofs allow"
+    what = f"longest first: {f'share of {time}, ' * shares}part of the roof"
     figure.text(left, top, what, color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:

@@ -103,6 +103,17 @@ def click(page: Any, selector: str) -> None:
     page.find_element("css selector", selector).click()
 
 
+def test_the_largest_marks_carry_their_names(made: tuple[Path, dict[str, Any]]) -> None:
+    _, _, rest = made[0].read_text(encoding="utf-8").partition('id="data">')
+    points = json.loads(rest.partition("</script>")[0])["points"]
+    signs = {(p["name"], p["hollow"]): p["sign"] for p in points if p["tokens"][1:2] == ["level:dram"]}
+    assert signs["saxpy", False].startswith("saxpy ≥")
+    assert signs["saxpy", False].endswith("%")
+    predicted = [sign for (_, hollow), sign in signs.items() if hollow and sign]
+    assert len(predicted) == 6
+    assert all(sign.startswith("decode: ") for sign in predicted)
+
+
 def test_every_figure_in_the_table_is_the_documents(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
     points = made[1]["points"]
     fields = {"kernel": "name", "launches": "invocations", "time": "seconds", "share": "share", "memory": "level",
