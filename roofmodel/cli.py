@@ -69,7 +69,7 @@ def estimate_command(
     mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
     decoder_seq: Annotated[int | None, typer.Option(help="Prompt of an encoder-decoder's decoder; as --seq.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
-    runtime: Annotated[str, typer.Option(help="eager or graph; for expected times.")] = "eager",
+    runtime: Annotated[str, typer.Option(help="eager, or graph: as engines run it; for expected times.")] = "eager",
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
     tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs; only 1 is counted yet.")] = 1,

@@ -6,6 +6,7 @@ arrays by the same code. An expectation is never below its bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, maximum
@@ -54,6 +55,24 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
         return None
     seconds, fit = found
     return Expected(*(maximum(seconds * factor, placed.bound_seconds) for factor in (1.0, fit.low, fit.high)))
+
+
+def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
+    """The expected times of products of one input that run as one: each has its columns' share, or its bound."""
+    ceilings = chip(device, dtype)
+    products = [product(operator, dtype) for operator in operators]
+    sets = device.calibration and chosen(device.calibration.gemm, "", formats(operators[0], dtype))
+    known = [each for each in products if each is not None]
+    if not sets or ceilings is None or len(known) < len(products):
+        yield from (expect(operator, device, dtype) for operator in operators)
+        return
+    columns = sum(each.n for each in known)
+    again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
+    whole = known[0]._replace(n=columns, bytes=sum(each.bytes for each in known) - again)
+    seconds = gemm.seconds(whole, ceilings, sets.timing)
+    for operator, each in zip(operators, known, strict=True):
+        bound, share = place(operator.cost, device, dtype).bound_seconds, seconds * each.n / columns
+        yield Expected(*(maximum(share * factor, bound) for factor in (1.0, sets.fit.low, sets.fit.high)))
 
 
 def _kernel(

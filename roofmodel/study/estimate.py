@@ -17,6 +17,7 @@ from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, S
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Norm, Patches
+from roofmodel.prediction.engine import expect_fused
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, expect
 from roofmodel.study.fitting import largest_batch, largest_context
@@ -152,8 +153,13 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     """
     work, notes = workload(arch, **options)
 
-    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
-        return tuple(Placed(op, place(op.cost, device, work.dtype), expect(op, device, work.dtype)) for op in operators)
+    def placed(operators: Sequence[Operator]) -> tuple[Placed, ...]:
+        expected: Iterable[Expected | None] = (expect(op, device, work.dtype) for op in operators)
+        if work.runtime == "graph":
+            expected = expect_fused(operators, device, work.dtype)
+        return tuple(
+            Placed(op, place(op.cost, device, work.dtype), time) for op, time in zip(operators, expected, strict=True)
+        )
 
     found = []
     for step in work.steps():

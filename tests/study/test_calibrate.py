@@ -109,7 +109,9 @@ def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> No
 
 def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> None:
     """One command regenerates it: `python benchmarks/accuracy.py FOLDER`. A change for the worse shows here."""
-    assert accuracy.table(measured("ops")) in README.read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    assert accuracy.table(measured("ops")) in text
+    assert accuracy.served(measured("ops")) in text
 
 
 @pytest.mark.parametrize(
