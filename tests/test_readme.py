@@ -44,3 +44,11 @@ def test_the_files_that_the_readme_points_to_exist() -> None:
         assert list(ROOT.glob(path)), path
     for path in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / path).exists(), path
+
+
+def test_the_page_of_families_shows_the_cases_that_are_tested() -> None:
+    pytest.importorskip("transformers", reason="the classes' passes are read off them: pip install 'roofmodel[dev]'")
+    from tests import guarantee
+
+    page = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
+    assert "\n".join((f"{guarantee.summary()}:\n", *guarantee.table())) in page, "stale: scripts/docs writes it anew"

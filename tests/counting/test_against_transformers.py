@@ -23,16 +23,12 @@ from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import workload
+from tests import draws, guarantee
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
 pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
 
-from tests import draws, oracle  # noqa: E402
-
-DRAWS = 4
-TRAINED = 3
-
-SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
+from tests import oracle  # noqa: E402
 
 
 def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Random) -> int:
@@ -49,16 +45,7 @@ def with_source(work: Workload, source: int) -> Workload:
     return replace(work, seq=source, decoder_seq=work.seq) if source else work
 
 
-def cases(model_types: Iterable[str]) -> list[Any]:
-    return [
-        pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
-        for model_type in model_types
-        for suffix in FAMILIES[model_type].classes
-        for draw in range(DRAWS)
-    ]
-
-
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), cases(name for name in FAMILIES if name not in SEEING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.READING))
 def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suffix: str, draw: int) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng)
@@ -68,15 +55,17 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
     model = oracle.build(config)
     batch, tokens, context = rng.randint(1, 3), rng.randint(1, 20), rng.randint(1, 20)
     source = source_of(config, suffix, tokens, rng)
+    passes = guarantee.passes(model_type, suffix)
     want = {("forward", None): oracle.matmul_flops(model, batch, tokens, source=source)}
     # The config as transformers itself would save it is the second reading of the same model.
     for written in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
         arch = architecture(written, "drawn", "config.json")
         counted = operators(arch, Workload(("forward",)).steps()[0])
         assert parameters(arch, counted) == oracle.parameters(model)
-        if arch.causal:
+        assert arch.causal == ("prefill" in passes)
+        if "prefill" in passes:
             want["prefill", None] = want["forward", None]
-        if arch.causal and oracle.takes_a_cache(model) and ("decode", context) not in want:
+        if "decode" in passes and ("decode", context) not in want:
             want["prefill", context] = oracle.matmul_flops(model, batch, tokens, context, source)
             want["decode", context] = oracle.matmul_flops(model, batch, 1, context, source)
 
@@ -87,7 +76,7 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
         assert {phase: flops(*phase) for phase in want} == want
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), cases(SEEING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.SEEING))
 def test_families_that_see_count_as_the_real_class_on_images_of_any_size(
     model_type: str, suffix: str, draw: int
 ) -> None:
@@ -115,13 +104,10 @@ def groups(operator: Operator) -> Any:
     return operator.gemm.batch if operator.gemm and operator.kind in ("conv", "convolution") else 1
 
 
-@pytest.mark.parametrize("draw", range(TRAINED))
-@pytest.mark.parametrize("model_type", [name for name in FAMILIES if name not in SEEING])
-def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, draw: int) -> None:
-    """With a loss on everything that the model gives, and without the optimizer; the heads take turns."""
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.READING))
+def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
+    """With a loss on everything that the model gives, and without the optimizer."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
-    suffixes = list(FAMILIES[model_type].classes)
-    suffix = suffixes[draw % len(suffixes)]
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     if suffix == "ForQuestionAnswering":
         config["num_labels"] = 2
@@ -132,13 +118,10 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
     assert trained_flops(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
 
 
-@pytest.mark.parametrize("draw", range(TRAINED))
-@pytest.mark.parametrize("model_type", SEEING)
-def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: str, draw: int) -> None:
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
+def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
     """An image needs no gradient."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
-    suffixes = list(FAMILIES[model_type].classes)
-    suffix = suffixes[draw % len(suffixes)]
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     arch, image = architecture(config, "drawn", "config.json"), oracle.images(config, rng)[0]
     work, _ = workload(arch, phase="train", batch=rng.randint(1, 3), attention="eager")

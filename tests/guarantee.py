@@ -1,0 +1,84 @@
+"""What is held against the real classes: the cases of `test_against_transformers.py`, and the table of them.
+
+`docs/families.md` shows the table; `scripts/docs` writes it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from roofmodel.models.families import FAMILIES
+
+DRAWS = 4  # random configs for each class
+TRAINED = 3  # training steps for each family, its heads in turn
+
+SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
+READING = [name for name in FAMILIES if name not in SEEING]
+
+
+def classes(model_types: Iterable[str]) -> list[Any]:
+    """Every head of these families, several times, as pytest's parameters: model_type, suffix, draw."""
+    return [
+        pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
+        for model_type in model_types
+        for suffix in FAMILIES[model_type].classes
+        for draw in range(DRAWS)
+    ]
+
+
+def trained(model_types: Iterable[str]) -> list[Any]:
+    """The heads that take a training step, likewise."""
+    return [
+        pytest.param(model_type, suffix, draw, id=f"{model_type}-{draw}")
+        for model_type in model_types
+        for draw, suffix in enumerate(_in_turn(model_type))
+    ]
+
+
+def _in_turn(model_type: str) -> Iterator[str]:
+    heads = list(FAMILIES[model_type].classes)
+    return (heads[draw % len(heads)] for draw in range(TRAINED))
+
+
+def passes(model_type: str, suffix: str) -> tuple[str, ...]:
+    """The passes whose FLOPs are compared. A class that takes no cache has none after a context."""
+    import transformers
+
+    from tests import oracle
+
+    family = FAMILIES[model_type]
+    if model_type in SEEING or family.encoder or suffix in family.source_classes:
+        return ("forward",)
+    cached = oracle.takes_a_cache(getattr(transformers, family.prefix + suffix))
+    return ("forward", "prefill", *(("chunked prefill", "decode") if cached else ()))
+
+
+def table() -> Iterator[str]:
+    """The lines of the table, in Markdown: a row for each family, or more where its heads differ in their passes."""
+    yield "| model_type | classes | FLOPs of | training step of |"
+    yield "|---|---|---|---|"
+    for model_type in sorted(FAMILIES):
+        family = FAMILIES[model_type]
+        bundles: dict[tuple[str, ...], list[str]] = {}
+        for suffix in family.classes:
+            bundles.setdefault(passes(model_type, suffix), []).append(suffix)
+        trains = set(_in_turn(model_type))
+        for compared, suffixes in bundles.items():
+            named = _classes(family.prefix, suffixes)
+            stepped = _classes("", [suffix for suffix in suffixes if suffix in trains])
+            yield f"| {model_type} | {named} | {', '.join(compared)} | {stepped} |"
+
+
+def _classes(prefix: str, suffixes: list[str]) -> str:
+    """`Llama…: ForCausalLM, Model`."""
+    listed = ", ".join(suffixes)
+    return f"{prefix}…: {listed}" if prefix else listed
+
+
+def summary() -> str:
+    """How many there are."""
+    count = sum(len(family.classes) for family in FAMILIES.values())
+    return f"{len(FAMILIES)} families, {count} classes, {DRAWS} random configs for each class"
