@@ -31,8 +31,6 @@ def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
     """The gradient operators of a forward pass, last operator first."""
     arrived: set[str] = set()  # tensors that have a gradient from an operator that reads them
     for operator, wanted in reversed(list(zip(forward, differentiable(forward), strict=True))):
-        if not wanted:
-            continue
         arrived -= {tensor.name for tensor in operator.writes}  # these end here, those of what it reads are others
         yield from (_beside(arrived, gradient) for gradient in gradients(operator, wanted))
         for tensor in operator.reads:
@@ -78,6 +76,8 @@ def kept(operator: Operator, wanted: set[str]) -> tuple[Tensor, ...]:
 
 def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
     """The operators that give the gradients of what an operator reads, of those that are `wanted`."""
+    if not wanted:
+        return
     if operator.parts:
         yield _fused(operator, wanted)
         return

@@ -162,12 +162,11 @@ def grouped(operator: Operator) -> tuple[Number, Number, Number, Number]:
 def attended(operator: Operator) -> Attended:
     """What the formulas of fused attention ask for, of an operator that is it."""
     sizes, cost = operator.sizes, operator.cost
-    group = sizes.get("g", 1)
     kept = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
     of_each_head = any("k" in tensor.axes for tensor in kept)
     return Attended(
         batch=sizes["b"],
-        heads=sizes["k"] * group,
+        heads=product_of(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: an indexer's
         kv_heads=sizes["k"] if of_each_head else 1,
         queries=sizes["t"],
         keys=sizes["s"],

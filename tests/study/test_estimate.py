@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,11 +12,26 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import Estimate, estimate
+from tests import draws
 
 
 def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
     return estimate(hub.load(model), Device.load(hw), **options)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_operator_of_every_family_is_bounded_and_expected(model_type: str) -> None:
+    config = draws.config(model_type, random.Random(1))
+    device = Device.load("h100")
+    for phase in (None, "train"):
+        for placed in (
+            p for e in estimate(architecture(config, "x", "x"), device, phase=phase).phases for p in e.placed
+        ):
+            assert placed.expected is not None, placed.operator.name
+            assert placed.expected.low <= placed.expected.seconds <= placed.expected.high
+            assert placed.expected.seconds >= placed.placement.bound_seconds >= 0
 
 
 def test_an_encoder_decoder_takes_a_source_and_a_prompt_of_the_same_length_unless_told() -> None:
