@@ -17,6 +17,9 @@ Number: TypeAlias = Any
 """An int, a float, a NumPy array (float64) or a SymPy expression."""
 
 
+_PLAIN = (int, float)  # looked at first: a whole model asks thousands of times, and nearly always of these
+
+
 def _library(*values: Number) -> Any:
     """The library that understands these values: SymPy, NumPy, or None for plain numbers."""
     sympy, numpy = sys.modules.get("sympy"), sys.modules.get("numpy")
@@ -34,6 +37,8 @@ def product(values: Iterable[Number]) -> Number:
 
 def minimum(a: Number, b: Number) -> Number:
     """The smaller of two numbers, elementwise for arrays, `Min` for symbols."""
+    if type(a) in _PLAIN and type(b) in _PLAIN:
+        return a if a <= b else b
     library = _library(a, b)
     if library is None:
         return min(a, b)
@@ -42,6 +47,8 @@ def minimum(a: Number, b: Number) -> Number:
 
 def maximum(a: Number, b: Number) -> Number:
     """The larger of two numbers, elementwise for arrays, `Max` for symbols."""
+    if type(a) in _PLAIN and type(b) in _PLAIN:
+        return a if a >= b else b
     library = _library(a, b)
     if library is None:
         return max(a, b)
@@ -50,6 +57,8 @@ def maximum(a: Number, b: Number) -> Number:
 
 def ceil_div(a: Number, b: int) -> Number:
     """`a / b` rounded up; exact for ints."""
+    if type(a) in _PLAIN:
+        return -(-a // b)
     if _library(a) is None:
         return -(-a // b)
     library = _library(a)

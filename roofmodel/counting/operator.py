@@ -34,7 +34,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
@@ -125,7 +125,8 @@ class Tensor:
         return f"{self.name}[{' '.join(self.axes)}]"
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True)
+class Line:
     """A parsed line: factors, terms added to their product, and outputs."""
 
     text: str
@@ -133,11 +134,11 @@ class Line(NamedTuple):
     terms: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         return self.factors + self.terms
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes a contraction runs over: those of its factors, pairs taking the place of t and s, i and r of i+r."""
         axes = list(dict.fromkeys(a for tensor in self.factors for axis in tensor.axes for a in axis.split("+")))
@@ -145,7 +146,7 @@ class Line(NamedTuple):
         covered = joint.union(*(_apart([axis]) for axis in joint))
         return tuple(axis for axis in axes if axis not in covered) + tuple(sorted(joint))
 
-    @property
+    @cached_property
     def contracted(self) -> tuple[str, ...]:
         """The axes summed over: shared by both factors, absent from the outputs. Empty: no contraction."""
         if len(self.factors) != 2 or "=>" in self.text:
@@ -281,7 +282,7 @@ class Operator:
     def count(self) -> int:
         return self.passes * (1 if self.layers is None else len(self.layers))
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Tensor, ...]:
         """What enters: read by a line, written by none before it."""
         entering: dict[str, Tensor] = {}
@@ -291,7 +292,7 @@ class Operator:
             written.update(t.name for t in line.outputs)
         return tuple(entering.values())
 
-    @property
+    @cached_property
     def writes(self) -> tuple[Tensor, ...]:
         """What leaves: written by a line, consumed by none after it."""
         leaving: dict[str, Tensor] = {}
@@ -301,7 +302,7 @@ class Operator:
             leaving.update((t.name, t) for t in line.outputs)
         return tuple(leaving.values())
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Tensor, ...]:
         return tuple(tensor for tensor in self.reads if tensor.is_parameter)
 

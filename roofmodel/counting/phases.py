@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofmodel.algebra import mean
+from roofmodel.algebra import Number, mean
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
@@ -23,21 +23,26 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
 
 
-def need(arch: Architecture, work: Workload) -> Memory:
-    """What the phase that needs most needs on the device at its peak."""
-    return max((peak(arch, step) for step in work.steps()), key=lambda peak: peak.total)
+def need(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
+    """What the phase that needs most needs on the device at its peak; `weights` spares counting their bytes again."""
+    weights = weights or weight_bytes(arch, work.steps()[0])
+    return max((peak(arch, step, weights) for step in work.steps()), key=lambda peak: peak.total)
 
 
-def peak(arch: Architecture, step: Step) -> Memory:
+def peak(arch: Architecture, step: Step, weights: Number) -> Memory:
     """What a phase needs on the device at its peak."""
     if step.phase == "train":
         passed = blocks.operators(arch, step)
         count = memory.parameters(arch, passed)
         return resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
     passes = (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,)
-    weights = memory.weight_bytes(arch, whole(arch, step))
     needs = (memory.resident(arch, one, blocks.operators(arch, one), weights) for one in passes)
     return max(needs, key=lambda need: need.total)
+
+
+def weight_bytes(arch: Architecture, step: Step) -> Number:
+    """Bytes of all weights, whatever a phase runs of them."""
+    return memory.weight_bytes(arch, whole(arch, step))
 
 
 def whole(arch: Architecture, step: Step) -> tuple[Operator, ...]:

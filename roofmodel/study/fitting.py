@@ -15,7 +15,8 @@ SECANTS = 8  # steps after which halving is the surer way
 
 def largest_batch(arch: Architecture, work: Workload, capacity: Number, limit: int) -> int | None:
     """The most sequences that fit with everything else as asked; 0 where not even one does."""
-    return largest(lambda n: phases.need(arch, replace(work, batch=n)).total, capacity, limit)
+    weights = phases.weight_bytes(arch, work.steps()[0])
+    return largest(lambda n: phases.need(arch, replace(work, batch=n), weights).total, capacity, limit)
 
 
 def largest_context(arch: Architecture, work: Workload, capacity: Number, limit: int) -> int | None:
@@ -24,7 +25,8 @@ def largest_context(arch: Architecture, work: Workload, capacity: Number, limit:
     def asking(n: int) -> Workload:
         return replace(work, seq=n) if work.context is None else replace(work, context=n)
 
-    return largest(lambda n: phases.need(arch, asking(n)).total, capacity, limit)
+    weights = phases.weight_bytes(arch, work.steps()[0])
+    return largest(lambda n: phases.need(arch, asking(n), weights).total, capacity, limit)
 
 
 def largest(need: Callable[[int], Number], capacity: Number, limit: int) -> int | None:
@@ -32,9 +34,7 @@ def largest(need: Callable[[int], Number], capacity: Number, limit: int) -> int 
 
     Secants first, as most needs are straight lines: four evaluations. Halving where that takes too long.
     """
-    if need(limit) <= capacity:
-        return None
-    low, high = 0, limit  # what fits, what does not
+    low, high = 0, limit  # what fits, what is taken not to
     points = [(1, need(1)), (2, need(2))]
     for n, size in points:
         low, high = (max(low, n), high) if size <= capacity else (low, min(high, n))
@@ -44,4 +44,4 @@ def largest(need: Callable[[int], Number], capacity: Number, limit: int) -> int 
         n = min(max(int(secant), low + 1), high - 1) if len(points) < SECANTS else (low + high) // 2
         points.append((n, need(n)))
         low, high = (n, high) if points[-1][1] <= capacity else (low, n)
-    return low
+    return None if low >= limit - 1 and need(limit) <= capacity else low

@@ -97,5 +97,5 @@ def test_generation_without_a_cache_by_hand() -> None:
 def test_memory_of_generation_is_that_of_its_last_decode_where_the_cache_decides() -> None:
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 3, "vocab_size": 10}
     arch = architecture(config, "x", "x")
-    peak = phases.peak(arch, Workload(("generate",), seq=1, new_tokens=1000).steps()[0])
+    peak = phases.need(arch, Workload(("generate",), seq=1, new_tokens=1000))
     assert peak.kv_cache == 2 * 1001 * 8 * 3 * 2  # K and V, 1 + 1000 tokens, 8 wide, 3 layers, fp16
