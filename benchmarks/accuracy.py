@@ -22,10 +22,12 @@ TABLES = {
     "vidur_a100_gemm": ("a100", "GEMM of a framework not fitted to"),
     "aic_a100_sxm_attn_context": ("a100", "attention, prefill"),
     "aic_a100_sxm_attn_generation": ("a100", "attention, decode"),
+    "aic_a100_sxm_moe": ("a100", "mixtures of experts, fused"),
     "vidur_a100_elementwise": ("a100", "norms, activations, sums, rows"),
     "aic_h100_sxm_gemm": ("h100", "GEMM, 16 and 8 bits"),
     "aic_h100_sxm_attn_context": ("h100", "attention, prefill"),
     "aic_h100_sxm_attn_generation": ("h100", "attention, decode"),
+    "aic_h100_sxm_moe": ("h100", "mixtures of experts, fused"),
 }
 
 

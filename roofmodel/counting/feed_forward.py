@@ -36,7 +36,7 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
     )  # fmt: skip
     touched = _touched(moe, tokens)
     for operator in _mlp(build, expert, "expert_", site.reads, "y[b:t:x d]"):
-        yield _of_some_experts(operator, touched, moe.experts)
+        yield of_some_experts(operator, touched, moe.experts)
     yield build.operator(
         "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", vector=2
     )
@@ -93,7 +93,7 @@ def _touched(moe: MoE, tokens: Number) -> Number:
     return moe.experts * (1 - (1 - moe.active / moe.experts) ** tokens)
 
 
-def _of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
-    """The operator reading the weights of the touched experts only."""
+def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
+    """The operator of `experts` experts reading the weights of the touched ones only."""
     read = {t.name: t.elements(operator.sizes) // experts * touched for t in operator.parameters}
     return replace(operator, touched=read)

@@ -84,6 +84,7 @@ AXES: dict[str, Axis] = {
     "F": Axis("twice that width: gate and up in one matrix", "2F"),
     "x": Axis("experts", "E"),
     "b:t:x": Axis("token-expert pairs that the router chose", r"\langle BTE\rangle"),
+    "b:t:X": Axis("token-expert pairs of experts on any GPU", r"\langle BTE\rangle"),
     "e": Axis("width of the token embedding, where it is not the hidden size", "D_e"),
     "v": Axis("vocabulary", "V"),
     "p": Axis("rows of a table of positions, of token types, of tasks", "P"),

@@ -50,6 +50,19 @@ class GenerationTiming(NamedTuple):
     dram: float  # of the DRAM bandwidth
 
 
+class ExpertsTiming(NamedTuple):
+    """Of a mixture's experts; see `prediction/experts.py`."""
+
+    latency: float  # seconds of a fused mixture that no size escapes: sorting and summing, and several kernels' starts
+    expert: float  # seconds for each expert that has a row
+    pipe: float  # of the pipe's peak
+    l2: float  # bandwidth at which tiles are loaded, in DRAM bandwidths
+    dram: float  # of the DRAM bandwidth, for the weights
+    rows: float  # bandwidth at which tokens and their rows move between the kernels, in DRAM bandwidths
+    elsewhere: float  # what becomes of pairs whose expert is on another GPU: 0 skipped, 1 moved,
+    # 2 moved and multiplied, those of the tokens that have an expert here
+
+
 class StreamTiming(NamedTuple):
     """Of everything that only moves data: elementwise, norms, softmax; see `prediction/stream.py`."""
 
@@ -95,4 +108,5 @@ class Calibration:
     gemm: Sets[GemmTiming] = field(default_factory=dict)
     context: Sets[ContextTiming] = field(default_factory=dict)
     generation: Sets[GenerationTiming] = field(default_factory=dict)
+    experts: Sets[ExpertsTiming] = field(default_factory=dict)
     stream: Sets[StreamTiming] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 from roofmodel.devices.calibration import (
     Calibration,
     ContextTiming,
+    ExpertsTiming,
     Fit,
     Fitted,
     GemmTiming,
@@ -22,9 +23,10 @@ TIMINGS: dict[str, Any] = {
     "gemm": GemmTiming,
     "context": ContextTiming,
     "generation": GenerationTiming,
+    "experts": ExpertsTiming,
     "stream": StreamTiming,
 }
-SECONDS = ("latency", "step", "split", "ramp", "wave")
+SECONDS = ("latency", "step", "split", "ramp", "wave", "expert")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 

@@ -1,7 +1,7 @@
 """How long an operator is expected to take on a device, by the parameters that were fitted to measurements there.
 
-Each kind of kernel has its own formula (`gemm`, `attention`, `stream`); all of them are evaluated for ints and for
-arrays by the same code. An expectation is never below its bound.
+Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `stream`); all of them are evaluated for ints
+and for arrays by the same code. An expectation is never below its bound.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device
-from roofmodel.prediction import attention, gemm, stream
+from roofmodel.prediction import attention, experts, gemm, stream
 from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip, chip
+from roofmodel.prediction.experts import Chosen, Mixture
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import Placement, place
 
@@ -87,11 +88,16 @@ def _kernel(
             return decode and (attention.generation_seconds(fused, ceilings, decode.timing), decode.fit)
         context = chosen(calibration.context, implementation, form)
         return context and (attention.context_seconds(fused, ceilings, context.timing), context.fit)
+    if operator.kind == "moe":
+        routed = chosen(calibration.experts, implementation, form)
+        return routed and (experts.seconds(mixture(operator, dtype), ceilings, routed.timing), routed.fit)
+    if rows := of_experts(operator, dtype):
+        routed = chosen(calibration.experts, implementation, form)
+        moved = placed.cost.bytes - placed.cost.weight_bytes
+        return routed and (experts.apart_seconds(rows, moved, ceilings, routed.timing), routed.fit)
     if matrices := product(operator, dtype):
         tiles = chosen(calibration.gemm, implementation, form)
         return tiles and (gemm.seconds(matrices, ceilings, tiles.timing), tiles.fit)
-    if operator.kind == "moe":
-        return None
     moves = chosen(calibration.stream, movement(operator), form)
     data, compute = placed.cost.bytes, placed.compute_seconds
     return moves and (stream.seconds(data, compute, ceilings, moves.timing), moves.fit)
@@ -129,7 +135,7 @@ def formats(operator: Operator, dtype: str) -> str:
 
 
 def product(operator: Operator, dtype: str) -> Product | None:
-    """A contraction as products of matrices; of experts, as many as are touched. None where it is none."""
+    """A contraction as products of matrices. None where it is none."""
     line, widths = operator.lines[0], operator.widths
     if len(operator.lines) != 1 or not line.contracted:
         return None
@@ -138,25 +144,41 @@ def product(operator: Operator, dtype: str) -> Product | None:
     if operator.gemm is not None:
         batch, m, n, k = operator.gemm
     else:
-        batch, m, n, k = grouped(operator)
+        # the gradient of experts' matrices: the rows of tokens are what it sums over
+        batch, k = operator.sizes["x"], operator.sizes["b:t:x"] / operator.sizes["x"]
+        m, n = (tensor.elements(operator.sizes) / operator.sizes["b:t:x"] for tensor in (a, b))
     quantised, narrow = 0, FORMATS[dtype].bits / 8
     if narrow < of_a:  # read as it is, written as the product wants it
         quantised, of_a = batch * m * k * (of_a + narrow), narrow
     return Product(batch, m, n, k, operator.cost.bytes, of_a, of_b, of_c, quantised)
 
 
-def grouped(operator: Operator) -> tuple[Number, Number, Number, Number]:
-    """Products of the experts that some token chose, with the rows that each has on average: how many, m, n, k."""
-    line, sizes = operator.lines[0], operator.sizes
-    a, b = line.factors
-    if "x" in b.axes:  # rows of tokens times an expert's matrix
-        each = b.elements(sizes) / sizes["x"]
-        touched = operator.touched.get(b.name, b.elements(sizes)) / each
-        k = product_of(sizes[axis] for axis in line.contracted)
-        return touched, sizes["b:t:x"] / touched, each / k, k
-    # the gradient of the matrices: rows of tokens are what it sums over
-    m, n = (tensor.elements(sizes) / sizes["b:t:x"] for tensor in (a, b))
-    return sizes["x"], m, n, sizes["b:t:x"] / sizes["x"]
+def of_experts(operator: Operator, dtype: str) -> Chosen | None:
+    """A product of rows with the matrices of the experts that some token chose; None for anything else."""
+    if operator.kind != "grouped_gemm":
+        return None
+    (a, b), sizes, widths = operator.lines[0].factors, operator.sizes, operator.widths
+    if "x" not in b.axes:  # the gradient of the matrices, which is a product of activations
+        return None
+    each = b.elements(sizes) / sizes["x"]
+    touched = operator.touched.get(b.name, b.elements(sizes)) / each
+    k = product_of(sizes[axis] for axis in operator.lines[0].contracted)
+    narrow = min(FORMATS[dtype].bits, widths.format(a).bits) / 8
+    return Chosen(touched, sizes["b:t:x"], each / k, k, narrow, widths.format(b).bits / 8)
+
+
+def mixture(operator: Operator, dtype: str) -> Mixture:
+    """What the formula of fused experts asks for, of an operator that is it."""
+    sizes, rows = operator.sizes, operator.sizes["b:t:x"]
+    token_bytes, row_bytes = 0, 0
+    for part in operator.parts:
+        for tensor in (*part.reads, *part.writes):
+            if "b:t:x" in tensor.axes:
+                row_bytes = row_bytes + part.bytes_of(tensor)
+            elif not tensor.is_parameter:
+                token_bytes = token_bytes + part.bytes_of(tensor)
+    products = [found for part in operator.parts if (found := of_experts(part, dtype))]
+    return Mixture(products, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
 
 
 def attended(operator: Operator) -> Attended:

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roofmodel.counting.operator import Operator
 from roofmodel.devices import fitted
 from roofmodel.devices.calibration import (
     Calibration,
     ContextTiming,
+    ExpertsTiming,
     Fit,
     Fitted,
     GemmTiming,
@@ -37,6 +39,7 @@ FEWEST = 60  # rows below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
+CHOICES = {"packed": (1.0, 0.0), "elsewhere": (0.0, 1.0, 2.0)}  # parameters that are no matter of degree
 MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0}  # parts of a ceiling: at most all of it, and a little for the clock
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
@@ -71,16 +74,19 @@ class Sample(NamedTuple):
 
     def rows(self, of: Array) -> Sample:
         """Some of them."""
-        operator = self.group.operator
-        sizes = {axis: size[of] if np.ndim(size) else size for axis, size in operator.sizes.items()}
-        some = replace(
-            operator,
-            sizes=sizes,
-            matmul_flops=_some(operator.matmul_flops, of),
-            vector_flops=_some(operator.vector_flops, of),
-            touched={name: _some(elements, of) for name, elements in operator.touched.items()},
-        )
+        some = _of_rows(self.group.operator, of)
         return Sample(self.group._replace(operator=some), self.measured[of], self.held_out[of])
+
+
+def _of_rows(operator: Operator, of: Array) -> Operator:
+    return replace(
+        operator,
+        sizes={axis: _some(size, of) for axis, size in operator.sizes.items()},
+        matmul_flops=_some(operator.matmul_flops, of),
+        vector_flops=_some(operator.vector_flops, of),
+        touched={name: _some(elements, of) for name, elements in operator.touched.items()},
+        parts=tuple(_of_rows(part, of) for part in operator.parts),
+    )
 
 
 def _some(values: Any, of: Array) -> Any:
@@ -129,9 +135,10 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 4, 1.5, 0.85, 1e-5), "gemm"),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
         generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8), "generation"),
+        experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 4.0, 0.9, 0.6, 0.0), "experts"),
         stream=sets("stream", StreamTiming(3e-6, 0.8, 1.0), "stream"),
     )
-    if not any((calibration.gemm, calibration.context, calibration.generation, calibration.stream)):
+    if not any(getattr(calibration, kind) for kind in fitted.TIMINGS):
         raise WorkloadError(f"nothing to fit: no operation and kernel has {FEWEST} rows that the timing model knows")
     return calibration
 
@@ -146,8 +153,9 @@ class _Fitter(NamedTuple):
             return None
         seen = _thinned(samples)
         variants = [start]
-        if isinstance(start, ContextTiming):  # whether a kernel packs is no matter of degree
-            variants = [start, start._replace(packed=0.0)]
+        for name, values in CHOICES.items():
+            if name in start._fields:
+                variants = [start._replace(**{name: value}) for value in values]
         fits = [self._parameters(seen, variant, into) for variant in variants]
         timing = min(fits, key=lambda each: np.abs(self._ratios(seen, each, into) - 1).mean())
         return self._evidence(samples, timing, into)
@@ -166,7 +174,7 @@ class _Fitter(NamedTuple):
     def _parameters(self, samples: list[Sample], start: Timing, into: str) -> Timing:
         from scipy.optimize import least_squares
 
-        free = [i for i, value in enumerate(start) if start._fields[i] != "packed"]
+        free = [i for i, value in enumerate(start) if start._fields[i] not in CHOICES]
         origin = np.log([start[i] for i in free])
         most = [MOST.get(start._fields[i], np.inf) for i in free]
         highest = np.minimum(origin + np.log(SPAN), np.log(most))

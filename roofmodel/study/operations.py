@@ -6,19 +6,22 @@ Shapes are columns: NumPy arrays with a value a row, so that one operator stands
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting import vector
 from roofmodel.counting.attention import attention
-from roofmodel.counting.feed_forward import experts
+from roofmodel.counting.feed_forward import experts, of_some_experts
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm
 from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import MLP, Attention, MoE, Norm
+from roofmodel.study.routing import busiest
 
-Columns = Mapping[str, Number]
+Columns = Mapping[str, Any]
+"""Columns of numbers, or numbers; and words that all the rows share."""
 
 
 class Precision(NamedTuple):
@@ -62,14 +65,25 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
 
 
 def mixture(c: Columns, widths: Widths) -> Operator:
-    """One GPU's part of a gated mixture, fused: inter / moe_tp columns of experts / moe_ep experts."""
-    shards, columns = c.get("moe_ep", 1), c.get("moe_tp", 1)
-    expert = MLP(c["inter"] / columns, "silu", gated=True, fused=True)
-    moe = MoE(c["experts"] / shards, c["topk"] / shards, expert)
+    """The busiest GPU's part of a mixture, fused: inter / moe_tp columns of experts / moe_ep experts.
+
+    `distribution` says how the router spreads the tokens (`study/routing.py`); experts have a gate unless the name of
+    the kernel says `nongated`.
+    """
+    gpus, gated = c.get("moe_ep", 1), "nongated" not in c.get("kernel", "")
+    here, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
+    load = busiest(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
+    expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
+    moe = MoE(here, load.rows / c["tokens"], expert)
     found = experts(moe, Site(step, c["hidden"], causal=True, reads="x[b t d]", gives="m[b t d]"))
-    inside = [op for op in found if op.name.startswith("mlp.expert") or op.name == "mlp.combine"]
-    return fuse("moe", "moe", inside, kind="moe")
+    inside = [
+        of_some_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
+        for op in found
+        if op.name.startswith("mlp.expert") or op.name == "mlp.combine"
+    ]
+    fused = fuse("moe", "moe", inside, kind="moe")
+    return replace(fused, sizes={**fused.sizes, "b:t:X": pairs})
 
 
 def _moving(
@@ -111,6 +125,7 @@ class Operation(NamedTuple):
     columns: tuple[str, ...]
     operator: Callable[[Columns, Widths], Operator]
     optional: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # columns of text, which rows that are computed together share; they may be absent
 
 
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
@@ -122,7 +137,9 @@ OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
     "attn_context": Operation(_ATTENTION, attention_core, ("window",)),
     "attn_generation": Operation(_ATTENTION, attention_core, ("window",)),
-    "moe": Operation(("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep")),
+    "moe": Operation(
+        ("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep"), ("distribution", "kernel")
+    ),
     "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
     "gelu": Operation(("m", "n"), _moving("activation", _TWO, _GELU, M="m", N="n")),

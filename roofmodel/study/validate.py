@@ -158,15 +158,17 @@ def groups(table: Table) -> tuple[list[Group], Array]:
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
-    keys = ("op", "dtype", "kv_dtype", "kernel")
+    more = {name for operation in OPERATIONS.values() for name in operation.words}
+    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", *sorted(more))))
     for row, key in enumerate(zip(*(table.get(name, [""] * count) for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
-    for (op, dtype, kv, kernel), rows in rows_of.items():
-        here = np.array(rows)
+    for key, rows in rows_of.items():
+        here, words = np.array(rows), dict(zip(keys, key, strict=True))
+        op, dtype, kv, kernel = key[:4]
         try:
             shape, good = _shape(table, here, op, dtype, kv)
             notes[here[~good]] = f"{op}: a size or the latency is no number above zero"
-            operator = OPERATIONS[op].operator(shape, widths(PRECISIONS[dtype], kv or None))
+            operator = OPERATIONS[op].operator({**shape, **words}, widths(PRECISIONS[dtype], kv or None))
             found.append(Group(op, PRECISIONS[dtype].compute, kernel, here[good], shape, operator))
         except WorkloadError as error:
             notes[here] = str(error)

@@ -52,6 +52,30 @@ def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path
     assert 1.03 < fit.high < 1.12
 
 
+def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    ranges = {
+        "tokens": (0, 12),
+        "hidden": (9, 13),
+        "inter": (8, 12),
+        "topk": (0, 3),
+        "experts": (5, 8),
+        "moe_ep": (0, 4),
+    }
+    shape = {name: np.round(2 ** rng.uniform(*span, 300)) for name, span in ranges.items()}
+    operator = OPERATIONS["moe"].operator(shape | {"distribution": "balanced"}, widths(PRECISIONS["bfloat16"]))
+    expected = expect(operator, H100, "bf16", "sglang_fused_moe_triton")
+    assert expected is not None
+    with (tmp_path / "moe.csv").open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "kernel", "distribution", *ranges, "latency_us"))
+        cells = zip(*shape.values(), expected.seconds * 1e6, strict=True)
+        writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
+    found = calibrate([str(tmp_path / "moe.csv")], H100, "made up").experts["mine"]["fp16/fp16"]
+    assert found.timing.elsewhere == 1
+    assert found.fit.error < 0.02
+
+
 def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path: Path) -> None:
     calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"')
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
@@ -63,6 +87,7 @@ def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path:
     assert H100.calibration is not None
     assert again.calibration.gemm == calibration.gemm
     assert again.calibration.context == H100.calibration.context
+    assert again.calibration.experts == H100.calibration.experts
     assert device_file(path.read_text(), calibration) == path.read_text()
 
 
@@ -122,7 +147,9 @@ def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> N
         ("aic_a100_sxm_attn_context", "a100", 0.08),
         ("aic_a100_sxm_attn_generation", "a100", 0.10),
         ("vidur_a100_elementwise", "a100", 0.10),
+        ("aic_a100_sxm_moe", "a100", 0.14),
         ("aic_h100_sxm_gemm", "h100", 0.12),
+        ("aic_h100_sxm_moe", "h100", 0.14),
     ],
 )
 def test_expectations_are_within_what_was_promised(table: str, hw: str, most: float) -> None:

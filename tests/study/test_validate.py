@@ -71,6 +71,11 @@ BOUNDS = {
         # of each GPU's 2 experts half a one is chosen by the token: 2 (1 - (1 - 2/8)) = 0.5
         MOE | {"moe_ep": 4}, 2 * (0.5 * 3 * 64 * 32 + 0.5 + 64 + 64) / BANDWIDTH,
     ),
+    # 3 tokens dealt in turn have 6 rows of 6 experts
+    "experts whose tokens are dealt in turn": (
+        MOE | {"tokens": 3, "distribution": "balanced"}, 2 * (6 * 3 * 64 * 32 + 6 + 2 * 3 * 64) / BANDWIDTH,
+    ),
+    "experts without a gate": (MOE | {"kernel": "my_nongated"}, 2 * (2 * 2 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
     "softmax": ({"op": "softmax", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5}, 2 * 2 * 64000 / BANDWIDTH),
     "layer norm": (
         {"op": "layernorm", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5},
@@ -96,16 +101,16 @@ def test_errors_are_relative_to_the_measurement() -> None:
 def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Path) -> None:
     rows = (
         GEMM, GEMM | {"op": "gem"}, GEMM | {"dtype": "fp7"}, GEMM | {"m": "?"}, GEMM | {"latency_us": 0},
-        GEMM | {"dtype": "fp8"}, GEMM,
+        GEMM | {"dtype": "fp8"}, GEMM, MOE | {"distribution": "zipf"},
     )  # fmt: skip
     found = validate(table(tmp_path, *rows), A100)
     assert [note[:24] for note in found.notes] == [
         "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: a size or the late",
-        "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "",
+        "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
     ]  # fmt: skip
     assert found.whole is not None
     assert found.whole.n == 2
-    assert sum(found.skipped.values()) == 5
+    assert sum(found.skipped.values()) == 6
     assert validate(table(tmp_path, *rows), H100).whole.n == 3  # type: ignore[union-attr]  # it has fp8
 
 
