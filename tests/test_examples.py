@@ -25,6 +25,15 @@ def test_the_block_counted_by_hand_is_right() -> None:
     assert "3,506,703,564,800" in done.stdout
 
 
+def test_a_family_is_added_in_one_row_and_right_by_hand() -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "add_a_family.py"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "TinyChatForCausalLM" in done.stdout
+    assert done.stdout.count(": right") == 2
+
+
 def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
     placed = measured.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
     found = {(point.name, point.level): point for point in placed.rooflines[0].points}

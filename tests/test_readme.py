@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.models import hub
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"## (?:A short tour|What was measured)\n\n```console\n(.*?)```", README, re.DOTALL)
@@ -21,6 +23,7 @@ TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "my-gpu.yaml").write_text(TOY)
+    shutil.copy(ROOT / "examples" / "models" / "gpt2-xl.yaml", tmp_path / "my-model.yaml")
     (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
@@ -37,6 +40,14 @@ def test_the_python_example_runs() -> None:
     example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert example
     exec(compile(example.group(1), "README.md", "exec"), {})
+
+
+def test_the_yaml_example_is_a_model(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert example
+    (tmp_path / "my.yaml").write_text(example.group(1))
+    stack = hub.load(str(tmp_path / "my.yaml")).stack
+    assert (len(stack.layers), stack.hidden, len(stack.parts)) == (32, 4096, 64)
 
 
 def test_the_files_that_the_readme_points_to_exist() -> None:

@@ -17,7 +17,7 @@ from roofmodel.devices.calibration import (
     StreamTiming,
     Timing,
 )
-from roofmodel.devices.yaml_file import Place
+from roofmodel.yaml_file import Place
 
 TIMINGS: dict[str, Any] = {
     "gemm": GemmTiming,

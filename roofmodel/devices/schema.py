@@ -7,8 +7,9 @@ from pathlib import Path
 from roofmodel.devices import fitted
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
-from roofmodel.devices.yaml_file import Place, read
+from roofmodel.errors import DeviceError
 from roofmodel.units import si
+from roofmodel.yaml_file import Place, read
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + PIPE_TYPES
@@ -29,7 +30,7 @@ _LEVEL = {
 
 def load_file(path: Path) -> Device:
     """Read and validate one file. Raises DeviceError with file and line."""
-    top = read(path).mapping(_TOP, required=("name", "pipes", "memory"))
+    top = read(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
     clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
     multiprocessors = top["multiprocessors"].whole() if "multiprocessors" in top else None
     sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}

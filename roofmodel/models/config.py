@@ -14,7 +14,7 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.composites import ALIASES
 from roofmodel.models.family import Family
 from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, Key, Kind
-from roofmodel.models.stack import Fields, check, check_stages, max_tokens, stack
+from roofmodel.models.stack import Fields, Where, check, check_stages, max_tokens, stack
 
 Config = Mapping[str, Any]
 
@@ -39,6 +39,13 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
 
 def _read(config: Config, name: str, where: str, said: tuple[str, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
+    return by_row(config, name, Where(where), model_type, family, said)
+
+
+def by_row(
+    config: Config, name: str, where: Where, model_type: str, family: Family, said: tuple[str, ...] = ()
+) -> Architecture:
+    """Read a config through a row, of `families` or of one's own. Raises ModelError."""
     fields, facts = _fields(family, family.fields, config, where)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
     body: Stack | Network
@@ -68,7 +75,7 @@ def _read(config: Config, name: str, where: str, said: tuple[str, ...] = ()) -> 
 
 
 def _fields(
-    family: Family, sources: Mapping[str, Any], config: Config, where: str
+    family: Family, sources: Mapping[str, Any], config: Config, where: Where
 ) -> tuple[dict[str, Any], dict[str, Fact]]:
     """The fields of a stack or network, each with the fact that it came from."""
     reading = _Reading(family, sources, config, where)
@@ -108,7 +115,7 @@ def _digits(name: str) -> str:
 class _Reading(Mapping[str, Any]):
     """The fields of a config by name, each read when it is asked for: a default may depend on any other field."""
 
-    def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: str) -> None:
+    def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: Where) -> None:
         self.config, self.where = config, where
         self.sources: dict[str, tuple[Kind, Any]] = dict(family.switches)
         self.sources |= {field: (kind, sources.get(field, usual)) for field, (kind, usual) in family.schema.items()}
@@ -127,7 +134,7 @@ class _Reading(Mapping[str, Any]):
         return len(self.sources)
 
 
-def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: str) -> Fact:
+def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: Where) -> Fact:
     """A field's value: from the config, else the class's default, else built into the family."""
     if not isinstance(source, Key):
         return Fact(source(fields) if callable(source) else source, None)
@@ -137,7 +144,7 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
     for name, value in found.items():
         if value is None and (source.takes_null or len(found) > 1):
             continue
-        given[name] = _checked(value, source, kind, f"{where}: {name!r}")
+        given[name] = _checked(value, source, kind, f"{where.at(name)}: {name!r}")
     if given:
         name, value = next(iter(given.items()))
         if any(other != value for other in given.values()):
@@ -149,7 +156,7 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
         size = CORE.get(field, field.replace("_", " "))
-        raise ModelError(f"{where}: lacks {names}, the {size}; it must be {kind.wanted}")
+        raise ModelError(f"{where.at(source.names[0])}: lacks {names}, the {size}; it must be {kind.wanted}")
     value = default(fields) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
@@ -183,7 +190,7 @@ def _look_up(config: Config, name: str) -> Any:
 
 
 def _head(
-    family: Family, fields: Fields, config: Config, model_type: str, where: str
+    family: Family, fields: Fields, config: Config, model_type: str, where: Where
 ) -> tuple[str, Head, tuple[str, ...]]:
     """The suffix and head that `architectures` names, or the family's usual one, said in a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
@@ -229,7 +236,9 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 # --- Notes ------------------------------------------------------------------------------------------
 
 
-def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, config: Config, where: str) -> tuple[str, ...]:
+def _assumptions(
+    facts: Mapping[str, Fact], head: Head, family: Family, config: Config, where: Where
+) -> tuple[str, ...]:
     """The defaults of keys that the config lacks (null is the config's own word for the default).
 
     A default with an entry for every layer follows from the others, and would fill the screen.
@@ -249,7 +258,7 @@ def _assumptions(facts: Mapping[str, Fact], head: Head, family: Family, config: 
     return (f"{where}: not in the config, so {family.config_class}'s defaults hold: {values}",)
 
 
-def _quantisation(config: Config, where: str) -> tuple[str, ...]:
+def _quantisation(config: Config, where: Where) -> tuple[str, ...]:
     settings = config.get("quantization_config")
     if not isinstance(settings, dict):
         return ()

@@ -100,6 +100,9 @@ ODD = Kind(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an odd number, or 
 NUMBER_OR_AUTO = Kind(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
 PLACES = _one_of("absolute", "rotary")
 PROJECTED = _one_of("tokens", "sums", "norm")
+# Of an architecture told in YAML: how tokens know their places; where norms stand.
+PLACED = _one_of("rotary", "learned", "sinusoidal", "alibi", "none")
+STANDS = _one_of("before", "after", "both", "sum")
 
 
 def pair(sides: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Where configs come from: packaged, a path, the local Hugging Face cache, the Hub.
+"""Where models come from: packaged, a path (a config, or a description in YAML), the Hugging Face cache, the Hub.
 
 The network is tried last, only for names of the form `organisation/model`, and only where
 `huggingface_hub` is installed. Nothing is asked of a config but that it is a JSON object; reading it
@@ -52,7 +52,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
         return _from_entry(entry, family)
     if os.path.exists(model):
         return _from_path(Path(model), family)
-    if model.endswith(".json"):
+    if model.endswith((".json", ".yaml", ".yml")):
         return _from_path(Path(model), family)  # which says that it is not there
     if cached := _in_local_cache(model):
         return _from_file(cached, model, family)
@@ -118,10 +118,22 @@ def _from_path(path: Path, family: str | None) -> Architecture:
         if folder:
             message = f"{path}: a folder without a config.json; give one that holds a model's config"
             raise ModelError(message) from None
-        raise ModelError(f"{path}: no such file or folder; give a config.json or a folder that holds one") from None
+        raise ModelError(
+            f"{path}: no such file or folder; give a config.json, a folder that holds one, or a YAML file"
+        ) from None
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
+    if file.suffix in (".yaml", ".yml"):
+        return _from_yaml(file, family)
     return _from_file(file, file.resolve().parent.name if file.name == "config.json" else file.stem, family)
+
+
+def _from_yaml(file: Path, family: str | None) -> Architecture:
+    if family is not None:
+        raise ModelError(f"--family: {file} describes its layers itself; a family reads a config.json")
+    from roofmodel.models import described
+
+    return described.load(file)
 
 
 def _from_file(file: Path, name: str, family: str | None) -> Architecture:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import (
@@ -35,24 +35,45 @@ from roofmodel.models.fields import ACTIVATIONS, SLIDING
 Fields = Mapping[str, Any]
 
 
-def check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
+class Where(NamedTuple):
+    """What messages call a config: its file, and the line of each of its keys where that is known."""
+
+    file: str
+    lines: Mapping[str, int] = {}
+
+    def __str__(self) -> str:
+        return self.file
+
+    def at(self, *keys: str | None) -> str:
+        """Where the first of these keys stands that stands anywhere, or the section of one: `my.yaml:12`."""
+        places = [place for key in keys if key for place in (key, key.rpartition(".")[0])]
+        line = next((self.lines[place] for place in places if place in self.lines), None)
+        return self.file if line is None else f"{self.file}:{line}"
+
+
+def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
     """Refuse sizes that no such model can have."""
 
     def named(field: str) -> str:
         return f"{facts[field].key or field} {fields[field]}"
 
+    def at(*names: str) -> str:
+        return where.at(*(facts[name].key for name in names))
+
     derived = fields["head_dim"] == fields["hidden"] // fields["heads"]
     if derived and (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
         cure = ", or a head_dim" if facts["head_dim"].key else ""
         raise ModelError(
-            f"{where}: {named('hidden')} is not divisible by {named('heads')}; "
+            f"{at('heads')}: {named('hidden')} is not divisible by {named('heads')}; "
             f"it wants a number of heads that divides it{cure}"
         )
     if fields["heads"] % fields["kv_heads"]:
         raise ModelError(
-            f"{where}: {named('heads')} is not divisible by {named('kv_heads')}; "
+            f"{at('kv_heads', 'heads')}: {named('heads')} is not divisible by {named('kv_heads')}; "
             "each key-value head serves the same number of query heads"
         )
+    if fields["position_table"] and fields["positions"] is None:
+        raise ModelError(f"{at('positions')}: lacks {facts['positions'].key!r}, the rows of the table of positions")
     if fields["groups"] > fields["layers"]:
         raise ModelError(
             f"{where}: {named('groups')} groups cannot share {named('layers')}; it wants a group a layer, or fewer"
@@ -71,12 +92,11 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
     for field in ("layer_types", "rotary_layers", "index_layers", "expert_layers"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
-            raise ModelError(
-                f"{where}: {facts[field].key!r} has {len(value)} entries, but {named('layers')}; it wants one a layer"
-            )
+            count = f"{facts[field].key!r} has {len(value)} entries"
+            raise ModelError(f"{at(field)}: {count}, but {named('layers')}; it wants one a layer")
 
 
-def check_stages(fields: Fields, facts: Mapping[str, Fact], where: str) -> None:
+def check_stages(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
     """Refuse a network whose lists do not have an entry a stage."""
     counts = {facts[name].key: len(fields[name]) for name in ("widths", "depths")}
     if "stages" in fields:

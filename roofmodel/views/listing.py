@@ -80,8 +80,9 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
 
     The table leaves out what the family's row leaves at its usual value, such as experts where a model has none.
     """
-    table, family = _table("field", "value", "from"), FAMILIES[ALIASES.get(arch.model_type, arch.model_type)]
-    told = {*ALWAYS, *family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
+    table, told = _table("field", "value", "from"), set(ALWAYS)
+    if family := FAMILIES.get(ALIASES.get(arch.model_type, arch.model_type)):  # none: it is described in YAML
+        told |= {*family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
     for name, fact in arch.facts.items():
         if name in told or fact.key is not None:
             origin = "the family's code" if fact.key is None else fact.key

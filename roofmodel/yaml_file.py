@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from roofmodel import units
-from roofmodel.errors import DeviceError, shorten, suggest
+from roofmodel.errors import RoofError, shorten, suggest
 from roofmodel.paths import read_text
 
 # libyaml's parser where PyYAML was built with it: ten times faster, the same nodes
@@ -26,9 +26,14 @@ class Place(NamedTuple):
     node: Any
     file: str
     path: str
+    kind: type[RoofError]  # of its complaints
 
-    def error(self, message: str) -> DeviceError:
-        return DeviceError(f"{self.file}:{self.node.start_mark.line + 1}: {message}")
+    @property
+    def line(self) -> int:
+        return int(self.node.start_mark.line) + 1
+
+    def error(self, message: str) -> RoofError:
+        return self.kind(f"{self.file}:{self.line}: {message}")
 
     def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, Place]:
         """Its entries by key. `known` None: any key will do."""
@@ -36,7 +41,7 @@ class Place(NamedTuple):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
         entries: dict[str, Place] = {}
         for key_node, value_node in self.node.value:
-            here = Place(key_node, self.file, self.path)
+            here = self._replace(node=key_node)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise here.error("a key must be text, not a list or a mapping")
             key = str(key_node.value)
@@ -44,9 +49,8 @@ class Place(NamedTuple):
                 hint = suggest(key, known) or f"; known here: {', '.join(known)}"
                 raise here.error(f"unknown key {key!r}{hint}")
             if key in entries:
-                first = entries[key].node.start_mark.line + 1
-                raise here.error(f"duplicate key {key!r}; it stands on line {first} already")
-            entries[key] = Place(value_node, self.file, f"{self.path}.{key}".lstrip("."))
+                raise here.error(f"duplicate key {key!r}; it stands on line {entries[key].line} already")
+            entries[key] = self._replace(node=value_node, path=f"{self.path}.{key}".lstrip("."))
         for key in required:
             if key not in entries:
                 raise self.error(f"{self.path or 'the file'} lacks the key {key!r}")
@@ -56,7 +60,14 @@ class Place(NamedTuple):
         """Its entries, a list's."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.error(f"{self.path} must be a list")
-        return [Place(node, self.file, f"{self.path}[{i}]") for i, node in enumerate(self.node.value)]
+        return [self._replace(node=node, path=f"{self.path}[{i}]") for i, node in enumerate(self.node.value)]
+
+    def value(self) -> Any:
+        """What YAML takes it for: text, a number, true or false, null, a list."""
+        try:
+            return yaml.SafeLoader("").construct_object(self.node, deep=True)
+        except (yaml.YAMLError, ValueError):
+            raise self.error(f"{self.path} has a tag that its value does not fit") from None
 
     def text(self) -> str:
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
@@ -92,26 +103,26 @@ class Place(NamedTuple):
         return value
 
 
-def read(path: Path) -> Place:
-    """The root of a YAML file.
+def read(path: Path, kind: type[RoofError], wanted: str) -> Place:
+    """The root of a YAML file; `wanted` says in messages what it should be.
 
-    Raises FileNotFoundError where there is none, DeviceError for what cannot be read or is not YAML.
+    Raises FileNotFoundError where there is none, an error of that `kind` for what cannot be read or is not YAML.
     """
     try:
         node = yaml.compose(read_text(path), Loader=_LOADER)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:
-        raise DeviceError(f"{path}: cannot be read ({error.strerror})") from None
+        raise kind(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise DeviceError(f"{path}: not a text file; a device's YAML is wanted") from None
+        raise kind(f"{path}: not a text file; {wanted} is wanted") from None
     except ValueError as error:
-        raise DeviceError(f"{path}: {error}; a device's YAML is wanted") from None
+        raise kind(f"{path}: {error}; {wanted} is wanted") from None
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error).split("\n")[0]
-        raise DeviceError(f"{place}: not YAML ({problem})") from None
+        raise kind(f"{place}: not YAML ({problem})") from None
     if node is None:
-        raise DeviceError(f"{path}: is empty; a device's YAML is wanted (see 'roof hw show a100')")
-    return Place(node, str(path), "")
+        raise kind(f"{path}: is empty; {wanted} is wanted")
+    return Place(node, str(path), "", kind)

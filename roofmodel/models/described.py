@@ -1,0 +1,132 @@
+"""An architecture told in YAML, in the field's terms, without any Hugging Face config: one row, as a family has one.
+
+`examples/models/` has files to start from. `ROW` lists all keys: a dot stands for a section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from roofmodel.errors import ModelError, choices
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import by_row
+from roofmodel.models.families.llama import one_full_in
+from roofmodel.models.family import BERT_HEADS, LM, Family
+from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
+from roofmodel.models.stack import Where
+from roofmodel.yaml_file import Place, read
+
+MODEL_TYPE = "described in YAML"
+
+
+def _is(field: str, *words: str) -> Callable[[Any], bool]:
+    return lambda f: f[field] in words
+
+
+ROW = Family(
+    "",
+    classes={"language model": LM, "masked language model": BERT_HEADS["ForMaskedLM"], "none": ()},
+    switches=dict(
+        causal=(FLAG, key("causal", default=True)),  # each token sees itself and those before it
+        placed=(PLACED, key("positions", default="rotary")),
+        stands=(STANDS, key("norm_stands", default="before")),  # before a block, after it, or on the residual sum
+        bias=(FLAG, key("attention.bias", default=False)),
+        full_every=(SIZE, key("attention.full_every", default=None)),  # one layer in so many sees past its window
+    ),
+    fields=dict(
+        hidden=key("hidden_size"),
+        layers=key("layers"),
+        vocabulary=key("vocabulary"),
+        tied=key("tied"),  # the head's matrix is the token table
+        positions=key("max_tokens", default=None),
+        position_table=_is("placed", "learned"),
+        position_fixed=_is("placed", "sinusoidal"),
+        alibi=_is("placed", "alibi"),
+        types=key("token_types", default=0),
+        embedding_norm=key("embedding_norm", default=False),
+        head_bias=key("head_bias", default=False),
+        norm=key("norm"),
+        norm_affine=key("norm_gain", default=True),
+        norm_bias=key("norm_bias", default=lambda f: f["norm_affine"] and f["norm"] == "layernorm"),
+        pre_norm=_is("stands", "before", "both"),
+        out_norm=_is("stands", "after", "both"),
+        final_norm=key("final_norm", default=lambda f: not f["sum_norm"]),
+        parallel=key("parallel", default=False),  # attention and MLP side by side
+        parallel_norms=key("parallel_norms", default=2),  # with a norm each, or one for both
+        heads=key("attention.heads"),
+        kv_heads=key("attention.kv_heads", default=lambda f: f["heads"]),
+        head_dim=key("attention.head_dim", default=lambda f: f["hidden"] // f["heads"]),
+        value_dim=key("attention.value_dim", default=lambda f: f["head_dim"]),
+        fused_qkv=key("attention.fused", default=False),  # one matrix for queries, keys and values
+        qkv_bias=key("attention.qkv_bias", default=lambda f: f["bias"]),
+        out_bias=key("attention.out_bias", default=lambda f: f["bias"]),
+        rotary=lambda f: int(f["placed"] == "rotary"),
+        rotary_dim=key("attention.rotary_dim", default=lambda f: f["head_dim"] * f["rotary"]),
+        qk_norm=key("attention.norm", default=False),  # on each head's queries and keys
+        sinks=key("attention.sinks", default=False),
+        window=key("attention.window", default=None),
+        layer_types=lambda f: one_full_in(f["full_every"] or f["layers"] + 1)(f),
+        latent=key("attention.latent", default=0),  # keys and values come from a latent of this width
+        query_latent=key("attention.query_latent", default=None),
+        mlp_width=key("mlp.width"),
+        activation=key("mlp.activation"),
+        gated=key("mlp.gated", default=False),
+        fused_gate=key("mlp.fused", default=False),  # one matrix for gate and up
+        mlp_bias=key("mlp.bias", default=False),
+        experts=key("experts.count", default=0),
+        experts_active=key("experts.active", default=1),  # that each token meets
+        expert_width=key("experts.width", default=lambda f: f["mlp_width"]),
+        fused_experts=key("experts.fused", default=lambda f: f["fused_gate"]),
+        expert_bias=key("experts.bias", default=False),
+        router_bias=key("experts.router_bias", default=False),
+        correction=key("experts.correction", default=False),  # a learned number an expert joins the router's choice
+        shared_width=key("experts.shared_width", default=0),  # of the MLP that takes every token
+        shared_gate=key("experts.shared_gate", default=False),
+        dense_first=key("experts.dense_first", default=0),  # so many layers at the start have an MLP instead
+        moe_every=key("experts.every", default=1),  # one layer in so many has experts, the last of them
+    ),
+)
+NEEDED = {"experts": ("count", "active")}
+
+
+def load(path: Path) -> Architecture:
+    """The architecture that a YAML file describes, named after the file. Raises ModelError with file and line."""
+    root = read(path, ModelError, "a model's YAML")
+    config, lines = _values(root)
+    head = root.mapping().get("head")
+    word = head.text() if head else next(iter(ROW.classes))
+    if head and word not in ROW.classes:
+        raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
+    row = ROW._replace(encoder=config.get("causal") is False)
+    found = by_row({**config, "architectures": [word]}, path.stem, Where(str(path), lines), MODEL_TYPE, row)
+    return replace(found, notes=())  # a default here is the format's, not another class's
+
+
+def keys() -> dict[str, set[str]]:
+    """The keys of each section; of the file, under an empty name."""
+    found: dict[str, set[str]] = {"": {"head"}}
+    for source in (*ROW.fields.values(), *(source for _, source in ROW.switches.values())):
+        if isinstance(source, Key):
+            section, _, name = source.names[0].rpartition(".")
+            found.setdefault(section, set()).add(name)
+            found[""] |= {section or name}
+    return found
+
+
+def _values(root: Place) -> tuple[dict[str, Any], dict[str, int]]:
+    """What a file says, as a config would, and the line of each key."""
+    known = keys()
+    config: dict[str, Any] = {}
+    lines = {}
+    for name, place in root.mapping(sorted(known[""])).items():
+        lines[name] = place.line
+        if name in known:
+            inside = place.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+            config[name] = {key: entry.value() for key, entry in inside.items()}
+            lines |= {entry.path: entry.line for entry in inside.values()}
+        else:
+            config[name] = place.value()
+    return config, lines

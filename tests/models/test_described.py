@@ -1,0 +1,163 @@
+"""Architectures told in YAML: the same counts as the config of the same model, and errors with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ModelError
+from roofmodel.models import described, hub
+from roofmodel.study.estimate import estimate
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
+TOLD = {
+    "gemma-2-9b": """
+        layers: 42
+        hidden_size: 3584
+        vocabulary: 256000
+        max_tokens: 8192
+        tied: true
+        norm: rmsnorm
+        norm_stands: both
+        attention: {heads: 16, kv_heads: 8, head_dim: 256, window: 4096, full_every: 2}
+        mlp: {width: 14336, activation: gelu_pytorch_tanh, gated: true}
+        """,
+    "deepseek-v3": """
+        layers: 61
+        hidden_size: 7168
+        vocabulary: 129280
+        max_tokens: 163840
+        tied: false
+        norm: rmsnorm
+        attention: {heads: 128, latent: 512, query_latent: 1536, head_dim: 192, rotary_dim: 64, value_dim: 128}
+        mlp: {width: 18432, activation: silu, gated: true}
+        experts: {count: 256, active: 8, width: 2048, fused: true, shared_width: 2048, dense_first: 3}
+        """,
+    "phi-2": """
+        layers: 32
+        hidden_size: 2560
+        vocabulary: 51200
+        max_tokens: 2048
+        tied: false
+        norm: layernorm
+        parallel: true
+        parallel_norms: 1
+        attention: {heads: 32, bias: true, rotary_dim: 32}
+        mlp: {width: 10240, activation: gelu_new, bias: true}
+        head_bias: true
+        """,
+    "bert-base-uncased": """
+        causal: false
+        head: masked language model
+        layers: 12
+        hidden_size: 768
+        vocabulary: 30522
+        max_tokens: 512
+        positions: learned
+        token_types: 2
+        embedding_norm: true
+        tied: true
+        norm: layernorm
+        norm_stands: sum
+        attention: {heads: 12, bias: true}
+        mlp: {width: 3072, activation: gelu, bias: true}
+        """,
+}
+SMALL = """layers: 2
+hidden_size: 8
+vocabulary: 10
+tied: true
+norm: rmsnorm
+attention:
+  heads: 2
+  kv_heads: 1
+mlp:
+  width: 12
+  activation: silu
+"""
+
+
+def told(text: str, folder: Path, name: str = "my-model") -> Any:
+    file = folder / f"{name}.yaml"
+    file.write_text(text)
+    return hub.load(file)
+
+
+@pytest.mark.parametrize("name", [*TOLD, *(file.stem for file in EXAMPLES.glob("*.yaml"))])
+def test_a_description_counts_exactly_as_the_config_of_the_same_model(name: str, tmp_path: Path) -> None:
+    ours = told(TOLD[name], tmp_path, name) if name in TOLD else hub.load(EXAMPLES / f"{name}.yaml")
+    config = hub.load({"mixtral-8x7b": "mixtral-8x7b-v0.1"}.get(name, name))
+    device = Device.load("a100")
+    for phase in (None, "train"):
+        mine, theirs = (estimate(arch, device, phase=phase, batch=2, seq=100) for arch in (ours, config))
+        assert mine.parameters == theirs.parameters
+        assert mine.memory == theirs.memory
+        for one, other in zip(mine.phases, theirs.phases, strict=True):
+            assert [placed.operator for placed in one.placed] == [placed.operator for placed in other.placed]
+    assert (ours.max_tokens, ours.notes) == (config.max_tokens, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "becomes", "place", "said"),
+    [
+        ("layers: 2", "layers: two", ":1: ", "'layers' is 'two'; it must be a whole number"),
+        ("layers: 2", "layer: 2", ":1: ", "unknown key 'layer'; did you mean 'layers'"),
+        ("vocabulary: 10", "", ": ", "lacks 'vocabulary', the vocabulary size"),
+        ("tied: true", "tied: 1", ":4: ", "'tied' is 1; it must be true or false"),
+        ("norm: rmsnorm", "norm: batch", ":5: ", "it must be layernorm or rmsnorm"),
+        ("  heads: 2", "", ":8: ", "lacks 'attention.heads', the number of attention heads"),
+        ("  heads: 2", "  heads: 3", ":7: ", "hidden_size 8 is not divisible by attention.heads 3"),
+        ("  kv_heads: 1", "  kv_heads: 4", ":8: ", "attention.heads 2 is not divisible by attention.kv_heads 4"),
+        ("  kv_heads: 1", "  window_size: 4", ":8: ", "unknown key 'window_size'; did you mean 'window'"),
+        ("  kv_heads: 1", "  heads: 2", ":8: ", "duplicate key 'heads'"),
+        ("  width: 12", "  width: [12]", ":10: ", "'mlp.width' is [12]"),
+        ("  activation: silu", "  activation: swish2", ":11: ", "one of gelu, "),
+        ("tied: true", "tied: true\nexperts: {count: 4}", ":5: ", "experts lacks the key 'active'"),
+        ("tied: true", "tied: true\nhead: logits", ":5: ", "'head' is 'logits'; known: language model"),
+        ("tied: true", "tied: true\nhead: [x]", ":5: ", "head must be text"),
+        ("tied: true", "tied: true\npositions: learned", ": ", "lacks 'max_tokens'"),
+        ("tied: true", "tied: true\npositions: rope", ":5: ", "rotary, learned, sinusoidal, alibi or none"),
+        ("tied: true", "tied: !!int x", ":4: ", "tied has a tag that its value does not fit"),
+        ("tied: true", "tied: true\nexperts: 5", ":5: ", "experts must be a mapping"),
+        ("mlp:", "mlp: {", ":11: ", "not YAML"),
+    ],
+)
+def test_a_description_that_cannot_be_says_in_which_line(
+    line: str, becomes: str, place: str, said: str, tmp_path: Path
+) -> None:
+    assert line in SMALL
+    with pytest.raises(ModelError) as caught:
+        told(SMALL.replace(line + "\n", becomes + "\n"), tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'my-model.yaml'}{place}")
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_empty_or_missing_is_refused_as_a_models(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is empty; a model's YAML is wanted"):
+        told("", tmp_path)
+    with pytest.raises(ModelError, match="no such file"):
+        hub.load(str(tmp_path / "none.yaml"))
+    (tmp_path / "my-model.yaml").write_text(SMALL)
+    with pytest.raises(ModelError, match="--family"):
+        hub.load(str(tmp_path / "my-model.yaml"), family="llama")
+
+
+KEYS = sorted({name.strip(":") for name in SMALL.split() if name.endswith(":")} | described.keys()[""])
+VALUES = st.sampled_from(["0", "-1", "1", "3", "true", "null", "x", "[]", "{}", "1.5", "2020-01-01", "{heads: 2}", "~"])
+
+
+@settings(deadline=None, max_examples=200)
+@given(key=st.sampled_from(KEYS), value=VALUES)
+def test_any_value_for_any_key_is_counted_or_refused_with_its_line(tmp_path_factory: Any, key: str, value: str) -> None:
+    kept = [line for line in SMALL.splitlines() if not line.startswith(f"{key}:")]
+    try:
+        told("\n".join([f"{key}: {value}", *kept]), tmp_path_factory.getbasetemp())
+        said = "counted: my-model.yaml"
+    except ModelError as error:
+        said = str(error)
+    assert "my-model.yaml" in said
