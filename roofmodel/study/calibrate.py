@@ -112,7 +112,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         for sample in found.get(op, []):
             form = formats(sample.group.operator, sample.group.compute)
             # Matrix products of 16 bits are all of one library, those of other formats are everybody's own.
-            kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel
+            kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel or "any"
             named.setdefault(kernel, {}).setdefault(form, []).append(sample)
         tried = {
             name: {form: fitter.fit(samples, start, into) for form, samples in sorted(forms.items())}

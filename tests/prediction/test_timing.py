@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import chosen, expect
 from roofmodel.study.operations import OPERATIONS, widths
 
-A100, H100, V100 = (Device.load(name) for name in ("a100", "h100", "v100"))
+A100, H100 = Device.load("a100"), Device.load("h100")
+TOY = Device.load(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml")
 PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0)
 SIZES = st.integers(1, 20000)
 
@@ -120,7 +122,7 @@ def widths_of(dtype: str) -> Widths:
 
 
 def test_a_device_without_calibration_expects_nothing() -> None:
-    assert expect(product(10, 10, 10), V100, "fp16") is None
+    assert expect(product(10, 10, 10), TOY, "fp16") is None
     assert expect(product(10, 10, 10), replace(A100, calibration=Calibration("none")), "fp16") is None
 
 

@@ -100,14 +100,14 @@ def test_what_is_written_reads_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("like: v100", "calibration.like is 'v100', which is no other device that is calibrated"),
+        ("like: examples/toy-gpu.yaml", "which is no other device that is calibrated"),
         ("like: a100\n  gemm: {}", "either 'like' another device or has sets of its own"),
         ("gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
         ("stream: {like: nothing}", "unknown device 'nothing'"),
     ],
 )
 def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, section: str, message: str) -> None:
-    text = Path(schema.__file__).parents[2].joinpath("hardware/v100-sxm2-32gb.yaml").read_text()
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text().partition("\n# Fitted")[0]
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text}\ncalibration:\n  {section}\n")
     with pytest.raises(DeviceError) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import Estimate, estimate
 from tests import draws
+
+TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
 
 
 def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
@@ -253,7 +256,7 @@ def test_a_decode_may_start_from_an_empty_cache() -> None:
 
 
 def test_without_calibration_expectations_are_none_and_the_notes_say_why() -> None:
-    report = roofmodel.estimate("gpt2", "v100").to_dict()
+    report = roofmodel.estimate("gpt2", TOY).to_dict()
     for phase in report["phases"]:
         for key in ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "tokens_per_second", "mfu"):
             assert phase["totals"][key] is None

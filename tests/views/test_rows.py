@@ -111,7 +111,8 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
 def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
     text = as_markdown(run("gpt2"))
     assert text.count("| operator |") == 2
-    assert "- only the bound is known" in text
+    assert "- warning: decode reaches 1025 tokens" in text
+    assert "Expected " in text
 
 
 def test_a_training_step_is_told_beside_the_rule_of_thumb_where_each_token_meets_all() -> None:
