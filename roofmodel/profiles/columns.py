@@ -7,6 +7,7 @@ and their reading minutes, so they stay columns from the file to the sums. What 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, TypeVar, cast, overload
@@ -220,3 +221,11 @@ class Kernels(Columns):
 
     def summed(self) -> tuple[Kernel, ...]:
         return tuple(kernel for part in self._parts for kernel in part.summed())
+
+    def longest(self, most: int) -> list[Kernel]:
+        found: list[Kernel] = []
+        for part in self._parts:
+            seconds = np.nan_to_num(part.columns.get("seconds", np.zeros(len(part.table.ids))))
+            for place in np.argsort(-seconds, kind="stable")[:most].tolist():
+                found += part.kernels(place, place + 1)
+        return heapq.nlargest(most, found, key=lambda kernel: kernel.seconds or 0)

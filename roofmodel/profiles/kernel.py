@@ -7,6 +7,7 @@ know, or would not add up, they say in `warnings`.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,6 +103,10 @@ class Columns(Sequence[Kernel]):
         """
         raise NotImplementedError
 
+    def longest(self, most: int) -> list[Kernel]:
+        """The kernels that took most time, at most so many, longest first; those of one time in order."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -130,3 +135,9 @@ class Profile:
     def summed(self) -> Sequence[Kernel]:
         """Few kernels that stand for all, wherever those of one name are added up."""
         return self.kernels.summed() if isinstance(self.kernels, Columns) else self.kernels
+
+    def longest(self, most: int) -> list[Kernel]:
+        """The kernels that took most time, at most so many, longest first; those of one time in order."""
+        if isinstance(self.kernels, Columns):
+            return self.kernels.longest(most)
+        return heapq.nlargest(most, self.kernels, key=lambda kernel: kernel.seconds or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
@@ -45,7 +44,7 @@ def _kernels(run: Measured) -> Iterator[RenderableType]:
     launches = sum(kernel.invocations for kernel in sums)
     where = f" on {identified.device.name}" if identified else ""
     yield Text(f"{launches} kernel launches{where}, {took}, by {profile.tool}", style="bold")
-    longest = heapq.nlargest(SHOWN, profile.kernels, key=lambda kernel: kernel.seconds or 0)
+    longest = profile.longest(SHOWN)
     registers = any(kernel.registers is not None for kernel in longest)
     occupancy = any(kernel.occupancy is not None for kernel in longest)
     titles = ["kernel", "×", "time", "FLOPs", "DRAM", *["regs"] * registers, *["occ."] * occupancy]
