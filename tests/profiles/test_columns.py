@@ -4,6 +4,7 @@ import csv
 import io
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,6 +116,16 @@ def test_sums_of_columns_are_the_sums_of_their_kernels(by, launches):
         for kernels in (profile.summed(), profile.kernels)
     )
     assert timeless == all_timeless
+
+
+@given(launches=st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12), most=st.integers(1, 5))
+@settings(deadline=None)
+def test_the_longest_of_columns_are_the_longest_of_their_kernels(launches, most):
+    profile = ncu.profile([table(launches), table(launches[::-1])], ["one.csv", "other.csv"])
+    everyone = list(profile.kernels)
+    longest = sorted(everyone, key=lambda kernel: kernel.seconds or 0, reverse=True)[:most]
+    assert profile.longest(most) == longest
+    assert replace(profile, kernels=tuple(everyone)).longest(most) == longest
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
