@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy
 
-from roofmodel.counting import memory
+from roofmodel.counting import memory, phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
@@ -78,6 +78,24 @@ def test_memory_of_gpt2_xl_by_hand() -> None:
     assert memory.kv_cache_bytes(GPT2_XL, step) == 2 * 1024 * 1600 * 48 * 2  # K and V, tokens, hidden, layers, fp16
     # The peak is in the MLP: the residual stream (d), what the activation reads (4d) and writes (4d).
     assert memory.activation_bytes(ops) == 1024 * (1600 + 6400 + 6400) * 2
+
+
+# `total_size` of the checkpoints' indices on the Hub. Those of Llama 2 also hold what rotary embedding divides by, in
+# fp32: 64 numbers a layer, which the model no longer keeps.
+INDICES = {
+    "meta-llama/Llama-2-7b-hf": 13_476_839_424 - 32 * 64 * 4,
+    "meta-llama/Llama-2-13b-hf": 26_031_738_880 - 40 * 64 * 4,
+    "meta-llama/Llama-2-70b-hf": 137_953_316_864 - 80 * 64 * 4,
+    "mistralai/Mistral-7B-v0.1": 14_483_464_192,
+    "mistralai/Mixtral-8x7B-v0.1": 93_405_585_408,
+    "meta-llama/Llama-3.1-8B": 16_060_522_496,
+}
+
+
+@pytest.mark.parametrize("model", INDICES)
+def test_weights_take_the_bytes_that_the_index_of_the_checkpoint_states(model: str) -> None:
+    arch, work = load(model), Workload(("decode",), dtype="bf16")
+    assert phases.weight_bytes(arch, work.steps()[0]) == INDICES[model]
 
 
 def test_eager_attention_of_a_long_prompt_peaks_at_the_scores() -> None:
