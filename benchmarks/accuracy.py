@@ -23,12 +23,16 @@ TABLES = {
     "aic_a100_sxm_attn_context": ("a100", "attention, prefill"),
     "aic_a100_sxm_attn_generation": ("a100", "attention, decode"),
     "aic_a100_sxm_moe": ("a100", "mixtures of experts, fused"),
+    "aic_a100_sxm_nccl": ("a100", "NCCL's collectives, 2 to 8 GPUs"),
+    "aic_a100_sxm_custom_allreduce": ("a100", "all-reduce of engines"),
     "vidur_a100_elementwise": ("a100", "norms, activations, sums, rows"),
     "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, launch included"),
     "aic_h100_sxm_gemm": ("h100", "GEMM, 16 and 8 bits"),
     "aic_h100_sxm_attn_context": ("h100", "attention, prefill"),
     "aic_h100_sxm_attn_generation": ("h100", "attention, decode"),
     "aic_h100_sxm_moe": ("h100", "mixtures of experts, fused"),
+    "aic_h100_sxm_nccl": ("h100", "NCCL's collectives, 2 to 8 GPUs"),
+    "aic_h100_sxm_custom_allreduce": ("h100", "all-reduce of engines"),
 }
 
 

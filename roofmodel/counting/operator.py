@@ -192,7 +192,8 @@ class Cost:
     """What a piece of work takes. Costs add, and scale by how often the work is done.
 
     FLOPs count a multiply-add as 2. Bytes are compulsory DRAM traffic; `weight_bytes` and
-    `cache_bytes` are the parts of `bytes_read` that are parameters and KV cache.
+    `cache_bytes` are the parts of `bytes_read` that are parameters and KV cache. `link_bytes` go to other devices, and
+    as many come from them.
     """
 
     matmul_flops: Number = 0
@@ -201,6 +202,7 @@ class Cost:
     bytes_written: Number = 0
     weight_bytes: Number = 0
     cache_bytes: Number = 0
+    link_bytes: Number = 0
 
     @property
     def flops(self) -> Number:
@@ -223,6 +225,7 @@ class Cost:
             self.bytes_written + other.bytes_written,
             self.weight_bytes + other.weight_bytes,
             self.cache_bytes + other.cache_bytes,
+            self.link_bytes + other.link_bytes,
         )
 
     def __rmul__(self, times: Number) -> Cost:
@@ -233,6 +236,7 @@ class Cost:
             whole(times * self.bytes_written),
             whole(times * self.weight_bytes),
             whole(times * self.cache_bytes),
+            whole(times * self.link_bytes),
         )
 
 
@@ -257,7 +261,8 @@ class Operator:
     tensor (rows gathered from a table). `layers` are the layers in which this same operator
     occurs, None where it stands outside the layers; the costs are those of one occurrence. `keeps` says what
     of vector work the backward pass reads; `parts` are the operators that a fused one is made of. `stage` is the part
-    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs.
+    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs. `link_bytes` are
+    what it sends to other devices.
     """
 
     name: str
@@ -274,6 +279,7 @@ class Operator:
     parts: tuple[Operator, ...] = ()
     stage: str = ""
     passes: int = 1
+    link_bytes: Number = 0
 
     @property
     def spec(self) -> str:
@@ -322,6 +328,7 @@ class Operator:
             bytes_written=sum(self.bytes_of(t) for t in self.writes),
             weight_bytes=sum(self.bytes_of(t) for t in self.reads if t.is_parameter),
             cache_bytes=sum(self.bytes_of(t) for t in self.reads if t.is_cached),
+            link_bytes=self.link_bytes,
         )
 
     @property

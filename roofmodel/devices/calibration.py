@@ -63,6 +63,16 @@ class ExpertsTiming(NamedTuple):
     # 2 moved and multiplied, those of the tokens that have an expert here
 
 
+class CollectiveTiming(NamedTuple):
+    """Of an exchange between GPUs of one node; see `prediction/collectives.py`."""
+
+    latency: float  # seconds
+    step: float  # seconds for each step around the ring
+    early: float  # of the link's bandwidth in one direction, where messages are short
+    late: float  # seconds more until long messages run at theirs
+    bandwidth: float  # of the link's in one direction, where messages are long
+
+
 class StreamTiming(NamedTuple):
     """Of everything that only moves data: elementwise, norms, softmax; see `prediction/stream.py`."""
 
@@ -109,4 +119,5 @@ class Calibration:
     context: Sets[ContextTiming] = field(default_factory=dict)
     generation: Sets[GenerationTiming] = field(default_factory=dict)
     experts: Sets[ExpertsTiming] = field(default_factory=dict)
+    collectives: Sets[CollectiveTiming] = field(default_factory=dict)
     stream: Sets[StreamTiming] = field(default_factory=dict)

@@ -109,6 +109,11 @@ class Device:
         return bandwidth
 
     @property
+    def link(self) -> float | None:
+        """Bytes per second to other devices, in one direction, over the fastest link; None where the file has none."""
+        return max((link.bandwidth / 2 for link in self.links.values()), default=None)
+
+    @property
     def capacity(self) -> int | None:
         """DRAM in bytes."""
         return self.levels["dram"].capacity

@@ -7,6 +7,7 @@ from typing import Any
 
 from roofmodel.devices.calibration import (
     Calibration,
+    CollectiveTiming,
     ContextTiming,
     ExpertsTiming,
     Fit,
@@ -24,9 +25,10 @@ TIMINGS: dict[str, Any] = {
     "context": ContextTiming,
     "generation": GenerationTiming,
     "experts": ExpertsTiming,
+    "collectives": CollectiveTiming,
     "stream": StreamTiming,
 }
-SECONDS = ("latency", "step", "split", "ramp", "wave", "expert")
+SECONDS = ("latency", "step", "split", "ramp", "wave", "expert", "late")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 

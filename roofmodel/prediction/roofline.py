@@ -3,7 +3,7 @@
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009: attainable = min(peak, bandwidth x intensity). As time:
 
-    bound = max(matmul FLOPs / pipe's peak, vector FLOPs / CUDA-core peak, bytes / DRAM bandwidth)
+    bound = max(matmul FLOPs / pipe's peak, vector FLOPs / CUDA-core peak, bytes / DRAM bandwidth, sent bytes / link)
 
 No measured kernel may beat it, unless its data comes from a cache.
 """
@@ -24,6 +24,7 @@ class Placement(NamedTuple):
     matmul_seconds: Number
     vector_seconds: Number
     memory_seconds: Number
+    link_seconds: Number
 
     @property
     def compute_seconds(self) -> Number:
@@ -31,11 +32,13 @@ class Placement(NamedTuple):
 
     @property
     def bound_seconds(self) -> Number:
-        return maximum(self.compute_seconds, self.memory_seconds)
+        return maximum(maximum(self.compute_seconds, self.memory_seconds), self.link_seconds)
 
     @property
     def bound(self) -> str:
-        """Which roof binds: `compute` or `memory`."""
+        """Which roof binds: `compute`, `memory`, or `communication`."""
+        if self.link_seconds > maximum(self.compute_seconds, self.memory_seconds):
+            return "communication"
         return "compute" if self.compute_seconds > self.memory_seconds else "memory"
 
 
@@ -47,6 +50,7 @@ def place(cost: Cost, device: Device, dtype: str) -> Placement:
         matmul_seconds=cost.matmul_flops / device.matmul_pipe(dtype).peak,
         vector_seconds=cost.vector_flops / vector.peak if vector else 0.0,
         memory_seconds=cost.bytes / device.bandwidth,
+        link_seconds=cost.link_bytes / device.link if device.link else 0.0,
     )
 
 

@@ -1,7 +1,7 @@
 """How long an operator is expected to take on a device, by the parameters that were fitted to measurements there.
 
-Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `stream`); all of them are evaluated for ints
-and for arrays by the same code. An expectation is never below its bound.
+Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `stream`); all of them are
+evaluated for ints and for arrays by the same code. An expectation is never below its bound.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device
-from roofmodel.prediction import attention, experts, gemm, stream
+from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip, chip
+from roofmodel.prediction.collectives import ROUNDS, Exchange
 from roofmodel.prediction.experts import Chosen, Mixture
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import Placement, place
@@ -51,11 +52,23 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
     if device.calibration is None or ceilings is None:
         return None
     placed = place(operator.cost, device, dtype)
-    found = _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
+    if operator.kind == "communication":
+        found = _exchange(operator, device, implementation)
+    else:
+        found = _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
     if found is None:
         return None
     seconds, fit = found
     return Expected(*(maximum(seconds * factor, placed.bound_seconds) for factor in (1.0, fit.low, fit.high)))
+
+
+def _exchange(operator: Operator, device: Device, implementation: str) -> tuple[Number, Fit] | None:
+    """The time of a collective, and what that was fitted on."""
+    joined = device.calibration and chosen(device.calibration.collectives, implementation, formats(operator, ""))
+    if not joined or device.link is None:
+        return None
+    exchange = Exchange(operator.sizes["N"] / operator.sizes["K"], ROUNDS[operator.name], operator.link_bytes)
+    return collectives.seconds(exchange, device.link, joined.timing), joined.fit
 
 
 def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
@@ -129,6 +142,8 @@ def movement(operator: Operator) -> str:
 
 def formats(operator: Operator, dtype: str) -> str:
     """The formats whose kernels differ, such as `fp16/int4`: of the products, and of weights or of keys and values."""
+    if operator.kind == "communication":
+        return "any"  # bytes are bytes
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
     return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored.name))

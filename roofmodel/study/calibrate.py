@@ -20,6 +20,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices import fitted
 from roofmodel.devices.calibration import (
     Calibration,
+    CollectiveTiming,
     ContextTiming,
     ExpertsTiming,
     Fit,
@@ -35,12 +36,18 @@ from roofmodel.prediction.timing import expect, formats, movement
 from roofmodel.study.validate import Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
-FEWEST = 60  # rows below which nothing is fitted
+FEWEST = 5  # rows for each parameter, below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
 CHOICES = {"packed": (1.0, 0.0), "elsewhere": (0.0, 1.0, 2.0)}  # parameters that are no matter of degree
-MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0}  # parts of a ceiling: at most all of it, and a little for the clock
+MOST = {
+    "pipe": 1.05,
+    "dram": 1.0,
+    "tail": 1.0,
+    "early": 1.0,
+    "bandwidth": 1.0,
+}  # parts of a ceiling: at most all of it, and a little for the clock
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
@@ -85,6 +92,7 @@ def _of_rows(operator: Operator, of: Array) -> Operator:
         matmul_flops=_some(operator.matmul_flops, of),
         vector_flops=_some(operator.vector_flops, of),
         touched={name: _some(elements, of) for name, elements in operator.touched.items()},
+        link_bytes=_some(operator.link_bytes, of),
         parts=tuple(_of_rows(part, of) for part in operator.parts),
     )
 
@@ -124,7 +132,8 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         order = sorted(found_sets, key=lambda name: (name not in ("any", "add"), rows[name]))
         return {name: found_sets[name] for name in order if found_sets[name]}
 
-    moving = [op for op in found if op not in ("gemm", "attn_context", "attn_generation", "moe")]
+    found["collective"] = [*found.pop("nccl", []), *found.pop("custom_allreduce", [])]
+    moving = [op for op in found if op not in ("gemm", "attn_context", "attn_generation", "moe", "collective")]
     found["stream"] = [
         sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
         for op in moving
@@ -136,10 +145,13 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
         generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8), "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 4.0, 0.9, 0.6, 0.0), "experts"),
+        collectives=sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"),
         stream=sets("stream", StreamTiming(3e-6, 0.8, 1.0), "stream"),
     )
     if not any(getattr(calibration, kind) for kind in fitted.TIMINGS):
-        raise WorkloadError(f"nothing to fit: no operation and kernel has {FEWEST} rows that the timing model knows")
+        raise WorkloadError(
+            f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
+        )
     return calibration
 
 
@@ -149,7 +161,7 @@ class _Fitter(NamedTuple):
 
     def fit(self, samples: list[Sample], start: Timing, into: str) -> Fitted[Timing] | None:
         """A set and its evidence; None where the rows are too few."""
-        if sum(len(s.measured) for s in samples) < FEWEST:
+        if sum(len(s.measured) for s in samples) < FEWEST * len(start):
             return None
         seen = _thinned(samples)
         variants = [start]

@@ -17,7 +17,9 @@ from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm
 from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.counting.workload import Step
+from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import MLP, Attention, MoE, Norm
+from roofmodel.prediction.collectives import ROUNDS
 from roofmodel.study.routing import busiest
 
 Columns = Mapping[str, Any]
@@ -86,6 +88,26 @@ def mixture(c: Columns, widths: Widths) -> Operator:
     return replace(fused, sizes={**fused.sizes, "b:t:X": pairs})
 
 
+def collective(c: Columns, widths: Widths) -> Operator:
+    """One GPU's part of a collective over `elements`: of the whole that is summed, gathered or dealt out, as nccl-tests
+    counts. Its own share K of these N it has; the others' pass its link. The sums themselves are left out."""
+    name = c.get("collective", "")
+    if name not in COLLECTIVES:
+        raise WorkloadError(f"unknown collective {shorten(name)}{choices(name, COLLECTIVES)}")
+    build = Builder({"N": c["elements"], "K": c["elements"] / c["num_gpus"]}, widths)
+    operator = build.operator(name, "communication", COLLECTIVES[name], kind="communication")
+    others = widths.bytes(operator.reads[0], c["elements"] - c["elements"] / c["num_gpus"])
+    return replace(operator, link_bytes=max(ROUNDS[name], 1) * others)
+
+
+COLLECTIVES = {
+    "all_reduce": "x[N] -> y[N]",
+    "all_gather": "x[K] -> y[N]",
+    "reduce_scatter": "x[N] -> y[K]",
+    "alltoall": "x[N] -> y[N]",
+}
+
+
 def _moving(
     name: str, line: str, flops: int, kind: str = "elementwise", **axes: str
 ) -> Callable[[Columns, Widths], Operator]:
@@ -140,6 +162,8 @@ OPERATIONS: dict[str, Operation] = {
     "moe": Operation(
         ("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),
+    "nccl": Operation(("num_gpus", "elements"), collective, words=("collective",)),
+    "custom_allreduce": Operation(("num_gpus", "elements"), collective, words=("collective",)),
     "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
     "gelu": Operation(("m", "n"), _moving("activation", _TWO, _GELU, M="m", N="n")),

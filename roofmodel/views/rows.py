@@ -115,7 +115,7 @@ def stages_of(found: Iterable[Row]) -> dict[str, int]:
 
 
 def _row(name: str, bundle: list[Placed], total: float) -> Row:
-    by_roof = {"compute": 0.0, "memory": 0.0}
+    by_roof = {"compute": 0.0, "memory": 0.0, "communication": 0.0}
     for placed in bundle:
         by_roof[placed.placement.bound] += placed.seconds
     seconds = sum(by_roof.values())

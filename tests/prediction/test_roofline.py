@@ -17,6 +17,7 @@ A100 = Device.load("a100")  # 312 TFLOP/s fp16, 19.5 fp32 on CUDA cores, 2039 GB
 def test_the_bound_is_the_largest_of_three_times() -> None:
     assert place(Cost(matmul_flops=312 * 10**12), A100, "fp16").bound_seconds == 1
     assert place(Cost(vector_flops=195 * 10**11), A100, "fp16").bound_seconds == 1
+    assert place(Cost(link_bytes=300 * 10**9), A100, "fp16").bound_seconds == 1  # NVLink's 600 GB/s are both ways
     assert place(Cost(bytes_read=2000 * 10**9, bytes_written=39 * 10**9), A100, "fp16").bound_seconds == 1
 
 
@@ -24,6 +25,7 @@ def test_the_roof_that_binds_is_named() -> None:
     assert place(Cost(matmul_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
     assert place(Cost(vector_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
     assert place(Cost(matmul_flops=10, bytes_read=10**9), A100, "fp16").bound == "memory"
+    assert place(Cost(bytes_read=10**9, link_bytes=10**9), A100, "fp16").bound == "communication"
 
 
 def test_the_ridge_is_peak_over_bandwidth() -> None:

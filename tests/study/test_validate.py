@@ -40,6 +40,9 @@ CONTEXT = {
     "kv_len": 4096, "window": 0, "latency_us": 1000,
 }  # fmt: skip
 GENERATION = CONTEXT | {"op": "attn_generation", "seq": 1, "kv_len": 1000, "latency_us": 20}
+NCCL = {
+    "op": "nccl", "dtype": "half", "collective": "all_reduce", "num_gpus": 4, "elements": 10**6, "latency_us": 50,
+}  # fmt: skip
 MOE = {
     "op": "moe", "dtype": "bfloat16", "tokens": 1, "hidden": 64, "inter": 32, "topk": 2, "experts": 8,
     "latency_us": 20,
@@ -76,6 +79,12 @@ BOUNDS = {
         MOE | {"tokens": 3, "distribution": "balanced"}, 2 * (6 * 3 * 64 * 32 + 6 + 2 * 3 * 64) / BANDWIDTH,
     ),
     "experts without a gate": (MOE | {"kernel": "my_nongated"}, 2 * (2 * 2 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
+    # of 2 MB a GPU of four sends three quarters, as a ring sums them and again as it tells the sums
+    "an all-reduce": (NCCL, 2 * 1.5e6 / 300e9),
+    "an all-gather": (NCCL | {"collective": "all_gather"}, 1.5e6 / 300e9),
+    "a reduce-scatter of bytes": (NCCL | {"collective": "reduce_scatter", "dtype": "int8"}, 0.75e6 / 300e9),
+    "an all-to-all": (NCCL | {"collective": "alltoall", "num_gpus": 2}, 1e6 / 300e9),
+    "an engine's all-reduce": (NCCL | {"op": "custom_allreduce", "dtype": "bfloat16"}, 2 * 1.5e6 / 300e9),
     "softmax": ({"op": "softmax", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5}, 2 * 2 * 64000 / BANDWIDTH),
     "layer norm": (
         {"op": "layernorm", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5},
@@ -101,16 +110,17 @@ def test_errors_are_relative_to_the_measurement() -> None:
 def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Path) -> None:
     rows = (
         GEMM, GEMM | {"op": "gem"}, GEMM | {"dtype": "fp7"}, GEMM | {"m": "?"}, GEMM | {"latency_us": 0},
-        GEMM | {"dtype": "fp8"}, GEMM, MOE | {"distribution": "zipf"},
+        GEMM | {"dtype": "fp8"}, GEMM, MOE | {"distribution": "zipf"}, NCCL | {"collective": "all"},
     )  # fmt: skip
     found = validate(table(tmp_path, *rows), A100)
     assert [note[:24] for note in found.notes] == [
         "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: a size or the late",
         "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
+        "unknown collective 'all'",
     ]  # fmt: skip
     assert found.whole is not None
     assert found.whole.n == 2
-    assert sum(found.skipped.values()) == 6
+    assert sum(found.skipped.values()) == 7
     assert validate(table(tmp_path, *rows), H100).whole.n == 3  # type: ignore[union-attr]  # it has fp8
 
 

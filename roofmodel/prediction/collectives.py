@@ -1,0 +1,35 @@
+"""How long GPUs take to exchange data: all-reduce, all-gather, reduce-scatter, all-to-all.
+
+    latency + steps x step + min(bytes / (link x early), late + bytes / (link x bandwidth))
+
+`bytes` pass a GPU's link in each direction, as nccl-tests counts them for its bus bandwidth. A ring of n GPUs takes
+n - 1 steps, an all-reduce twice as many, an all-to-all one: everybody sends to everybody at once. Short messages carry
+their flags with the data (NCCL's LL and LL128) or are read straight from the other GPU's memory, which wastes
+bandwidth; long ones pay for a start and then run at the link's. The parameters are `CollectiveTiming`, fitted by
+`roof calibrate`. The same code takes ints and arrays.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number, minimum
+from roofmodel.devices.calibration import CollectiveTiming
+
+ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0}  # around the ring
+
+
+class Exchange(NamedTuple):
+    """A collective: how many GPUs, how often around their ring, and bytes over a GPU's link in each direction."""
+
+    gpus: Number
+    rounds: int
+    bytes: Number
+
+
+def seconds(exchange: Exchange, link: float, timing: CollectiveTiming) -> Number:
+    """Seconds, with a link of so many bytes per second in each direction; elementwise for arrays."""
+    steps = exchange.rounds * (exchange.gpus - 1) if exchange.rounds else 1
+    short = exchange.bytes / (link * timing.early)
+    long = timing.late + exchange.bytes / (link * timing.bandwidth)
+    return timing.latency + steps * timing.step + minimum(short, long)

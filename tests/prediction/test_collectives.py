@@ -1,0 +1,65 @@
+"""Expected times of collectives: by hand, the same for ints and arrays, never below the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.devices.calibration import CollectiveTiming
+from roofmodel.devices.device import Device
+from roofmodel.prediction.collectives import ROUNDS, Exchange, seconds
+from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import expect
+from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+
+A100, H100 = Device.load("a100"), Device.load("h100")
+TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)
+HALF = widths(PRECISIONS["half"])
+SHAPES = st.tuples(st.integers(2, 16), st.integers(1, 2**28))
+
+
+def test_short_messages_take_the_steps_of_the_ring() -> None:
+    """8 GPUs: 7 steps each way, and 1000 bytes at a quarter of 100 GB/s, 40 ns."""
+    assert seconds(Exchange(8, 2, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 14e-6 + 40e-9)
+    assert seconds(Exchange(8, 1, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 7e-6 + 40e-9)
+    assert seconds(Exchange(8, 0, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 40e-9)  # all at once
+
+
+def test_long_messages_pay_for_a_start_and_run_at_the_links_bandwidth() -> None:
+    """8 MB at 80 GB/s are 100 us, and 20 us; at 25 GB/s they were 320 us."""
+    assert seconds(Exchange(2, 1, 8e6), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 20e-6 + 100e-6)
+
+
+def test_a_link_counts_one_direction() -> None:
+    assert A100.link == 300e9
+    assert H100.link == 450e9
+
+
+@pytest.mark.parametrize("collective", ROUNDS)
+@given(SHAPES)
+@settings(deadline=None, max_examples=30)
+def test_no_expectation_is_below_its_bound(collective: str, shape: tuple[int, int]) -> None:
+    columns = dict(zip(("num_gpus", "elements"), shape, strict=True)) | {"collective": collective}
+    for kernel in ("NCCL", "vLLM_custom_graph", "vLLM_custom_eager"):
+        operator = OPERATIONS["nccl"].operator(columns, HALF)
+        expected = expect(operator, H100, "fp16", kernel)
+        assert expected is not None
+        assert place(operator.cost, H100, "fp16").bound_seconds <= expected.low
+        assert expected.low <= expected.seconds <= expected.high
+
+
+@given(st.lists(SHAPES, min_size=1, max_size=5), st.sampled_from(sorted(ROUNDS)))
+@settings(deadline=None, max_examples=30)
+def test_arrays_are_expected_as_ints_are(shapes: list[tuple[int, int]], collective: str) -> None:
+    gpus, elements = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
+    operator = OPERATIONS["nccl"].operator({"num_gpus": gpus, "elements": elements, "collective": collective}, HALF)
+    many = expect(operator, A100, "fp16")
+    assert many is not None
+    for i, (n, size) in enumerate(shapes):
+        single = OPERATIONS["nccl"].operator({"num_gpus": n, "elements": size, "collective": collective}, HALF)
+        one = expect(single, A100, "fp16")
+        assert one is not None
+        assert many.seconds[i] == pytest.approx(one.seconds, rel=1e-12)
+        assert place(single.cost, A100, "fp16").bound == "communication"
