@@ -35,7 +35,9 @@ def find(name: str | os.PathLike[str]) -> Path:
             if os.path.isfile(path := folder / f"{stem}.yaml"):
                 return path
         if not os.path.exists(name):
-            raise DeviceError(f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}")
+            raise DeviceError(
+                f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}; or give a YAML file of your own"
+            )
     if os.path.isdir(expand(name)):
         raise DeviceError(f"{name}: a folder; give a device's YAML file")
     return expand(name)

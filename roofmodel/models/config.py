@@ -12,6 +12,7 @@ from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Netwo
 from roofmodel.models.doors import as_family, offer, text_head, text_part
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.composites import ALIASES
+from roofmodel.models.families.refused import REFUSED
 from roofmodel.models.family import Family
 from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, Key, Kind
 from roofmodel.models.stack import Fields, Where, check, check_stages, max_tokens, stack
@@ -91,6 +92,8 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = FAMILIES.get(ALIASES.get(model_type, model_type))
+    if model_type in REFUSED:
+        raise ModelError(f"{where}: model_type {model_type!r} is not counted: it has {REFUSED[model_type]}")
     if family is None:
         # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
         alike = [name for name in FAMILIES if _digits(name) == _digits(model_type)]

@@ -10,6 +10,7 @@ from roofmodel.errors import ModelError, choices, shorten
 from roofmodel.models.architecture import Architecture, Head
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.composites import ALIASES, COMPOSITES, SIZES, Composite
+from roofmodel.models.families.refused import REFUSED
 from roofmodel.models.family import LM, Family
 from roofmodel.models.fields import CORE, Key
 
@@ -39,20 +40,22 @@ def text_part(config: Config, where: str) -> Text | None:
         raise ModelError(f"{where}: lacks 'text_config', the part of a {whole} model that is counted")
     part = text.get("model_type") or (known and known.text)
     if not isinstance(part, str) or ALIASES.get(part, part) not in FAMILIES:
+        why = f"not counted: it has {REFUSED[part]}" if part in REFUSED else "unknown, or not counted yet"
         raise ModelError(
-            f"{where}: model_type {shorten(whole)} has a text part of model_type {shorten(part)}, "
-            f"which is unknown, or not counted yet"
+            f"{where}: model_type {shorten(whole)} has a text part of model_type {shorten(part)}, which is {why}"
         )
+    row = FAMILIES[ALIASES.get(part, part)]
     lacking = {key: size for key, size in SIZES.get(part, {}).items() if text.get(key) is None}
     tied, guess = _tied(config, text, known)
     notes = [f"{where}: the text part of a {whole} model: its other parts are not counted"]
     if lacking:
         sizes = ", ".join(f"{key} = {size}" for key, size in lacking.items())
-        notes.append(f"{where}: not in text_config, so {FAMILIES[part].config_class}'s defaults hold: {sizes}")
+        notes.append(f"{where}: not in text_config, so {row.config_class}'s defaults hold: {sizes}")
     if guess:
         notes.append(f"{where}: {whole} is not known: {guess}")
-    # its own architectures name what the text part would be alone; the head is the whole's
-    own = {key: value for key, value in text.items() if key != "architectures"} | lacking | {"model_type": part}
+    # head and tying are the whole's, whatever the text part would have alone
+    own = {**text, **lacking, "model_type": part, "tie_word_embeddings": tied}
+    own["architectures"] = [row.prefix + next(iter(row.classes))]
     if "quantization_config" in config:
         own["quantization_config"] = config["quantization_config"]
     return Text(own, str(whole), config.get("architectures"), tied, tuple(notes))

@@ -133,6 +133,7 @@ class Estimate(NamedTuple):
     device: Device
     workload: Workload
     parameters: int
+    active_parameters: int  # those that a token meets: of a mixture of experts, not all
     phases: tuple[PhaseEstimate, ...]
     memory: memory.Memory
     notes: tuple[str, ...]
@@ -175,11 +176,13 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
                 launch=EAGER_LAUNCH if work.runtime == "eager" else 0.0,
             )
         )
+    held, active = _parameters(arch, work)
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, phases.whole(arch, work.steps()[0])),
+        parameters=held,
+        active_parameters=active,
         phases=tuple(found),
         memory=phases.need(arch, work),
         notes=(
@@ -194,6 +197,16 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         if arch.image
         else device.capacity and largest_context(arch, work, device.capacity, LONGEST),
     )
+
+
+def parameters(arch: Architecture) -> tuple[int, int]:
+    """How many parameters a model has, and how many of them a token meets."""
+    return _parameters(arch, workload(arch)[0])
+
+
+def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any]:
+    whole = phases.whole(arch, work.steps()[0])
+    return memory.parameters(arch, whole), memory.met_parameters(arch, whole)
 
 
 # --- Options -> Workload ----------------------------------------------------------------------------

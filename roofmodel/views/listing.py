@@ -19,6 +19,8 @@ from roofmodel.models.families.composites import ALIASES
 from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
+from roofmodel.study.estimate import parameters
+from roofmodel.views.rows import describe_parameters
 
 
 class Listing(NamedTuple):
@@ -94,13 +96,16 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
         "head": arch.head.name,
         "fields": {name: fact._asdict() for name, fact in arch.facts.items()},
     }
-    top = [Text.assemble((arch.name, "bold"), f" · {arch.model_type} · {arch.head.name}")]
+    top = [
+        Text.assemble((arch.name, "bold"), f" · {arch.model_type} · {arch.head.name}"),
+        Text(describe_parameters(*parameters(arch))),
+    ]
     if entry is not None:
         data |= {"parameters": entry.parameters, "source": entry.source}
         data |= {"parameters_source": entry.parameters_source}
         top.append(Text(f"facts: {entry.source}", style="dim"))
-        count = units.grouped(entry.parameters) if entry.parameters is not None else "parameters"
-        top.append(Text(f"{count}: {entry.parameters_source}", style="dim"))
+        count = f"{units.grouped(entry.parameters)}: " if entry.parameters is not None else ""
+        top.append(Text(f"published count: {count}{entry.parameters_source}", style="dim"))
     return Listing(Group(*top, Text(), table, rest), data)
 
 

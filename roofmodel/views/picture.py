@@ -11,6 +11,7 @@ from roofmodel.views import canvas, labels
 from roofmodel.views.panel import window
 from roofmodel.views.rows import (
     Row,
+    describe_parameters,
     describe_phase,
     describe_rate,
     describe_workload,
@@ -56,7 +57,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     ]
     at = [(row.cost.intensity, row.flops_per_second) for _, row, _ in marks]
     heading = f"{arch.name} on {device.name}"
-    subtitle = f"{units.grouped(estimate.parameters)} parameters, {describe_workload(estimate)}"
+    parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
+    subtitle = f"{parameters}, {describe_workload(estimate)}"
     with canvas.picture(path, form, heading, subtitle, FOOT) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         canvas.frame(axes, *window(at, [(top.peak, device.bandwidth)]))

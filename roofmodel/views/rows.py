@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import plain
-from roofmodel.counting import memory
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
-from roofmodel.models.architecture import Stack
+from roofmodel.models.architecture import LatentAttention, Stack
 from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed, total_cost, total_seconds
 
 # What a person calls an operator; a name that is not here is read as it stands.
@@ -39,6 +38,13 @@ LABELS = {
     "attention.mix": "mix p·v",
     "attention.flash": "scores, softmax, mix",
     "attention.output": "output projection",
+    "attention.index_q": "indexer: queries",
+    "attention.index_k": "indexer: keys",
+    "attention.index_norm": "indexer: norm of keys",
+    "attention.index_rotary": "indexer: rotary",
+    "attention.index_weights": "indexer: weights",
+    "attention.index_scores": "indexer: scores",
+    "attention.index_choose": "choice of tokens",
     "attention.position_k": "keys of positions",
     "attention.position_q": "queries of positions",
     "ssm.input": "input and gate projection",
@@ -49,6 +55,8 @@ LABELS = {
     "ssm.leave_norm": "C norm",
     "ssm.step": "time step projection",
     "ssm.output": "output projection",
+    "mlp.choose": "choice of experts",
+    "mlp.combine": "sum of experts",
     "mlp.gate": "gate",
     "mlp.up": "up",
     "mlp.activation": "activation",
@@ -215,6 +223,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "model_type": arch.model_type,
             "head": arch.head.name,
             "parameters": estimate.parameters,
+            "active_parameters": estimate.active_parameters,
         },
         "hardware": {"name": device.id, "full_name": device.name, "calibrated": device.calibrated},
         "workload": {
@@ -350,6 +359,12 @@ def describe_phase(phase: PhaseEstimate) -> str:
     return f"{text}, source of {step.source}{'' if step.encodes else ' cached'}" if step.source else text
 
 
+def describe_parameters(parameters: int, active: int) -> str:
+    """`46 702 792 704 parameters, 12 879 925 248 of them active`: those that a token meets, in a mixture of experts."""
+    text = f"{units.grouped(parameters)} parameters"
+    return text if active == parameters else f"{text}, {units.grouped(active)} of them active"
+
+
 def describe_workload(estimate: Estimate) -> str:
     """`fp16, flash attention, logits of the last position`."""
     work = estimate.workload
@@ -357,6 +372,8 @@ def describe_workload(estimate: Estimate) -> str:
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
     if isinstance(estimate.architecture.body, Stack):
         parts.append(f"{work.attention} attention")
+        if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
+            parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")
     asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
     if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         everywhere = all(step.logit_positions == step.tokens for step in asked)
@@ -415,7 +432,7 @@ def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
         return None
     text = f"{units.si(phase.cost.matmul_flops, 'FLOP')} of matrix products"
     if phase.tokens and not estimate.architecture.encoder:
-        met = memory.met_parameters(estimate.architecture, [placed.operator for placed in phase.of("forward")])
+        met = estimate.active_parameters
         them = "parameters" if met == estimate.parameters else f"parameters that a token meets ({units.si(met)})"
         rule = units.si(6 * met * phase.tokens, "FLOP")
         text += f"; the rule of thumb 6 × {them} × tokens, which knows no attention, gives {rule}"

@@ -21,6 +21,7 @@ from roofmodel.views.rows import (
     describe_expectation,
     describe_largest,
     describe_pairs,
+    describe_parameters,
     describe_phase,
     describe_rate,
     describe_training,
@@ -82,14 +83,12 @@ class EstimateView:
 
 def _summary(estimate: Estimate) -> RenderableType:
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
+    size = describe_parameters(estimate.parameters, estimate.active_parameters)
     pipe = device.matmul_pipe(dtype)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    grid.add_row(
-        "model",
-        Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {units.grouped(estimate.parameters)} parameters"),
-    )
+    grid.add_row("model", Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {size}"))
     grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
     grid.add_row(
         "roofs",
@@ -201,13 +200,14 @@ def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterat
 
 def _memory(estimate: Estimate) -> Iterator[RenderableType]:
     mem, capacity = estimate.memory, estimate.device.capacity
-    parts = [
+    roles = [
         ("weights", mem.weights, "blue"),
         ("KV cache", mem.kv_cache, "magenta"),
         ("activations", mem.activations, "yellow"),
+        ("gradients", mem.gradients, "green"),
+        ("optimizer", mem.optimizer, "red"),
     ]
-    if mem.gradients:
-        parts += [("gradients", mem.gradients, "green"), ("optimizer", mem.optimizer, "red")]
+    parts = [role for role in roles if role[1]]
     line = Text("memory", style="bold")
     for name, size, style in parts:
         line.append(f"  {name} ", style="not bold dim")

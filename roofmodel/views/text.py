@@ -11,6 +11,7 @@ from roofmodel.study.estimate import Estimate
 from roofmodel.views.rows import (
     describe_expectation,
     describe_largest,
+    describe_parameters,
     describe_phase,
     describe_rate,
     describe_training,
@@ -41,10 +42,11 @@ def as_csv(estimate: Estimate) -> str:
 def as_markdown(estimate: Estimate) -> str:
     """The tables that a person reads, as GitHub-flavoured Markdown."""
     arch, device, mem = estimate.architecture, estimate.device, estimate.memory
+    size = describe_parameters(estimate.parameters, estimate.active_parameters)
     lines = [
         f"# {arch.name} on {device.name}",
         "",
-        f"{arch.head.name}, {units.grouped(estimate.parameters)} parameters; {describe_workload(estimate)}.",
+        f"{arch.head.name}, {size}; {describe_workload(estimate)}.",
     ]
     for phase in estimate.phases:
         lines += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
+from roofmodel.models.config import architecture
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.views import picture
-from roofmodel.views.rows import LABELS, describe_training, rows, signed, to_dict
+from roofmodel.views.rows import LABELS, describe_parameters, describe_training, rows, signed, to_dict
 from roofmodel.views.text import as_markdown
+from tests import draws
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
           "bert-base-cased", "roberta-base", "distilbert-base-uncased", "resnet-18",
@@ -89,8 +92,6 @@ def test_a_network_counts_images_where_others_count_tokens() -> None:
 def test_layers_that_differ_stand_apart() -> None:
     arch = hub.packaged("qwen2.5-0.5b")
     assert arch is not None
-    from roofmodel.models.config import architecture
-
     config = arch.config | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 20}
     ops = to_dict(estimate(architecture(config, "x", "x"), Device.load("v100"), seq=64))["phases"][0]["ops"]
     flash = [op["layers"] for op in ops if op["name"] == "attention.flash"]
@@ -105,7 +106,21 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
                 names |= {placed.operator.name for placed in phase.placed}
     for mla in ("absorbed", "naive"):
         names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
+    indexes = architecture(draws.config("deepseek_v32", random.Random(1)), "drawn", "config.json")
+    for phase in estimate(indexes, Device.load("h100")).phases:
+        names |= {placed.operator.name for placed in phase.placed}
     assert set(LABELS) <= names
+
+
+def test_a_mixture_says_how_many_parameters_a_token_meets_and_how_its_latents_are_read() -> None:
+    mixtral = run("mixtral-8x7b-v0.1")
+    idle = 32 * 6 * 3 * 4096 * 14336  # in each layer 6 of 8 experts, of three matrices
+    assert mixtral.active_parameters == mixtral.parameters - idle
+    assert "46 702 792 704 parameters, 12 879 925 248 of them active; fp16" in as_markdown(mixtral)
+    assert to_dict(mixtral)["model"]["active_parameters"] == 12_879_925_248
+    assert describe_parameters(5, 5) == "5 parameters"
+    assert "latents absorbed in decodes" in as_markdown(run("deepseek-v3"))
+    assert "latents expanded" in as_markdown(run("deepseek-v3", mla="naive"))
 
 
 def test_markdown_has_a_table_a_phase_and_the_notes() -> None:

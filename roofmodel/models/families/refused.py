@@ -1,0 +1,32 @@
+"""Model types that look like a known shape and are not: the work in them that no block here counts.
+
+Their keys fit other families, whose count would be wrong: they are refused with the reason, and no family is offered.
+"""
+
+from __future__ import annotations
+
+_COMPRESSED = "attention to compressed keys beside a window, and hyper-connections between layers"
+_DELTA = "linear attention (the gated delta rule)"
+
+REFUSED: dict[str, str] = {
+    "bigbird_pegasus": "attention to blocks of tokens, some of them chosen at random",
+    "big_bird": "attention to blocks of tokens, some of them chosen at random",
+    "deepseek_ref": _COMPRESSED,
+    "deepseek_v4": _COMPRESSED,
+    "gemma4_text": "an MLP beside the experts, and heads of other sizes in the layers that do not slide",
+    "kimi_linear": _DELTA,
+    "led": "attention in windows, with a few tokens that see everything",
+    "longformer": "attention in windows, with a few tokens that see everything",
+    "longt5": "attention in windows, and to summaries of blocks",
+    "minimax": "linear attention (lightning attention)",
+    "minimax_m3": "attention to blocks of tokens that an indexer chooses",
+    "nllb-moe": "experts of which each takes a limited number of tokens",
+    "olmo_hybrid": _DELTA,
+    "qwen3_5_moe_text": _DELTA,
+    "qwen3_5_text": _DELTA,
+    "qwen3_next": _DELTA,
+    "recurrent_gemma": "recurrent blocks (RG-LRU)",
+    "rwkv": "recurrent blocks (WKV) instead of attention",
+    "step3p7": "heads of another number in the layers that slide, and gates on them",
+    "switch_transformers": "experts of which each takes a limited number of tokens",
+}
