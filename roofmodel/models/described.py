@@ -48,6 +48,7 @@ ROW = Family(
         types=key("token_types", default=0),
         embedding_norm=key("embedding_norm", default=False),
         head_bias=key("head_bias", default=False),
+        labels=2,  # which no head reads
         norm=key("norm"),
         norm_affine=key("norm_gain", default=True),
         norm_bias=key("norm_bias", default=lambda f: f["norm_affine"] and f["norm"] == "layernorm"),

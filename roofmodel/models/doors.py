@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, choices, shorten
+from roofmodel.errors import ModelError, shorten, suggest
 from roofmodel.models.architecture import Architecture, Head
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.composites import ALIASES, COMPOSITES, SIZES, Composite
@@ -114,7 +114,8 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[st
     """
     row = FAMILIES.get(family)
     if row is None:
-        raise ModelError(f"--family: unknown family {shorten(family)}{choices(family, sorted(FAMILIES))}")
+        near = suggest(family, FAMILIES) or ";"
+        raise ModelError(f"--family: unknown family {shorten(family)}{near} `roof models families` lists all")
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import plain
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
-from roofmodel.models.architecture import LatentAttention, Stack
+from roofmodel.models.architecture import Attention, LatentAttention, Stack
 from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed, total_cost, total_seconds
 
 # What a person calls an operator; a name that is not here is read as it stands.
@@ -372,6 +373,7 @@ def describe_workload(estimate: Estimate) -> str:
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
     if isinstance(estimate.architecture.body, Stack):
         parts.append(f"{work.attention} attention")
+        parts += _windows(estimate)
         if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
             parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")
     asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
@@ -379,6 +381,15 @@ def describe_workload(estimate: Estimate) -> str:
         everywhere = all(step.logit_positions == step.tokens for step in asked)
         parts.append("logits of all positions" if everywhere else "logits of the last position")
     return ", ".join(parts)
+
+
+def _windows(estimate: Estimate) -> Iterator[str]:
+    """`21 of 42 layers see 4096 tokens`, where the workload reaches beyond."""
+    layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention)]
+    reach = max(phase.step.context + phase.step.tokens + phase.step.passes - 1 for phase in estimate.phases)
+    for window, count in Counter(part.window for part in layers).items():
+        if window is not None and window < reach:
+            yield f"{'all' if count == len(layers) else f'{count} of {len(layers)}'} layers see {window} tokens"
 
 
 def describe_rate(phase: PhaseEstimate) -> str:

@@ -123,6 +123,12 @@ def test_a_mixture_says_how_many_parameters_a_token_meets_and_how_its_latents_ar
     assert "latents expanded" in as_markdown(run("deepseek-v3", mla="naive"))
 
 
+def test_windows_are_said_where_the_tokens_reach_beyond() -> None:
+    said = "21 of 42 layers see 4096 tokens"  # every other layer of Gemma 2
+    assert said in as_markdown(run("gemma-2-9b", phase="decode", context=4096))
+    assert said not in as_markdown(run("gemma-2-9b", phase="decode", context=4095))
+
+
 def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
     text = as_markdown(run("gpt2"))
     assert text.count("| operator |") == 2
