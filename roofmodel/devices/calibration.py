@@ -48,6 +48,9 @@ class GenerationTiming(NamedTuple):
     split: float  # seconds to join the parts of a cache that was split
     stream: float  # bandwidth at which one block reads, in a multiprocessor's share of the DRAM bandwidth
     dram: float  # of the DRAM bandwidth
+    group: (
+        float  # query heads a key-value head up to which one block holds them all; beyond, each has a block of its own
+    )
 
 
 class ExpertsTiming(NamedTuple):

@@ -10,7 +10,8 @@ Where an implementation packs, a tile holds the queries of all heads that share 
 arXiv 2407.08608; the kernels of FlashInfer, arXiv 2501.01005): short queries then fill it.
 
 Generation. One block a key-value head and sequence streams its keys and values, or several that split them
-(Flash-Decoding): the best of a few splits of
+(Flash-Decoding). Kernels hold so many query heads a block; with more, some give each head a block of its own, and keys
+and values come from L2 again for each. The best of a few splits of
 
     latency + blocks' waves x wave + block's bytes / (share x stream) + all bytes / (DRAM x dram) + split
 """
@@ -27,6 +28,7 @@ ROWS = 128  # query rows of a tile
 KEYS = 64  # keys that a tile takes at a time
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 HEADS = 64  # query heads that one block of a decode holds
+AGAIN = 2.0  # DRAM bandwidths at which L2 gives keys and values to further blocks
 OVERLAP = 1.5
 
 
@@ -75,11 +77,20 @@ def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> N
     share = timing.stream * chip.bandwidth / chip.multiprocessors
     padded = KEYS * ceil_div(att.keys, KEYS) / att.keys
     rest = att.bytes - att.kv_bytes  # queries and outputs
+    group = att.heads / att.kv_heads
+    alone = group > timing.group  # every query head has a block of its own
+    each = alone * group + (1 - alone) * ceil_div(group, HEADS)
     for split in SPLITS:
         keys = KEYS * ceil_div(ceil_div(att.keys, split), KEYS)
-        blocks = att.batch * att.kv_heads * split * ceil_div(att.heads / att.kv_heads, HEADS)
+        blocks = att.batch * att.kv_heads * split * each
         block = att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys)
-        time = block / share + (att.kv_bytes * padded + rest) / bandwidth + timing.wave * blocks / chip.multiprocessors
+        again = att.kv_bytes * (each - 1) / (AGAIN * chip.bandwidth)
+        time = (
+            block / share
+            + (att.kv_bytes * padded + rest) / bandwidth
+            + timing.wave * blocks / chip.multiprocessors
+            + again
+        )
         if split > 1:
             time = time + timing.split + 4 * split * rest / bandwidth
         best = minimum(best, time)

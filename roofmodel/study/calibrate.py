@@ -40,14 +40,10 @@ FEWEST = 5  # rows for each parameter, below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
-CHOICES = {"packed": (1.0, 0.0), "elsewhere": (0.0, 1.0, 2.0)}  # parameters that are no matter of degree
-MOST = {
-    "pipe": 1.05,
-    "dram": 1.0,
-    "tail": 1.0,
-    "early": 1.0,
-    "bandwidth": 1.0,
-}  # parts of a ceiling: at most all of it, and a little for the clock
+# Parameters that are no matter of degree.
+CHOICES = {"packed": (1.0, 0.0), "elsewhere": (0.0, 1.0, 2.0), "group": (1000.0, 32.0)}
+# Parts of a ceiling: at most all of it, and a little for the clock.
+MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
@@ -143,7 +139,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         device.id,
         gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 4, 1.5, 0.85, 1e-5), "gemm"),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
-        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8), "generation"),
+        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8, 1000.0), "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 4.0, 0.9, 0.6, 0.0), "experts"),
         collectives=sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"),
         stream=sets("stream", StreamTiming(3e-6, 0.8, 1.0), "stream"),

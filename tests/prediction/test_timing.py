@@ -64,8 +64,18 @@ def test_a_decode_streams_its_cache_once() -> None:
     """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes in whole tiles of 64: 1024. 134 MB at 1 TB/s."""
     keys = 32 * 8 * 1000 * 2 * 128 * 2
     att = Attended(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
-    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0)
+    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 1000)
     assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
+
+
+def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
+    """64 query heads share one key-value head: 63 read it again, from L2 at 2 TB/s, where a block holds 32 at most."""
+    keys = 32 * 1024 * 2 * 128 * 2
+    att = Attended(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
+    together = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 1000))
+    apart = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 32))
+    assert together == pytest.approx(keys / 1e12, rel=1e-6)
+    assert apart == pytest.approx(keys / 1e12 + 63 * keys / 2e12, rel=1e-6)
 
 
 def test_data_in_l2_moves_at_its_bandwidth() -> None:
