@@ -24,12 +24,14 @@ class Pipe(NamedTuple):
     clock: float | None = None  # hertz
     accumulator: str | None = None
     source: str | None = None
+    per_clock: float | None = None  # FLOP per clock of the device, where it has no multiprocessors (a TPU)
 
     def computed(self, multiprocessors: int | None) -> float | None:
-        """Multiprocessors x clock x rate: what the peak should be, in FLOP/s."""
-        if multiprocessors is None or self.clock is None or self.per_multiprocessor is None:
-            return None
-        return multiprocessors * self.clock * self.per_multiprocessor
+        """Clock x rate, of all multiprocessors where it has such: what the peak should be, in FLOP/s."""
+        rate = self.per_clock
+        if rate is None and multiprocessors is not None and self.per_multiprocessor is not None:
+            rate = multiprocessors * self.per_multiprocessor
+        return None if rate is None or self.clock is None else rate * self.clock
 
 
 class Level(NamedTuple):
@@ -126,7 +128,7 @@ class Device:
         """
         candidates = [self.pipes[n] for n in (f"tensor_{dtype}", dtype) if n in self.pipes]
         if not candidates:
-            has = sorted({name.removeprefix("tensor_") for name in self.pipes})
+            has = sorted({name.removeprefix("tensor_") for name in self.pipes if not name.endswith("_acc16")})
             raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; it has {', '.join(has)}")
         return max(candidates, key=lambda pipe: pipe.peak)
 

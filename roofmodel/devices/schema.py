@@ -12,7 +12,9 @@ from roofmodel.units import si
 from roofmodel.yaml_file import Place, read
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
-PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + PIPE_TYPES
+# GeForce's tensor cores are twice as fast where they accumulate in fp16, which frameworks do not ask for.
+ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
+PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
 LEVELS = ("dram", "l2", "l1")
 TOLERANCE = 0.025  # datasheets round: 33.45 becomes 34 TFLOP/s
 
@@ -20,7 +22,7 @@ _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
     "pipes", "sparse_pipes", "memory", "links", "measured", "sources", "calibration",
 )  # fmt: skip
-_PIPE = ("peak", "per_multiprocessor", "clock", "accumulator", "source")
+_PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
     "dram": ("kind", "capacity", "bandwidth", "bus", "clock", "transfers_per_clock", "source"),
     "l2": ("capacity", "bandwidth", "bandwidth_per_clock", "clock", "source"),
@@ -99,7 +101,9 @@ def _pipe(
     name: str, place: Place, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
 ) -> Pipe:
     entries = place.mapping(_PIPE, required=("peak",))
-    rate = entries.get("per_multiprocessor")
+    rate, whole = entries.get("per_multiprocessor"), entries.get("per_clock")
+    if rate and whole:
+        raise whole.error(f"{place.path} has a rate of one multiprocessor and one of the device; give one of them")
     pipe = Pipe(
         name=name,
         peak=entries["peak"].quantity("FLOP/s"),
@@ -107,6 +111,7 @@ def _pipe(
         clock=_clock(entries, clocks),
         accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
         source=_source(entries, sources),
+        per_clock=whole.quantity("FLOP/clock") if whole else None,
     )
     _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), _HOW_PEAK)
     return pipe

@@ -101,7 +101,9 @@ def _clocks(device: Device, scaled_to: float | None) -> list[float]:
 
 
 def _candidates(device: Device, evidence: Sequence[Evidence]) -> Iterator[Device]:
-    """The other known devices that the files may be of: what they say decides, else the device's own generation."""
+    """The other known devices that the files may be of: what they say decides, else its own generation; of no
+    other vendor, whose devices have no compute capability that could differ.
+    """
     seen = [e for e in evidence if e.compute_capability or e.name]
     seen = seen or [Evidence(compute_capability=device.compute_capability)]
     for name in library.names():
@@ -109,7 +111,8 @@ def _candidates(device: Device, evidence: Sequence[Evidence]) -> Iterator[Device
             other = library.load(name)
         except DeviceError:  # one damaged file of the user's own, which `roof hw list` reports
             continue
-        if other.id != device.id and not any(contradictions(other, e) for e in seen):
+        strange = None not in (other.vendor, device.vendor) and other.vendor != device.vendor
+        if other.id != device.id and not strange and not any(contradictions(other, e) for e in seen):
             yield other
 
 

@@ -17,7 +17,12 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
-_WORDS = re.compile(r"(v100s?|a100|h100|h200)|(sxm|pcie|nvl)\d*|(\d+)\s?gb", re.IGNORECASE)
+_WORDS = re.compile(
+    # a chip's name is a word of its own: an A10G is no A10, a GB200 no B200; GeForces have kin by what follows
+    r"\b(v100s?|[ahb][12]00|a10|l4|l40s|t4|mi250x|mi300x|rtx \d{4}(?: (?:ti|super|d|laptop))*)\b"
+    r"|(sxm|pcie|nvl)\d*|(\d+)\s?gb",
+    re.IGNORECASE,
+)
 
 
 class UnknownDevice(ProfileError):
@@ -51,7 +56,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
         if one.file != other.file and (how := _apart(one, other)):
             named = (f"{e.file}@{_likely(e)}" for e in (one, other))
             raise UnknownDevice(f"files of different devices ({how}); name each device, as in: {' '.join(named)}")
-    known = [library.load(name) for name in library.names()]
+    known = _known()
     for e in seen:
         if e.name is None and e.multiprocessors is None:
             continue  # a compute capability alone is no match, however few devices share it
@@ -69,6 +74,11 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     said = next((f"it was taken on {e.name!r}, which no device file describes" for e in seen if e.name), None)
     where = ", ".join([*files][:3])
     raise UnknownDevice(f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100")
+
+
+def _known() -> list[Device]:
+    """The devices that a profile can be of: a TPU, which has no multiprocessors, contradicts none by its silence."""
+    return [device for device in map(library.load, library.names()) if device.multiprocessors is not None]
 
 
 def _clashes(device: Device, seen: Iterable[Evidence]) -> list[str]:
@@ -116,7 +126,7 @@ def _apart(one: Evidence, other: Evidence) -> str:
 
 def _likely(evidence: Evidence) -> str:
     """What to call the device of a file in a line to paste."""
-    matching = [name for name in library.names() if not contradictions(library.load(name), evidence)]
+    matching = [device.id for device in _known() if not contradictions(device, evidence)]
     return matching[0] if len(matching) == 1 else GENERATION_ALIAS.get(evidence.compute_capability or "", "HW")
 
 

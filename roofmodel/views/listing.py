@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -137,8 +137,20 @@ def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
     table = _table("name", "device", "TFLOP/s", "GB/s", "GiB", "ridge", right=("TFLOP/s", "GB/s", "GiB", "ridge"))
     for row in rows:
         table.add_row(*row)
-    caption = "TFLOP/s: dense fp16 tensor peak. GB/s, GiB: DRAM. Ridge: their quotient, in FLOP per byte."
+    caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. Ridge: their quotient, in FLOP per byte."
     return Listing(Group(table, Text(caption, style="dim")), data)
+
+
+def _design(found: Device) -> Iterator[str]:
+    """What a device's file says of its design; what is not known, or does not apply, is not mentioned."""
+    if found.generation:
+        yield found.generation
+    if found.compute_capability:
+        yield f"compute capability {found.compute_capability}"
+    if found.multiprocessors:
+        yield f"{found.multiprocessors} multiprocessors"
+    for name, hertz in found.clocks.items():
+        yield f"{name} {units.si(hertz, 'Hz', 4)}"
 
 
 def device(found: Device) -> Listing:
@@ -165,12 +177,7 @@ def device(found: Device) -> Listing:
         levels.add_row(f"{link.name}, both directions", units.si(link.bandwidth, "B/s", 4), "", link.source or "")
     parts: list[RenderableType] = [
         Text.assemble((found.name, "bold"), f" · {found.id}"),
-        Text(
-            f"{found.generation or 'generation not stated'}, compute capability "
-            f"{found.compute_capability or 'not stated'}, {found.multiprocessors or '?'} multiprocessors, "
-            + ", ".join(f"{name} {units.si(hz, 'Hz', 4)}" for name, hz in found.clocks.items()),
-            style="dim",
-        ),
+        Text(", ".join(_design(found)), style="dim"),
         Text(),
         pipes,
         Text(),

@@ -19,7 +19,7 @@ import yaml
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import findings, load_file
-from roofmodel.errors import DeviceError
+from roofmodel.errors import DeviceError, WorkloadError
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "hardware").glob("*.yaml"))
@@ -33,14 +33,30 @@ NAMES = [
     "v100-sxm2-32gb",
     "v100-pcie-16gb",
     "v100-pcie-32gb",
+    "v100s-pcie-32gb",
     "a100-sxm-40gb",
     "a100-sxm-80gb",
     "a100-pcie-40gb",
     "a100-pcie-80gb",
     "h100-sxm",
     "h100-pcie",
+    "h100-nvl",
     "h200",
+    "b200",
+    "l4",
+    "l40s",
+    "t4",
+    "a10",
+    "rtx3090",
+    "rtx4090",
+    "rtx5070",
+    "rtx5090",
+    "mi250x",
+    "mi300x",
+    "tpu-v4",
+    "tpu-v5e",
 ]
+TPUS = ["tpu-v4", "tpu-v5e"]  # neither multiprocessors nor caches; their memories' bus and clock are not published
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +106,19 @@ def test_every_peak_is_multiprocessors_times_clock_times_rate(file: Path) -> Non
     for section in ("pipes", "sparse_pipes"):
         for name, pipe in content.get(section, {}).items():
             clock = exact(content["clocks"][pipe["clock"]])
-            computed = content["multiprocessors"] * clock * exact(pipe["per_multiprocessor"])
+            if file.stem in TPUS:
+                computed = clock * exact(pipe["per_clock"])
+            else:
+                computed = content["multiprocessors"] * clock * exact(pipe["per_multiprocessor"])
             assert abs(computed / exact(pipe["peak"]) - 1) <= DATASHEET_ROUNDING, name
 
 
 @by_file
 def test_the_bandwidth_is_bus_width_times_data_rate(file: Path) -> None:
     dram = raw(file)["memory"]["dram"]
+    if file.stem in TPUS:
+        assert not {"bus", "clock", "transfers_per_clock"} & set(dram)
+        return
     computed = exact(dram["bus"]) / 8 * exact(dram["clock"]) * dram["transfers_per_clock"]
     assert abs(computed / exact(dram["bandwidth"]) - 1) <= DATASHEET_ROUNDING
 
@@ -105,31 +127,33 @@ def test_the_bandwidth_is_bus_width_times_data_rate(file: Path) -> None:
 def test_a_file_is_read_as_it_is_written(file: Path) -> None:
     content, device = raw(file), load_file(file)
     assert (device.id, device.name) == (file.stem, content["name"])
-    assert device.multiprocessors == content["multiprocessors"]
+    assert device.multiprocessors == content.get("multiprocessors")
+    assert (device.multiprocessors is None) == (file.stem in TPUS)
     for section, pipes in (("pipes", device.pipes), ("sparse_pipes", device.sparse_pipes)):
         assert {n: Fraction(p.peak) for n, p in pipes.items()} == {
             n: exact(p["peak"]) for n, p in content.get(section, {}).items()
         }
     assert device.bandwidth == exact(content["memory"]["dram"]["bandwidth"])
     assert device.capacity == exact(content["memory"]["dram"]["capacity"])
-    l1, l2 = content["memory"]["l1"], content["memory"]["l2"]
-    assert device.levels["l2"].capacity == exact(l2["capacity"])
-    if "bandwidth_per_clock" in l2:
-        assert device.levels["l2"].bandwidth == exact(l2["bandwidth_per_clock"]) * exact(content["clocks"][l2["clock"]])
-    else:
-        assert device.levels["l2"].bandwidth is None
-    assert device.levels["l1"].capacity == content["multiprocessors"] * exact(l1["capacity_per_multiprocessor"])
-    assert device.levels["l1"].bandwidth == (
-        content["multiprocessors"]
-        * exact(l1["bandwidth_per_clock_per_multiprocessor"])
-        * exact(content["clocks"][l1["clock"]])
-    )
+    assert set(device.levels) == set(content["memory"])
+    if file.stem not in TPUS:
+        l1, l2 = content["memory"]["l1"], content["memory"]["l2"]
+        assert device.levels["l2"].capacity == exact(l2["capacity"])
+        assert device.levels["l2"].bandwidth == driven(content, l2, "bandwidth_per_clock")
+        assert device.levels["l1"].capacity == content["multiprocessors"] * exact(l1["capacity_per_multiprocessor"])
+        each = driven(content, l1, "bandwidth_per_clock_per_multiprocessor")
+        assert device.levels["l1"].bandwidth == (each and content["multiprocessors"] * each)
     assert {n: Fraction(link.bandwidth) for n, link in device.links.items()} == {
         n: exact(link["bandwidth"]) for n, link in content.get("links", {}).items()
     }
     assert [(m.ceiling, m.by, Fraction(m.value)) for m in device.measured] == [
         (m["ceiling"], m["by"], exact(m["value"])) for m in content.get("measured", [])
     ]
+
+
+def driven(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction | None:
+    """What a level moves a second at its clock; None where its file does not say."""
+    return exact(level[key]) * exact(content["clocks"][level["clock"]]) if key in level else None
 
 
 @by_file
@@ -147,17 +171,18 @@ def test_what_was_measured_does_not_beat_what_is_stated(file: Path) -> None:
 def test_sparse_peaks_are_twice_the_dense_ones_and_stand_apart(file: Path) -> None:
     content = raw(file)
     for name, pipe in content.get("sparse_pipes", {}).items():
-        assert exact(pipe["peak"]) == 2 * exact(content["pipes"][name]["peak"])
+        dense = exact(content["pipes"][name]["peak"])
+        assert abs(exact(pipe["peak"]) / (2 * dense) - 1) < Fraction(1, 10_000), name  # 1307.4 printed beside 653.7
 
 
 @by_file
 def test_memory_levels_grow_faster_towards_the_multiprocessors(file: Path) -> None:
     device = load_file(file)
-    stated = [device.levels[n].bandwidth for n in ("dram", "l2", "l1")]
+    stated = [device.levels[n].bandwidth for n in ("dram", "l2", "l1") if n in device.levels]
     bandwidths = [bandwidth for bandwidth in stated if bandwidth is not None]
     assert bandwidths == sorted(bandwidths)
-    sizes = [device.levels[n].capacity or 0 for n in ("dram", "l2")]
-    assert sizes[0] > 100 * sizes[1]
+    if "l2" in device.levels:
+        assert (device.capacity or 0) > 100 * (device.levels["l2"].capacity or 0)
 
 
 # --- Names ------------------------------------------------------------------------------------------
@@ -213,6 +238,9 @@ def test_an_unknown_device_offers_the_nearest_ones(typo: str, near: str) -> None
         ("a100", "tensor_int8", 624_000_000_000_000),
         ("h100", "tensor_bf16", 989_400_000_000_000),
         ("h100", "tensor_fp8", 1_978_900_000_000_000),
+        ("b200", "tensor_fp4", 9_000_000_000_000_000),
+        ("rtx5090", "fp32", 104_800_000_000_000),
+        ("tpu-v5e", "tensor_int8", 393_000_000_000_000),
     ],
 )
 def test_dense_peaks_are_those_of_the_datasheets(name: str, pipe: str, peak: int) -> None:
@@ -227,6 +255,9 @@ def test_dense_peaks_are_those_of_the_datasheets(name: str, pipe: str, peak: int
         ("a100", 2_039_000_000_000, 80),
         ("h100", 3_350_000_000_000, 80),
         ("h200", 4_800_000_000_000, 141),
+        ("rtx5070", 672_000_000_000, 12),
+        ("rtx5090", 1_792_000_000_000, 32),
+        ("tpu-v4", 1_228_000_000_000, 32),
     ],
 )
 def test_memories_are_those_of_the_datasheets(name: str, bandwidth: int, gib: int) -> None:
@@ -237,6 +268,33 @@ def test_memories_are_those_of_the_datasheets(name: str, bandwidth: int, gib: in
 def test_a_type_that_a_device_lacks_has_no_pipe() -> None:
     assert {"bf16", "tensor_bf16", "tensor_tf32", "tensor_fp8", "tensor_int8"}.isdisjoint(Device.load("v100").pipes)
     assert "tensor_fp8" not in Device.load("a100").pipes
+
+
+@pytest.mark.parametrize(
+    ("name", "tops"),
+    [("rtx4090", 1321), ("rtx5070", 988), ("rtx5090", 3352)],  # "AI TOPS" on NVIDIA's product pages
+)
+def test_a_geforces_advertised_rate_is_that_of_its_narrowest_type_with_sparsity(name: str, tops: int) -> None:
+    pipes = Device.load(name).pipes
+    narrowest = pipes.get("tensor_fp4") or pipes["tensor_fp8_acc16"]
+    assert 2 * narrowest.peak == pytest.approx(tops * 1e12, rel=0.001)
+
+
+@pytest.mark.parametrize("name", ["rtx3090", "rtx4090", "rtx5070", "rtx5090"])
+def test_a_geforce_takes_twice_as_long_to_accumulate_in_fp32(name: str) -> None:
+    device = Device.load(name)
+    full = device.pipes["tensor_fp16_acc16"]
+    assert full.accumulator == "fp16"
+    assert device.matmul_pipe("fp16").accumulator == "fp32"
+    assert device.matmul_pipe("fp16").peak == pytest.approx(full.peak / 2, rel=0.002)
+    assert device.matmul_pipe("bf16").peak == device.matmul_pipe("fp16").peak
+
+
+def test_a_type_that_a_device_lacks_is_refused_with_those_it_has() -> None:
+    with pytest.raises(WorkloadError, match=r"'fp16'; it has bf16, int8$"):
+        Device.load("tpu-v4").matmul_pipe("fp16")
+    with pytest.raises(WorkloadError, match=r"'fp4'; it has bf16, fp16, fp32, fp64, fp8, int8, tf32$"):
+        Device.load("rtx4090").matmul_pipe("fp4")  # accumulators are no types
 
 
 # --- The independent table --------------------------------------------------------------------------
@@ -295,9 +353,14 @@ def ours(row: dict[str, str]) -> str:
 def test_a_pipe_agrees_with_the_independent_table(name: str, row: dict[str, str]) -> None:
     device = Device.load(name)
     pipe = device.pipes[ours(row)]  # a pipe of the table that we lack is a gap
-    assert Fraction(pipe.peak) == Fraction(row["peak_datasheet_tflops"]) * 10**12
-    assert device.multiprocessors == int(row["sms"])
-    assert pipe.per_multiprocessor == int(row["flops_per_clk_per_sm"])
+    # The table has 394 for a TPU v5e's int8; Google's documentation prints 393.
+    stated = 393 if (name, row["pipe"]) == ("tpu-v5e", "mx_int8") else Fraction(row["peak_datasheet_tflops"])
+    assert Fraction(pipe.peak) == stated * 10**12
+    if name in TPUS:  # the table takes a TensorCore, of which a chip has one or two, for a multiprocessor
+        assert pipe.per_clock == int(row["sms"]) * int(row["flops_per_clk_per_sm"])
+    else:
+        assert device.multiprocessors == int(row["sms"])
+        assert pipe.per_multiprocessor == int(row["flops_per_clk_per_sm"])
     assert Fraction(pipe.clock or 0) == Fraction(row["clock_ghz"]) * 10**9
 
 
@@ -308,9 +371,14 @@ def test_a_memory_agrees_with_the_independent_table(name: str, row: dict[str, st
     # The table has one row for two PCIe boards and states the smaller memory.
     stated = 32 if name == "v100-pcie-32gb" else int(row["mem_gb"])
     assert device.capacity == stated * 2**30
-    assert device.levels["l2"].capacity == int(row["l2_mb"]) * 2**20
+    if name in TPUS:
+        assert "l2" not in device.levels
+    else:
+        # The table's 256 MB of an MI300X are its Infinity Cache; the eight dies have 4 MiB of L2 each.
+        l2 = 8 * 4 if name == "mi300x" else int(row["l2_mb"])
+        assert (device.levels["l2"].capacity or 0) // 2**20 == l2  # a B200's attributes say 126.5 MiB
 
 
 @pytest.mark.skipif(not FACTS.is_file(), reason="no hardware_facts.csv; set ROOF_MEASURED")
 def test_every_device_of_ours_stands_in_the_independent_table() -> None:
-    assert {name for name, _ in facts()} >= set(NAMES)
+    assert {name for name, _ in facts()} == set(NAMES) - {"rtx5070", "rtx5090"}

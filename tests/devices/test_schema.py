@@ -296,6 +296,21 @@ def test_a_number_that_cannot_be_used_is_not_dropped_in_silence(tmp_path: Path, 
     assert any(level[:2] in line and missing in line for line in said)
 
 
+def test_a_device_without_multiprocessors_states_its_rate_as_a_whole(tmp_path: Path) -> None:
+    pipe = "tensor_bf16: {peak: 275 TFLOP/s, per_clock: 262144 FLOP/clock, clock: 1050 MHz, source: sheet}"
+    dram = "dram: {bandwidth: 1228 GB/s, source: sheet}"
+    text = f"name: A TPU\npipes:\n  {pipe}\nmemory:\n  {dram}\nsources: {{sheet: x}}"
+    device = load_file(write(tmp_path, text))
+    assert device.pipes["tensor_bf16"].computed(None) == 262144 * 1050e6
+    assert findings(device) == []
+    (found,) = findings(load_file(write(tmp_path, text.replace("1050 MHz", "950 MHz"))))
+    assert "275 TFLOP/s" in found
+    both = text.replace("per_clock", "per_multiprocessor: 131072 FLOP/clock, per_clock")
+    assert ":3: pipes.tensor_bf16 has a rate of one multiprocessor and one of the device" in refusal(
+        write(tmp_path, both)
+    )
+
+
 @pytest.mark.parametrize("peak", ["98 TFLOP/s", "102 TFLOP/s"])
 def test_the_rounding_of_a_datasheet_raises_no_doubt(tmp_path: Path, peak: str) -> None:
     assert findings(load_file(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []

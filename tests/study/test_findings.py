@@ -93,7 +93,7 @@ def test_bytes_that_fit_in_the_l2() -> None:
 def test_another_device_of_the_generation() -> None:
     # 1.8 GB in 1 ms: 116 % of 1555 GB/s; 88 % of 2039 and 93 % of 1935
     (text,) = findings(kernel(dram=1.8e9), "a100-sxm-40gb", how="assumed")
-    assert "another device, such as a100-pcie-80gb, a100-sxm-80gb, under whose roof" in text
+    assert "another device, such as a100-pcie-80gb, a100-sxm-80gb, under whose roof" in text  # no MI300X, no TPU
     # what the file's attributes told is not doubted
     assert "another device" not in findings(kernel(dram=1.8e9), "a100-sxm-40gb")[0]
 

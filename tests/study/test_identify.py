@@ -29,6 +29,14 @@ A100_40 = Evidence(
         (Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, dram_bytes=84929347584), "h100-sxm"),
         (Evidence("NVIDIA H100 PCIe", "9.0", 114), "h100-pcie"),
         (Evidence("NVIDIA H200", "9.0", 132, dram_bytes=150122070016), "h200"),
+        (Evidence("NVIDIA H100 NVL", "9.0", 132, dram_bytes=100_000_000_000), "h100-nvl"),
+        (Evidence("NVIDIA B200", "10.0", 148, l2_bytes=132644864), "b200"),
+        (Evidence("Tesla T4", "7.5", 40), "t4"),
+        (Evidence("NVIDIA L40S", "8.9", 142), "l40s"),
+        (Evidence("NVIDIA A10", "8.6", 72), "a10"),
+        (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
+        (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
+        (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
         # no name, but attributes that one device alone has
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
@@ -54,9 +62,12 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
     [
         Evidence(),
         Evidence(compute_capability="12.0"),
-        Evidence("NVIDIA GeForce RTX 5070", "12.0", 48),
+        Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
-        Evidence("AMD Instinct MI300X", None, 304),
+        Evidence("AMD Instinct MI325X", None, 304),
+        Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip under the same number
+        Evidence("NVIDIA A10G", "8.6", 80),
+        Evidence("NVIDIA GH200 480GB", "9.0", 132),
         Evidence("NVIDIA A30", "8.0", 56),  # an Ampere, and no A100
     ],
 )
