@@ -111,6 +111,8 @@ def _reports(lines: Lines) -> _Found:
                 raise ProfileError(f"{lines.where}: {error}") from None
             if device := values.get("device"):
                 found.devices[Evidence(name=cells.device(device)[0])] = None
+        elif not report and found.kernels and line.count(",") >= len(columns) - 1:
+            found.strays += 1  # a row below an empty line, and no header above it
     return found
 
 
