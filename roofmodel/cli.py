@@ -336,7 +336,7 @@ def calibrate_command(
     output: Annotated[str, typer.Option("-o", "--output", help="FILE .yaml: the device, with what was fitted.")],
     source: Annotated[str, typer.Option(help="Where the tables come from, for the file.")] = "own measurements",
 ) -> None:
-    """Fit the timing model to measured operations (needs scipy: pip install 'roofmodel[calibrate]')."""
+    """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
     from roofmodel.devices import library
     from roofmodel.study.calibrate import calibrate, device_file
     from roofmodel.views import calibration, files

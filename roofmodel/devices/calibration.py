@@ -8,7 +8,7 @@ they carry over to a device of the same design; times are in seconds. The formul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -87,7 +87,8 @@ class StreamTiming(NamedTuple):
 class Fit(NamedTuple):
     """What a set was fitted on, and how far off it was on rows that the fit did not see.
 
-    `low` and `high` are the 10th and 90th percentile of measured / expected: the interval that holds 80 % of them.
+    `rows` are those that a fit may see, of which it takes 3000 at most, evenly. `low` and `high` are the 10th and 90th
+    percentile of measured / expected: the interval that holds 80 % of them.
     """
 
     rows: int
@@ -118,6 +119,7 @@ class Calibration:
     """A device's sets. `device` is what they were fitted on: it, or another one that its file names."""
 
     device: str
+    borrowed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # another device -> the kinds that are its own
     gemm: Sets[GemmTiming] = field(default_factory=dict)
     context: Sets[ContextTiming] = field(default_factory=dict)
     generation: Sets[GenerationTiming] = field(default_factory=dict)

@@ -29,6 +29,7 @@ TIMINGS: dict[str, Any] = {
     "stream": StreamTiming,
 }
 SECONDS = ("latency", "step", "split", "ramp", "wave", "expert", "late")
+POSITIVE = ("pipe", "dram", "l2", "store", "stream", "rows", "bandwidth", "group")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 
@@ -41,7 +42,10 @@ def read(place: Place, own: str, load: Callable[[str], Calibration | None]) -> C
     entries = place.mapping(("like", *TIMINGS))
 
     def like(of: Place) -> Calibration:
-        found = load(of.text()) if of.text() != own else None
+        try:
+            found = load(of.text()) if of.text() != own else None
+        except RecursionError:
+            raise of.error(f"{of.path} is {of.text()!r}, whose own calibration leads back here") from None
         if found is None:
             raise of.error(f"{of.path} is {of.text()!r}, which is no other device that is calibrated")
         return found
@@ -50,14 +54,21 @@ def read(place: Place, own: str, load: Callable[[str], Calibration | None]) -> C
         if len(entries) > 1:
             raise entries["like"].error(f"{place.path} is either 'like' another device or has sets of its own")
         other = like(entries["like"])
-        return Calibration(other.device, **{kind: _wider(getattr(other, kind)) for kind in TIMINGS})
+        sets = {kind: _wider(getattr(other, kind)) for kind in TIMINGS}
+        return Calibration(other.device, {other.device: [kind for kind in TIMINGS if sets[kind]]}, **sets)
     sets = {}
+    borrowed: dict[str, list[str]] = {}
     for kind, timing in TIMINGS.items():
         if kind in entries:
             inside = entries[kind].mapping()
             same = inside.get("like")
-            sets[kind] = _wider(getattr(like(same), kind)) if same else _sets(entries[kind], timing)
-    return Calibration(own, **sets)
+            if same:
+                other = like(same)
+                sets[kind] = _wider(getattr(other, kind))
+                borrowed.setdefault(other.device, []).append(kind)
+            else:
+                sets[kind] = _sets(entries[kind], timing)
+    return Calibration(own, borrowed, **sets)
 
 
 def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
@@ -72,6 +83,9 @@ def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
     entries = place.mapping(wanted, required=wanted)
     values = [entries[n].quantity("s") if _is_seconds(timing, n) else entries[n].number() for n in timing._fields]
     fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
+    for name, value in zip(timing._fields, values, strict=True):
+        if name in POSITIVE and value <= 0:
+            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be greater than zero")
     return Fitted(
         timing._make(values),
         Fit(

@@ -72,6 +72,10 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
             f"{at('kv_heads', 'heads')}: {named('heads')} is not divisible by {named('kv_heads')}; "
             "each key-value head serves the same number of query heads"
         )
+    if fields["experts"] and fields["experts_active"] > fields["experts"]:
+        raise ModelError(
+            f"{at('experts_active', 'experts')}: {named('experts_active')} cannot be more than {named('experts')}"
+        )
     if fields["position_table"] and fields["positions"] is None:
         raise ModelError(f"{at('positions')}: lacks {facts['positions'].key!r}, the rows of the table of positions")
     if fields["groups"] > fields["layers"]:

@@ -28,7 +28,7 @@ def expect_fused(operators: Sequence[Operator], device: Device, dtype: str) -> I
         alone = expect(operator, device, dtype)
         if alone is not None and _rides_along(operator):
             bound = place(operator.cost, device, dtype).bound_seconds
-            alone = Expected(bound, bound, bound)
+            alone = Expected(bound, bound, alone.high)  # at most, it is a kernel of its own
         yield alone
 
 

@@ -23,10 +23,6 @@ from roofmodel.prediction.experts import Chosen, Mixture
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import Placement, place
 
-EAGER_LAUNCH = 6e-6
-"""Seconds that a framework's host code takes to launch a kernel in eager mode. An assumption, not a measurement:
-PyTorch takes 4 to 10 µs an operator on current processors."""
-
 
 class Expected(NamedTuple):
     """Seconds, and the interval that holds 80 % of measurements. Expectations add, and scale by a count."""
@@ -40,6 +36,11 @@ class Expected(NamedTuple):
 
     def __rmul__(self, times: Number) -> Expected:
         return Expected(*(times * value for value in self))
+
+
+EAGER_LAUNCH = Expected(6e-6, 4e-6, 10e-6)
+"""Seconds that a framework's host code takes to launch a kernel in eager mode. An assumption, not a measurement:
+PyTorch takes 4 to 10 µs an operator on current processors."""
 
 
 def expect(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Expected | None:
@@ -136,8 +137,8 @@ def movement(operator: Operator) -> str:
     """What sort of data-moving kernel it is: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation`, or `add`."""
     if operator.kind in ("norm", "softmax", "gather", "scan"):
         return operator.kind
-    last = operator.name.rpartition(".")[2]
-    return last if last in ("rotary", "activation") else "add"
+    name = operator.name.removesuffix(".grad")
+    return next((sort for sort in ("rotary", "activation") if name.endswith(sort)), "add")
 
 
 def formats(operator: Operator, dtype: str) -> str:
@@ -160,8 +161,10 @@ def product(operator: Operator, dtype: str) -> Product | None:
         batch, m, n, k = operator.gemm
     else:
         # the gradient of experts' matrices: the rows of tokens are what it sums over
-        batch, k = operator.sizes["x"], operator.sizes["b:t:x"] / operator.sizes["x"]
-        m, n = (tensor.elements(operator.sizes) / operator.sizes["b:t:x"] for tensor in (a, b))
+        sizes, matrices = operator.sizes, line.outputs[0]
+        batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
+        m = product_of(sizes[axis] for axis in a.axes if axis in matrices.axes)
+        n = matrices.elements(sizes) / (sizes["x"] * m)
     quantised, narrow = 0, FORMATS[dtype].bits / 8
     if narrow < of_a:  # read as it is, written as the product wants it
         quantised, of_a = batch * m * k * (of_a + narrow), narrow
@@ -177,7 +180,7 @@ def of_experts(operator: Operator, dtype: str) -> Chosen | None:
         return None
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
-    k = product_of(sizes[axis] for axis in operator.lines[0].contracted)
+    k = product_of(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
     narrow = min(FORMATS[dtype].bits, widths.format(a).bits) / 8
     return Chosen(touched, sizes["b:t:x"], each / k, k, narrow, widths.format(b).bits / 8)
 

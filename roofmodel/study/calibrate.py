@@ -7,6 +7,7 @@ neighbours of a fitted row do not count as unseen; error and interval are those 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ from roofmodel.devices.calibration import (
     Timing,
 )
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.timing import expect, formats, movement
 from roofmodel.study.validate import Array, Group, groups, read, seconds
 
@@ -52,19 +53,27 @@ _REMARK = "# Fitted by `roof calibrate`; roofmodel/devices/calibration.py says w
 
 
 def device_file(text: str, calibration: Calibration) -> str:
-    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file."""
-    before, _, section = text.partition(f"\n{fitted.HEADING}\n")
+    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file.
+
+    Where the device was like another one, it stays so in the kinds that are not fitted. Raises DeviceError for a
+    section in braces.
+    """
+    found = re.search(r"^calibration:(.*)$", text, re.MULTILINE)
+    before, section = (text[: found.start()], text[found.end() :]) if found else (text, "")
+    if found and found[1].partition("#")[0].strip():
+        raise DeviceError(f"{found[0]!r}: roof calibrate replaces sets that stand in lines of their own, not in braces")
     kept: dict[str, list[str]] = {}
-    for line in section.splitlines():
-        if line[:3].strip() and line.startswith("  "):  # a kind, at the first level
+    for line in filter(str.strip, section.splitlines()):
+        if line[2:3].strip() and line.startswith("  "):  # a kind, at the first level
             kind = line.strip().partition(":")[0]
             kept[kind] = []
         if kept:
             kept[kind].append(line)
-    new = fitted.write(calibration)
-    kinds = [name for name in fitted.TIMINGS if name in new or name in kept]
-    lines = [line for name in kinds for line in new.get(name, kept.get(name, []))]
-    before = before.removesuffix(_REMARK).rstrip()
+    if "like" in kept:  # of everything
+        kept = {name: [f"  {name}:", f"  {kept['like'][0]}"] for name in fitted.TIMINGS}
+    kept |= fitted.write(calibration)
+    lines = [line for name in fitted.TIMINGS for line in kept.get(name, [])]
+    before = before.rstrip().removesuffix(_REMARK).rstrip()
     return "\n".join((before, "", _REMARK, fitted.HEADING, *lines)) + "\n"
 
 
@@ -159,14 +168,16 @@ class _Fitter(NamedTuple):
         """A set and its evidence; None where the rows are too few."""
         if sum(len(s.measured) for s in samples) < FEWEST * len(start):
             return None
-        seen = _thinned(samples)
+        seen, unseen = _thinned(samples), [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
+        if not seen or not unseen:
+            return None
         variants = [start]
         for name, values in CHOICES.items():
             if name in start._fields:
                 variants = [start._replace(**{name: value}) for value in values]
         fits = [self._parameters(seen, variant, into) for variant in variants]
         timing = min(fits, key=lambda each: np.abs(self._ratios(seen, each, into) - 1).mean())
-        return self._evidence(samples, timing, into)
+        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), unseen, timing, into)
 
     def _ratios(self, samples: list[Sample], timing: Timing, into: str) -> Array:
         """Expected / measured of every row."""
@@ -202,13 +213,12 @@ class _Fitter(NamedTuple):
         )  # fmt: skip
         return type(start)._make(float(f"{value:.3g}") for value in at(found.x))
 
-    def _evidence(self, samples: list[Sample], timing: Timing, into: str) -> Fitted[Timing]:
-        unseen = [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
+    def _evidence(self, rows: int, unseen: list[Sample], timing: Timing, into: str) -> Fitted[Timing]:
         ratios = self._ratios(unseen, timing, into)
         low, high = np.quantile(1 / ratios, (0.1, 0.9))
-        rows = sum(len(s.measured) for s in samples)
+        low, high = min(low, 1.0), max(high, 1.0)  # the expectation itself is inside
         fit = Fit(
-            rows - len(ratios), len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),
+            rows, len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),
             float(f"{high:.3g}"), self.source, date.today().isoformat(),
         )  # fmt: skip
         return Fitted(timing, fit)

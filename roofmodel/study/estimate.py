@@ -27,6 +27,9 @@ NEW_TOKENS = 128
 LONGEST = 10**9
 
 
+NO_TIME = Expected(0.0, 0.0, 0.0)
+
+
 class Placed(NamedTuple):
     """An operator and where one occurrence of it stands under the roofs."""
 
@@ -53,7 +56,7 @@ class PhaseEstimate(NamedTuple):
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
-    launch: float = 0.0  # seconds in which the host launches a kernel, where it launches them one by one
+    launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
 
     def of(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
@@ -75,7 +78,7 @@ class PhaseEstimate(NamedTuple):
     @property
     def kernel_seconds(self) -> Expected | None:
         """What all kernels are expected to take, one after the other; None where one of them is not known."""
-        total = Expected(0, 0, 0)
+        total = NO_TIME
         for placed in self.placed:
             if placed.expected is None:
                 return None
@@ -85,14 +88,14 @@ class PhaseEstimate(NamedTuple):
     @property
     def expected(self) -> Expected | None:
         """The step: its kernels, or the host's launches where those take longer."""
-        kernels, host = self.kernel_seconds, self.launch * self.kernels
-        return kernels and Expected(*(max(value, host) for value in kernels))
+        kernels, host = self.kernel_seconds, self.kernels * self.launch
+        return kernels and Expected(*(max(pair) for pair in zip(kernels, host, strict=True)))
 
     @property
     def host_bound(self) -> bool:
         """Whether the host is expected to launch kernels more slowly than the device runs them."""
         kernels = self.kernel_seconds
-        return kernels is not None and self.launch * self.kernels > kernels.seconds
+        return kernels is not None and self.kernels * self.launch.seconds > kernels.seconds
 
     @property
     def tokens(self) -> Number:
@@ -173,7 +176,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
                 all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
                 uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
                 ceilings=(device.matmul_pipe(work.dtype).peak, device.bandwidth),
-                launch=EAGER_LAUNCH if work.runtime == "eager" else 0.0,
+                launch=EAGER_LAUNCH if work.runtime == "eager" else NO_TIME,
             )
         )
     held, active = _parameters(arch, work)
@@ -278,6 +281,7 @@ def workload(
     passed = "a training step" if phases == ("train",) else "a forward pass"
     if context is not None and not cached:
         notes.append(f"--context is ignored: {passed} reads no KV cache")
+        context = None
     if kv is not None and not cached:
         notes.append(f"--kv is ignored: {passed} keeps no KV cache")
     if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
@@ -455,11 +459,11 @@ def _timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[st
         yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
     elif unknown:
         yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
-    elif device.calibration.device != device.id:
-        yield f"expected times take the parameters of {device.calibration.device} with {device.id}'s datasheet"
+    for other, kinds in device.calibration.borrowed.items() if device.calibration and not unknown else ():
+        yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
     for phase in found:
         if phase.host_bound:
             yield (
                 f"{phase.step.phase} waits for the host: {phase.kernels} kernels, launched one by one in "
-                f"{phase.launch * 1e6:.0f} µs each (an assumption), take longer than they run; see --runtime graph"
+                f"{phase.launch.seconds * 1e6:.0f} µs each (assumed), take longer than they run; see --runtime graph"
             )

@@ -167,7 +167,9 @@ def groups(table: Table) -> tuple[list[Group], Array]:
         op, dtype, kv, kernel = key[:4]
         try:
             shape, good = _shape(table, here, op, dtype, kv)
-            notes[here[~good]] = f"{op}: a size or the latency is no number above zero"
+            notes[here[~good]] = (
+                f"{op}: a size or the latency is no number above zero, or larger than what it is part of"
+            )
             operator = OPERATIONS[op].operator({**shape, **words}, widths(PRECISIONS[dtype], kv or None))
             found.append(Group(op, PRECISIONS[dtype].compute, kernel, here[good], shape, operator))
         except WorkloadError as error:
@@ -198,6 +200,9 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
     good = _numbers([table["latency_us"][row] for row in rows]) > 0
     for name, values in columns.items():
         good &= (values >= (0 if name == "window" else 1)) & np.isfinite(values)
+    for less, more in (("topk", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
+        if less in columns and more in columns:
+            good &= columns[less] <= columns[more]
     return {name: values[good] for name, values in columns.items()}, good
 
 

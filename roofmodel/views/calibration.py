@@ -16,7 +16,7 @@ def table(device: Device, calibration: Calibration) -> RenderableType:
     found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for column in ("kind", "kernel", "formats"):
         found.add_column(column)
-    for column in ("fitted", "held out", "mean error", "80 % within"):
+    for column in ("seen", "held out", "mean error", "80 % within"):
         found.add_column(column, justify="right")
     for kind in TIMINGS:
         for name, forms in getattr(calibration, kind).items():

@@ -373,6 +373,9 @@ def describe_workload(estimate: Estimate) -> str:
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
     if isinstance(estimate.architecture.body, Stack):
         parts.append(f"{work.attention} attention")
+    if work.runtime != "eager":
+        parts.append(f"{work.runtime} runtime")
+    if isinstance(estimate.architecture.body, Stack):
         parts += _windows(estimate)
         if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
             parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")

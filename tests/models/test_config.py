@@ -42,6 +42,10 @@ def without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
 # --- What is refused --------------------------------------------------------------------------------
 
 DELETE = object()
+MIXTRAL: dict[str, Any] = {
+    "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "num_local_experts": 8,
+}  # fmt: skip
 BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     # a claim, a good config, what is changed in it, what the message must say beside the file
     ("no model_type", GPT2, {"model_type": DELETE}, ["'model_type'", "'gpt2'"]),
@@ -86,6 +90,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("the second name wrong", GPT2, {"hidden_size": "48"}, ["'hidden_size' is '48'", "whole number"]),
     ("labels disagree", BERT, {"id2label": {"0": "no", "1": "yes"}, "num_labels": 3},
      ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
+    ("more experts active than there are", MIXTRAL, {"num_experts_per_tok": 20},
+     ["num_experts_per_tok 20", "num_local_experts 8"]),
     ("labels a word", BERT, {"num_labels": "two"}, ["'num_labels' is 'two'", "the classes by number, or how many"]),
     ("labels none", BERT, {"id2label": {}}, ["'id2label' is {}", "the classes by number, or how many"]),
     ("cross attention", GPT2, {"add_cross_attention": True}, ["'add_cross_attention' is true", "gpt2"]),

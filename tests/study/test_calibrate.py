@@ -92,10 +92,14 @@ def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path:
     assert device_file(path.read_text(), calibration) == path.read_text()
 
 
-def test_what_is_written_reads_back_as_it_was() -> None:
-    assert H100.calibration is not None
-    lines = [line for kind in fitted.write(H100.calibration).values() for line in kind]
-    assert any("latency: " in line and line.endswith(" us") for line in lines)
+def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
+    a100 = Device.load("a100")
+    assert a100.calibration is not None
+    text = Path(schema.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
+    section = [line for kind in fitted.write(a100.calibration).values() for line in kind]
+    path = tmp_path / "a100-sxm-80gb.yaml"
+    path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
+    assert schema.load_file(path).calibration == a100.calibration
 
 
 @pytest.mark.parametrize(
@@ -162,3 +166,26 @@ def test_expectations_are_within_what_was_promised(table: str, hw: str, most: fl
     assert part.inside_interval is not None
     assert part.expected.mape < most
     assert 0.7 <= part.inside_interval <= 0.9
+
+
+@pytest.mark.parametrize("heading", ["calibration:", "calibration:  # of another device"])
+def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: Path, heading: str) -> None:
+    calibration = calibrate([str(made_up(tmp_path))], H100, "made up")
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
+    path = tmp_path / "h200.yaml"
+    path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
+    again = schema.load_file(path).calibration
+    assert again is not None
+    assert again.device == "h200"
+    assert again.gemm == calibration.gemm
+    assert "gemm" not in again.borrowed["h100-sxm"]
+    assert "context" in again.borrowed["h100-sxm"]
+
+
+def test_two_devices_that_name_each_other_are_refused(tmp_path: Path) -> None:
+    text = Path(schema.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(f"{text}\ncalibration:\n  like: {other}\n")
+    other.write_text(f"{text}\ncalibration:\n  like: {one}\n")
+    with pytest.raises(DeviceError, match="leads back here"):
+        schema.load_file(one)

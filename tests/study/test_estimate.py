@@ -290,3 +290,28 @@ def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> Non
     assert eager.expected.seconds == pytest.approx(6e-6 * eager.kernels)
     assert graph.expected.seconds < eager.expected.seconds
     assert eager.bound_seconds == graph.bound_seconds
+
+
+@pytest.mark.parametrize("model", ["olmoe-1b-7b-0924", "mixtral-8x7b-v0.1", "deepseek-v2-lite"])
+def test_gradients_of_experts_take_about_as_long_as_the_products_they_are_of(model: str) -> None:
+    """Each of the two has the FLOPs of the forward product; a shape read wrongly was four times off."""
+    (train,) = run(model, phase="train", seq=4096).phases
+    seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
+    forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
+    products = [name for name in forward if f"{name}.grad_input" in seconds]
+    assert products
+    for name in products:
+        for gradient in ("grad_input", "grad_weight"):
+            assert 0.4 < seconds[f"{name}.{gradient}"] / seconds[name] < 2.5
+
+
+def test_a_step_that_waits_for_its_host_is_as_uncertain_as_the_host() -> None:
+    (eager,) = run("gpt2", phase="decode", seq=8).phases
+    assert eager.expected is not None
+    assert eager.expected.low < eager.expected.seconds < eager.expected.high
+
+
+def test_parameters_of_another_device_are_said() -> None:
+    assert any("take the parameters of a100-sxm-80gb" in note for note in run("gpt2", hw="v100").notes)
+    assert any("take the parameters of h100-sxm" in note for note in run("gpt2", hw="h200").notes)
+    assert not any("take the parameters" in note for note in run("gpt2", hw="a100").notes)
