@@ -43,12 +43,15 @@ class OutputError(RoofError):
 def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'a' or 'b'?` for the nearest of the known words, or an empty string.
 
-    Names that hold the word come first, the shortest of them leading; then names that look like it.
+    Names that hold the word come first, those that begin with it leading, then the shortest; then names that look
+    like it.
     """
     import difflib
 
     lowered = {name.lower(): name for name in known}
-    holding = sorted((name for name in lowered if word and word.lower() in name), key=len) if cutoff < 0.7 else []
+    start = word.lower()
+    holding = [name for name in lowered if start and start in name] if cutoff < 0.7 else []
+    holding.sort(key=lambda name: (not name.startswith(start), len(name)))
     alike = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=cutoff)
     close = list(dict.fromkeys([*holding, *alike]))[:3]
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""

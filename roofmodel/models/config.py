@@ -97,7 +97,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     if family is None:
         # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
         alike = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
-        near = suggest(model_type, alike, cutoff=0.85) or offer(config)
+        near = suggest(model_type, alike, cutoff=0.8) or offer(config)
         raise ModelError(
             f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
             f"`roof models families` lists the {len(FAMILIES)} that are"
