@@ -102,8 +102,7 @@ def _from_entry(entry: Entry, family: str | None) -> Architecture:
         return arch
     if entry.parameters is not None:
         return replace(arch, notes=())
-    source = entry.parameters_source.removeprefix("unconfirmed: ")
-    note = f"{entry.id}: its parameter count is not confirmed by a published one: {source}"
+    note = f"{entry.id}: its parameter count is not confirmed by a published one: {entry.parameters_source}"
     return replace(arch, notes=(note,))
 
 
