@@ -345,7 +345,7 @@ def calibrate_command(
     path, device = library.find(hw), library.load(hw)
     found = calibrate(tables, device, source)
     text = device_file(path.read_text(encoding="utf-8"), found)
-    _note(f"wrote {files.write(output, draw=lambda *_: None, texts={'yaml': lambda: text.rstrip()})}")
+    _note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
     _print_rich(calibration.table(device, found))
 
 

@@ -318,7 +318,7 @@ class Operator:
         elements = self.touched.get(tensor.name)
         return self.widths.bytes(tensor, tensor.elements(self.sizes) if elements is None else elements)
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         """The cost of one occurrence."""
         return Cost(

@@ -48,9 +48,7 @@ class GenerationTiming(NamedTuple):
     split: float  # seconds to join the parts of a cache that was split
     stream: float  # bandwidth at which one block reads, in a multiprocessor's share of the DRAM bandwidth
     dram: float  # of the DRAM bandwidth
-    group: (
-        float  # query heads a key-value head up to which one block holds them all; beyond, each has a block of its own
-    )
+    group: float  # query heads of a key-value head that a block may hold; where there are more, each has its own
 
 
 class ExpertsTiming(NamedTuple):

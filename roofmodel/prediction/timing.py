@@ -46,30 +46,36 @@ PyTorch takes 4 to 10 µs an operator on current processors."""
 def expect(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Expected | None:
     """The expected time of one occurrence; None where nothing is fitted for what the operator is.
 
-    `implementation` names the set of attention that applies; any other name, or none, means the default. Raises
-    WorkloadError where the device lacks the type.
+    `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
+    default's (see `chosen`). Raises WorkloadError where the device lacks the type.
     """
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
     placed = place(operator.cost, device, dtype)
     if operator.kind == "communication":
-        found = _exchange(operator, device, implementation)
+        found = _exchange(operator, device.calibration, device.link, implementation)
     else:
         found = _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
     if found is None:
         return None
-    seconds, fit = found
-    return Expected(*(maximum(seconds * factor, placed.bound_seconds) for factor in (1.0, fit.low, fit.high)))
+    return _interval(*found, placed.bound_seconds)
 
 
-def _exchange(operator: Operator, device: Device, implementation: str) -> tuple[Number, Fit] | None:
+def _interval(seconds: Number, fit: Fit, bound: Number) -> Expected:
+    """A time with the interval of the set that gave it, none of it below the bound."""
+    return Expected(*(maximum(seconds * factor, bound) for factor in (1.0, fit.low, fit.high)))
+
+
+def _exchange(
+    operator: Operator, calibration: Calibration, link: float | None, implementation: str
+) -> tuple[Number, Fit] | None:
     """The time of a collective, and what that was fitted on."""
-    joined = device.calibration and chosen(device.calibration.collectives, implementation, formats(operator, ""))
-    if not joined or device.link is None:
+    joined = chosen(calibration.collectives, implementation, formats(operator, ""))
+    if joined is None or link is None:
         return None
     exchange = Exchange(operator.sizes["N"] / operator.sizes["K"], ROUNDS[operator.name], operator.link_bytes)
-    return collectives.seconds(exchange, device.link, joined.timing), joined.fit
+    return collectives.seconds(exchange, link, joined.timing), joined.fit
 
 
 def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
@@ -86,8 +92,8 @@ def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -
     whole = known[0]._replace(n=columns, bytes=sum(each.bytes for each in known) - again)
     seconds = gemm.seconds(whole, ceilings, sets.timing)
     for operator, each in zip(operators, known, strict=True):
-        bound, share = place(operator.cost, device, dtype).bound_seconds, seconds * each.n / columns
-        yield Expected(*(maximum(share * factor, bound) for factor in (1.0, sets.fit.low, sets.fit.high)))
+        bound = place(operator.cost, device, dtype).bound_seconds
+        yield _interval(seconds * each.n / columns, sets.fit, bound)
 
 
 def _kernel(

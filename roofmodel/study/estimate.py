@@ -157,13 +157,14 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     """
     work, notes = workload(arch, **options)
 
-    def placed(operators: Sequence[Operator]) -> tuple[Placed, ...]:
-        expected: Iterable[Expected | None] = (expect(op, device, work.dtype) for op in operators)
+    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
+        return tuple(Placed(op, place(op.cost, device, work.dtype)) for op in operators)
+
+    def expected(operators: Sequence[Operator]) -> tuple[Placed, ...]:
+        times: Iterable[Expected | None] = (expect(op, device, work.dtype) for op in operators)
         if work.runtime == "graph":
-            expected = expect_fused(operators, device, work.dtype)
-        return tuple(
-            Placed(op, place(op.cost, device, work.dtype), time) for op, time in zip(operators, expected, strict=True)
-        )
+            times = expect_fused(operators, device, work.dtype)
+        return tuple(one._replace(expected=time) for one, time in zip(placed(operators), times, strict=True))
 
     found = []
     for step in work.steps():
@@ -172,7 +173,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         found.append(
             PhaseEstimate(
                 step,
-                placed(counted),
+                expected(counted),
                 all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
                 uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
                 ceilings=(device.matmul_pipe(work.dtype).peak, device.bandwidth),
@@ -180,6 +181,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             )
         )
     held, active = _parameters(arch, work)
+    weights = phases.weight_bytes(arch, work.steps()[0])
     return Estimate(
         architecture=arch,
         device=device,
@@ -187,7 +189,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         parameters=held,
         active_parameters=active,
         phases=tuple(found),
-        memory=phases.need(arch, work),
+        memory=phases.need(arch, work, weights),
         notes=(
             *arch.notes,
             *notes,
@@ -195,10 +197,10 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *_device_notes(device, work),
             *_timing_notes(device, found),
         ),
-        largest_batch=device.capacity and largest_batch(arch, work, device.capacity, LONGEST),
+        largest_batch=device.capacity and largest_batch(arch, work, weights, device.capacity, LONGEST),
         largest_context=None
         if arch.image
-        else device.capacity and largest_context(arch, work, device.capacity, LONGEST),
+        else device.capacity and largest_context(arch, work, weights, device.capacity, LONGEST),
     )
 
 
@@ -459,8 +461,9 @@ def _timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[st
         yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
     elif unknown:
         yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
-    for other, kinds in device.calibration.borrowed.items() if device.calibration and not unknown else ():
-        yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
+    else:
+        for other, kinds in device.calibration.borrowed.items():
+            yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
     for phase in found:
         if phase.host_bound:
             yield (

@@ -13,19 +13,17 @@ from roofmodel.models.architecture import Architecture
 SECANTS = 8  # steps after which halving is the surer way
 
 
-def largest_batch(arch: Architecture, work: Workload, capacity: Number, limit: int) -> int | None:
-    """The most sequences that fit with everything else as asked; 0 where not even one does."""
-    weights = phases.weight_bytes(arch, work.steps()[0])
+def largest_batch(arch: Architecture, work: Workload, weights: Number, capacity: Number, limit: int) -> int | None:
+    """The most sequences that fit beside so many bytes of weights, everything else as asked; 0 where not one does."""
     return largest(lambda n: phases.need(arch, replace(work, batch=n), weights).total, capacity, limit)
 
 
-def largest_context(arch: Architecture, work: Workload, capacity: Number, limit: int) -> int | None:
+def largest_context(arch: Architecture, work: Workload, weights: Number, capacity: Number, limit: int) -> int | None:
     """The longest `context` that fits if one was asked for, else the longest `seq`; None where memory sets no end."""
 
     def asking(n: int) -> Workload:
         return replace(work, seq=n) if work.context is None else replace(work, context=n)
 
-    weights = phases.weight_bytes(arch, work.steps()[0])
     return largest(lambda n: phases.need(arch, asking(n), weights).total, capacity, limit)
 
 

@@ -52,11 +52,11 @@ def save(estimate: Estimate, path: str) -> Path:
     )
 
 
-def write(path: str, draw: Callable[[Path, str], None], texts: Mapping[str, Callable[[], str]]) -> Path:
-    """Write a picture by `draw(file, form)`, or one of the texts, as the suffix says."""
-    target = check(path, (*PICTURES, *texts))
+def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[str, Callable[[], str]]) -> Path:
+    """Write a picture by `draw(file, form)`, or one of the texts, as the suffix says; None: there is no picture."""
+    target = check(path, (*(PICTURES if draw else ()), *texts))
     suffix = target.suffix.lower().lstrip(".")
-    if suffix in PICTURES:
+    if draw and suffix in PICTURES:
         _replace(target, lambda file: draw(file, suffix))
     else:
         content = texts[suffix]() + "\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
-from roofmodel.algebra import plain
+from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
@@ -371,11 +371,10 @@ def describe_workload(estimate: Estimate) -> str:
     work = estimate.workload
     parts = [work.dtype]
     parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
-    if isinstance(estimate.architecture.body, Stack):
-        parts.append(f"{work.attention} attention")
-    if work.runtime != "eager":
-        parts.append(f"{work.runtime} runtime")
-    if isinstance(estimate.architecture.body, Stack):
+    layered = isinstance(estimate.architecture.body, Stack)
+    parts += [f"{work.attention} attention"] * layered
+    parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
+    if layered:
         parts += _windows(estimate)
         if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
             parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")
@@ -396,19 +395,20 @@ def _windows(estimate: Estimate) -> Iterator[str]:
 
 
 def describe_rate(phase: PhaseEstimate) -> str:
-    """`1.23 k tokens/s`, or images where the model sees."""
-    if phase.images:
-        return f"{units.si(phase.bound_images_per_second)} images/s"
-    return f"{units.si(phase.bound_tokens_per_second)} tokens/s"
+    """`1.23 k tokens/s` at the bound, or images where the model sees."""
+    return _rate(phase, phase.bound_seconds)
+
+
+def _rate(phase: PhaseEstimate, seconds: Number) -> str:
+    return f"{units.si((phase.images or phase.tokens) / seconds)} {'images' if phase.images else 'tokens'}/s"
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:
-    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s; ` in front of what is at most possible; empty if not known."""
+    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where it is not known."""
     if (expected := phase.expected) is None:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
-    rate = units.si((phase.images or phase.tokens) / float(expected.seconds))
-    return f"expected {seconds} ({low} to {high}), {rate} {'images' if phase.images else 'tokens'}/s"
+    return f"expected {seconds} ({low} to {high}), {_rate(phase, expected.seconds)}"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:
