@@ -63,7 +63,7 @@ def test_a_report_has_one_content_in_every_form() -> None:
 
 
 def test_messages_call_options_as_python_does() -> None:
-    estimate = typer.main.get_group(cli.app).commands["estimate"]
+    estimate = typer.main.get_group(cli.app).get_command(None, "estimate")
     for option in (p for p in estimate.params if p.name not in ("model", "form", "output")):
         assert _argument(f"{option.opts[0]} is 0") == f"{option.name} is 0"
     with pytest.raises(roofmodel.WorkloadError, match=r"^new_tokens is 0; it must"):

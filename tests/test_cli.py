@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from roofmodel import cli
 from roofmodel.devices import library
@@ -529,8 +530,9 @@ def test_a_device_that_states_no_capacity_fits_nothing_known(roof: Roof) -> None
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command and group of the application, by the words that call it."""
     yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*path, name))
+    if isinstance(command, TyperGroup):
+        for name in command.list_commands(None):
+            yield from commands(command.get_command(None, name), (*path, name))
 
 
 COMMANDS = list(commands(typer.main.get_command(cli.app)))
@@ -558,7 +560,7 @@ def test_every_command_explains_itself(roof: Roof, words: tuple[str, ...], optio
 
 def test_every_option_of_estimate_has_a_word_of_help() -> None:
     estimate: Any = typer.main.get_command(cli.app)
-    for parameter in estimate.commands["estimate"].params:
+    for parameter in estimate.get_command(None, "estimate").params:
         if parameter.name != "help":
             assert parameter.help, parameter.name
 

@@ -1,0 +1,55 @@
+"""`roof`: finds the command that was asked for, and imports no other."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from roofmodel.cli.doors import print_text
+
+COMMANDS = ("estimate", "kernels", "plot", "count", "ncu-command", "validate", "calibrate", "models", "hw")
+"""In the order of the help. Each is a module beside this one, with `_` for `-`, whose `app` is the command."""
+
+
+class _Asked(TyperGroup):
+    """The commands, each imported when it is asked for: a start pays for one of them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes | {"commands": dict.fromkeys(COMMANDS)})  # the names suffice for "did you mean"
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"roofmodel.cli.{cmd_name.replace('-', '_')}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=_Asked,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from roofmodel import __version__
+
+        print_text(f"roofmodel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def version_option(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Count a transformer's FLOPs and bytes, and place them under a device's roofs."""

@@ -1,0 +1,49 @@
+"""What the commands share: options that several take, and the ways out: stdout for results, stderr for remarks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from roofmodel.errors import WorkloadError, choices
+
+Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")]
+Times = Annotated[list[str] | None, typer.Option("--times", help="A file with better times: nsys, nvprof, PyTorch.")]
+Listing = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+def known_format(form: str, known: tuple[str, ...]) -> None:
+    """Raises WorkloadError, with what would work, for another --format."""
+    if form not in known:
+        raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
+
+
+def show(view: Any, form: str) -> None:
+    """A listing, as its table or as its data."""
+    known_format(form, ("table", "json"))
+    if form == "table":
+        print_rich(view.table)
+    else:
+        import json
+
+        print_text(json.dumps(view.data, indent=1))
+
+
+def print_text(text: str) -> None:
+    """A result on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def print_rich(renderable: Any) -> None:
+    """A result on stdout, as wide as the terminal."""
+    from rich.console import Console
+
+    Console(highlight=False, markup=False, emoji=False).print(renderable)
+
+
+def note(text: str) -> None:
+    """A remark on stderr: a note, unless it begins by saying what else it is."""
+    prefix = "" if text.startswith(("warning: ", "wrote ")) else "note: "
+    sys.stderr.write(f"{prefix}{text}\n")
