@@ -1,0 +1,51 @@
+"""The options of a workload, which every command that counts a model takes: stated once, with their help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+Command = Callable[..., None]
+
+
+def options(
+    phase: Annotated[
+        str | None, typer.Option(help="prefill, decode, generate, forward or train; if absent, a decoder's first two.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences computed together.")] = 1,
+    seq: Annotated[
+        int | None, typer.Option(help="Prompt tokens, or an encoder-decoder's source; 1024 or its limit.")
+    ] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens already cached; at a decode as many as --seq.")] = None,
+    dtype: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
+    weights: Annotated[str | None, typer.Option(help="Format of the weights: as --dtype, or int4, nf4, mxfp4.")] = None,
+    kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
+    attention: Annotated[str, typer.Option(help="flash (fused, masked tiles skipped) or eager.")] = "flash",
+    logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Decodes that --phase generate takes; 128.")] = None,
+    mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
+    decoder_seq: Annotated[int | None, typer.Option(help="Prompt of an encoder-decoder's decoder; as --seq.")] = None,
+    image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
+    runtime: Annotated[str, typer.Option(help="eager, or graph: as engines run it; for expected times.")] = "eager",
+    optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
+    recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
+    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs; only 1 is counted yet.")] = 1,
+    dp: Annotated[int, typer.Option(help="Data-parallel GPUs; only 1 is counted yet.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline-parallel GPUs; only 1 is counted yet.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert-parallel GPUs; only 1 is counted yet.")] = 1,
+) -> None:
+    """The options, as a signature."""
+
+
+def takes_workload(command: Command) -> Command:
+    """A command that ends in `**workload` takes these options in its place."""
+    own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = inspect.Signature([*own, *_parameters(options)])  # type: ignore[attr-defined]
+    return command
+
+
+def _parameters(function: Command) -> list[inspect.Parameter]:
+    return list(inspect.signature(function, eval_str=True).parameters.values())
