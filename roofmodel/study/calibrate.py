@@ -115,7 +115,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     for path in paths:
         table = read(path)
         measured = seconds(table)
-        for group in groups(table)[0]:
+        for group in (group for group in groups(table)[0] if group.l2 != "warm"):  # its data come from DRAM
             found.setdefault(group.op, []).append(Sample(group, measured[group.rows], _held_out(group.shape)))
 
     fitter = _Fitter(device, source)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Level
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
-from roofmodel.prediction.roofline import place
+from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import expect
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
@@ -74,9 +74,16 @@ def validate(path: str, device: Device) -> Validation:
     bound, expected, low, high = (np.full(len(table["op"]), np.nan) for _ in range(4))
     for group in found:
         try:
-            bound[group.rows] = place(group.operator.cost, device, group.compute).bound_seconds
+            placed = place(group.operator.cost, device, group.compute)
+            bound[group.rows] = placed.bound_seconds
             if expectation := expect(group.operator, device, group.compute, group.kernel):
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
+            if group.l2 == "warm":
+                inside, resident = _in_l2(placed, device)
+                rows = group.rows[inside]
+                bound[rows] = resident[inside]
+                for times in (expected, low, high):  # the timing model's data come from DRAM
+                    times[rows] = np.nan
         except WorkloadError as error:
             notes[group.rows] = str(error)
     measured, ops = seconds(table), np.array(table["op"])
@@ -84,6 +91,7 @@ def validate(path: str, device: Device) -> Validation:
     def part(rows: Array) -> Part:
         return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
 
+    notes[np.isnan(bound) & (notes == "")] = "in a warm L2, whose bandwidth the device's file does not state"
     known = ~np.isnan(bound)
     return Validation(
         file=Path(path).name,
@@ -97,6 +105,13 @@ def validate(path: str, device: Device) -> Validation:
         whole=part(known) if known.any() else None,
         by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
     )
+
+
+def _in_l2(placed: Placement, device: Device) -> tuple[Array, Array]:
+    """Which rows' data fit the L2, and the bound of data that are there: NaN where L2's bandwidth is not known."""
+    l2 = device.levels.get("l2") or Level("l2")
+    data = np.asarray(placed.cost.bytes, dtype=float)
+    return data <= (l2.capacity or 0), np.maximum(placed.compute_seconds, data / (l2.bandwidth or np.nan))
 
 
 def errors(predicted: Array, measured: Array) -> Errors:
@@ -148,6 +163,7 @@ class Group(NamedTuple):
     op: str
     compute: str  # the type of the arithmetic
     kernel: str
+    l2: str  # cold, warm, or empty where the table does not tell
     rows: Array  # which of the table's
     shape: Mapping[str, Array]
     operator: Operator
@@ -159,19 +175,19 @@ def groups(table: Table) -> tuple[list[Group], Array]:
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in operation.words}
-    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", *sorted(more))))
+    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", *sorted(more))))
     for row, key in enumerate(zip(*(table.get(name, [""] * count) for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
     for key, rows in rows_of.items():
         here, words = np.array(rows), dict(zip(keys, key, strict=True))
-        op, dtype, kv, kernel = key[:4]
+        op, dtype, kv, kernel, l2 = key[:5]
         try:
             shape, good = _shape(table, here, op, dtype, kv)
             notes[here[~good]] = (
                 f"{op}: a size or the latency is no number above zero, or larger than what it is part of"
             )
             operator = OPERATIONS[op].operator({**shape, **words}, widths(PRECISIONS[dtype], kv or None))
-            found.append(Group(op, PRECISIONS[dtype].compute, kernel, here[good], shape, operator))
+            found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good], shape, operator))
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes
