@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompareReport",
     "Device",
     "DeviceError",
     "ModelError",
@@ -19,12 +20,13 @@ __all__ = [
     "Report",
     "RoofError",
     "WorkloadError",
+    "compare",
     "estimate",
     "read_profile",
 ]
 
 if TYPE_CHECKING:
-    from roofmodel.api import Device, ProfileReport, Report, estimate, read_profile
+    from roofmodel.api import CompareReport, Device, ProfileReport, Report, compare, estimate, read_profile
     from roofmodel.errors import DeviceError, ModelError, OutputError, ProfileError, RoofError, WorkloadError
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.profiles.kernel import Kernel
+    from roofmodel.study.comparison import Comparison
     from roofmodel.study.measured import Kernels
 
-__all__ = ["Device", "ProfileReport", "Report", "estimate", "read_profile"]
+__all__ = ["CompareReport", "Device", "ProfileReport", "Report", "compare", "estimate", "read_profile"]
 
 
 class Report:
@@ -158,9 +159,97 @@ def read_profile(
         )
 
 
+class CompareReport:
+    """What `compare` returns: operators beside the kernels that they are, and the ways to show them."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """Sums over one pass of each phase, as in the JSON."""
+        totals: dict[str, Any] = self.to_dict()["totals"]
+        return totals
+
+    @property
+    def findings(self) -> list[str]:
+        """The three findings that matter, in plain words."""
+        from roofmodel.views.compare_words import closing
+
+        return closing(self.comparison)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the files leave open, and what was left out."""
+        return tuple(map(_argument, self.comparison.notes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof compare --format json` prints."""
+        from roofmodel.views.compare_data import document
+
+        return document(self.comparison)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a group of operators, base units: what `--format csv` prints."""
+        import pandas
+
+        from roofmodel.views.compare_data import rows
+
+        return pandas.DataFrame(rows(self.comparison))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
+        from roofmodel.views.compare import save
+
+        save(self.comparison, os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.compare import table
+
+        return table(self.comparison)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.views.notebook import mimebundle
+
+        return mimebundle(self.__rich__())
+
+    def __repr__(self) -> str:
+        found = self.comparison
+        passes = ", ".join(f"{each.used} {each.phase}" for each in found.passes)
+        return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
+
+
+def compare(
+    model: str | os.PathLike[str],
+    *paths: str | os.PathLike[str],
+    hw: str | None = None,
+    family: str | None = None,
+    times: str | os.PathLike[str] | None = None,
+    steps: int | None = None,
+    device: str | None = None,
+    **workload: Any,
+) -> CompareReport:
+    """What a model was predicted to do and to take, beside what profiler files of one run measured.
+
+    `paths`, `hw` and `times` are as for `read_profile`, `model`, `family` and `workload` as for `estimate`. `steps` is
+    how many passes the files hold, which is found if it is not given; `device` the ordinal of the GPU to look at,
+    where they hold several. Raises RoofError for no such model, no profile, or nothing that matches.
+    """
+    from roofmodel.study import compare as study_compare
+
+    with _named_as_arguments():
+        return CompareReport(
+            study_compare.compare(
+                os.fspath(model), [os.fspath(path) for path in paths], hw, family=family,
+                times=[] if times is None else [os.fspath(times)], steps=steps, device=device, workload=workload,
+            )
+        )  # fmt: skip
+
+
 def _argument(message: str) -> str:
     """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), "family", "hw", "times")}
+    others = ("family", "hw", "times", "steps", "device")
+    flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
 
 

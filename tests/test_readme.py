@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from roofmodel.models import hub
+from tests.study import traces
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"## (?:A short tour|What was measured)\n\n```console\n(.*?)```", README, re.DOTALL)
+BLOCKS = re.findall(
+    r"## (?:A short tour|What was measured|Predicted beside measured)\n\n```console\n(.*?)```", README, re.DOTALL
+)
 COMMANDS = [line.partition("#")[0].strip() for block in BLOCKS for line in block.splitlines()]
 TOY = "name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n"
 
@@ -27,6 +30,7 @@ def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
+    traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     program, *arguments = shlex.split(command)
     assert program == "roof"
     done = subprocess.run(

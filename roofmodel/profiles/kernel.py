@@ -59,12 +59,20 @@ class Traffic(NamedTuple):
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 
+class Call(NamedTuple):
+    """The framework's operator that launched a kernel; kernels of one call share its `id`."""
+
+    id: int
+    name: str  # aten::addmm
+    shapes: tuple[tuple[int, ...], ...] = ()  # of its arguments; empty for what is no tensor
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One launch, or, in a summary, all launches of one name (`invocations` says how many).
 
     `seconds`, `flops` and `bytes` are totals over the invocations. `nvtx` holds the enclosing ranges,
-    outermost first.
+    outermost first, `call` the operator of the framework that launched it.
     """
 
     id: str
@@ -76,6 +84,7 @@ class Kernel:
     grid: Extent | None = None
     block: Extent | None = None
     nvtx: tuple[str, ...] = ()
+    call: Call | None = None
     invocations: int = 1
     seconds: float | None = None
     start: float | None = None  # seconds from the start of the trace

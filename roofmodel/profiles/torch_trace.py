@@ -6,6 +6,7 @@ a microsecond there, so numbers are read as decimals and kept as integer nanosec
     kernels      complete events (ph X) of category kernel; copies and sets of memory are counted in a warning, and
                  gpu_user_annotation is left out: its spans cover the same kernels again
     its launch   the cuda_runtime, cuda_driver or hip event with the same args.correlation
+    its call     the cpu_op event with the same args."External id": the framework's operator, with shapes where recorded
     its ranges   user_annotation events (record_function, ProfilerStep#n) around that launch, see `ranges`
 
 A trace may be an object with `traceEvents` or a bare list of events. The autograd profiler of old wrote no
@@ -16,12 +17,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted
+from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, extent, unlisted
 from roofmodel.profiles.lines import decode, printable
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
@@ -98,8 +99,9 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     launches = _launches(events, in_order)
     placed = place(launches, _ranges(events))
     warnings = remarks(placed)
+    calls = _calls(events)
     table = tuple(
-        _kernel(event, i, name, (start - origin) / 1e9, launches[i], placed.labels[i])
+        _kernel(event, i, name, (start - origin) / 1e9, launches[i], placed.labels[i], calls)
         for i, (start, _, event) in enumerate(kernels)
     )
     if not table:
@@ -112,8 +114,12 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
 
 
-def _kernel(event: _Event, index: int, file: str, start: float, launch: Launch | None, nvtx: tuple[str, ...]) -> Kernel:
+def _kernel(
+    event: _Event, index: int, file: str, start: float, launch: Launch | None, nvtx: tuple[str, ...],
+    calls: Mapping[int, Call],
+) -> Kernel:  # fmt: skip
     args = _args(event)
+    external = _integer(args.get("External id"))
     duration = _nanoseconds(event.get("dur"))
     occupancy = _decimal(args.get("est. achieved occupancy %"))
     return Kernel(
@@ -126,6 +132,7 @@ def _kernel(event: _Event, index: int, file: str, start: float, launch: Launch |
         grid=_sizes(args.get("grid")),
         block=_sizes(args.get("block")),
         nvtx=nvtx,
+        call=None if external is None else calls.get(external),
         seconds=None if duration is None or duration < 0 else duration / 1e9,
         start=start,
         occupancy=None if occupancy is None else float(occupancy / 100),
@@ -147,6 +154,23 @@ def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch |
             calls[correlation] = min(known, call, key=lambda c: c.time) if known is not None and same else None
     correlations = (_integer(_args(event).get("correlation")) for event in work)
     return [None if correlation is None else calls.get(correlation) for correlation in correlations]
+
+
+def _calls(events: Iterable[_Event]) -> dict[int, Call]:
+    """The framework's operators by their id; ids of the runtime's own calls, which no operator has, are left out."""
+    found = {}
+    for event in events:
+        number = _integer(_args(event).get("External id")) if _category(event) == "cpu_op" else None
+        if number is not None and isinstance(event.get("name"), str):
+            shapes = _args(event).get("Input Dims")
+            found[number] = Call(number, event["name"], _shapes(shapes) if isinstance(shapes, list) else ())
+    return found
+
+
+def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """Sizes of tensors; an argument that is none, or whose sizes are no numbers, is empty."""
+    sizes = (tuple(map(_integer, shape)) if isinstance(shape, list) else () for shape in listed)
+    return tuple(() if None in each else each for each in sizes)  # type: ignore[misc]
 
 
 def _ranges(events: Iterable[_Event]) -> Iterator[Range]:

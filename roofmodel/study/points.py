@@ -135,21 +135,21 @@ def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
 
 def _sum(name: str, bundle: list[Kernel]) -> Group:
     kinds = {category(kernel.name) for kernel in bundle}
-    seconds = _total(kernel.seconds for kernel in bundle)
-    resident = _total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
+    seconds = total(kernel.seconds for kernel in bundle)
+    resident = total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
     return Group(
         name=name,
         category=kinds.pop() if len(kinds) == 1 else "other",
         invocations=sum(kernel.invocations for kernel in bundle),
         seconds=seconds,
-        flops=Flops(*(_total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
-        bytes=Traffic(*(_total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
+        flops=Flops(*(total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
+        bytes=Traffic(*(total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
         occupancy=resident / seconds if resident is not None and seconds else None,
         registers=max((kernel.registers for kernel in bundle if kernel.registers is not None), default=None),
     )
 
 
-def _total(values: Iterable[float | None]) -> float | None:
+def total(values: Iterable[float | None]) -> float | None:
     """The sum; None as soon as one is not known, for a sum of the rest would be too low."""
     total = 0.0
     for value in values:
@@ -191,7 +191,7 @@ def incomplete(flops: Flops, device: Device | None) -> bool:
 
 def points(groups: list[Group], device: Device) -> list[Point]:
     """A point a group and level; a group without time or bytes has none."""
-    whole = _total(g.seconds for g in groups)
+    whole = total(g.seconds for g in groups)
     found = []
     for g in groups:
         flops = work(g.flops)

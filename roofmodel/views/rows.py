@@ -131,7 +131,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     return Row(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
-        label=_merged(name) or _label(bundle[0].operator),
+        label=merged_label(name) or label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
         bound=max(by_roof, key=lambda roof: by_roof[roof]),
@@ -143,13 +143,13 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     )
 
 
-def _merged(name: str) -> str:
+def merged_label(name: str) -> str:
     """The label of a group that merges, whichever stack it is in; empty for an operator's name."""
     sort = kind(name)
     return name.removesuffix(sort) + MERGED[sort] if sort in MERGED else ""
 
 
-def _label(operator: Operator) -> str:
+def label(operator: Operator) -> str:
     """An operator as a person calls it, with its filter where it slides one: `q projection: dW`, `shortcut 1×1`."""
     own = operator.name.removeprefix("encoder.").removeprefix("cross_")
     name, _, last = own.rpartition(".")

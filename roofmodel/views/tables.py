@@ -48,7 +48,7 @@ def _kernels(run: Measured) -> Iterator[RenderableType]:
     registers = any(kernel.registers is not None for kernel in longest)
     occupancy = any(kernel.occupancy is not None for kernel in longest)
     titles = ["kernel", "×", "time", "FLOPs", "DRAM", *["regs"] * registers, *["occ."] * occupancy]
-    table = _Table(titles, "kernel")
+    table = Narrowing(titles, "kernel")
     for kernel in longest:
         flops, device = work(kernel.flops), identified and identified.device
         table.add(
@@ -90,7 +90,7 @@ def _points(
     panel: Panel, found: Sequence[Point], letters: Mapping[Point, str], one: str, share: str
 ) -> Iterator[RenderableType]:
     """The longest of some points, and how many more there are."""
-    table = _Table(["", one, "×", "level", "FLOP/B", "FLOP/s", "of roof", "roof", share], one)
+    table = Narrowing(["", one, "×", "level", "FLOP/B", "FLOP/s", "of roof", "roof", share], one)
     for point in found[:SHOWN]:
         table.add(
             Text(letters.get(point, ""), style=f"bold {colour([panel], 0, point.category)}"),
@@ -126,11 +126,15 @@ def _least(figure: str, incomplete: bool) -> str:
     return f"≥ {figure}" if incomplete else figure
 
 
-class _Table:
+class Narrowing:
     """A table of rich in which the names of one column take what room the figures leave, with a legend below."""
 
-    def __init__(self, titles: Sequence[str], names: str) -> None:
+    def __init__(
+        self, titles: Sequence[str], names: str, expendable: Sequence[str] = EXPENDABLE,
+        meaning: Mapping[str, str] = MEANING,
+    ) -> None:  # fmt: skip
         self.titles, self.names = titles, names
+        self.expendable, self.meaning = expendable, meaning
         self.rows: list[dict[str, str | Text]] = []
 
     def add(self, *cells: str | Text) -> None:
@@ -141,7 +145,7 @@ class _Table:
         columns = {title: [str(row[title]) for row in self.rows] for title in self.titles}
         widths = {title: max(map(cell_len, (title, *cells))) for title, cells in columns.items() if any(cells)}
         widths[self.names] = LETTERS
-        kept = fitting(widths, EXPENDABLE, options.max_width)
+        kept = fitting(widths, self.expendable, options.max_width)
         figures = [title for title in kept if title != self.names]
         room = options.max_width - sum(widths[title] + 1 for title in figures)
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
@@ -155,5 +159,5 @@ class _Table:
             table.add_row(*map(cells.__getitem__, kept))
         yield table
         signs = {sign for title in figures for cell in columns[title] for sign in cell}
-        if legend := [meaning for sign, meaning in MEANING.items() if sign in signs or sign in figures]:
+        if legend := [meaning for sign, meaning in self.meaning.items() if sign in signs or sign in figures]:
             yield Text("; ".join(legend), style="dim")

@@ -1,0 +1,122 @@
+"""`roof compare`: what a model was predicted to do and to take, beside what a profiler measured, a pass at a time.
+
+Everything is a mean over the passes that a file holds: a row's measured seconds are those of its kernels in one pass,
+and its predicted figures those of the operators that found these kernels. What is left on either side is listed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.models import hub
+from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.study import items, matching, passes, runs, sequence
+from roofmodel.study.comparison import Comparison
+from roofmodel.study.estimate import estimate
+from roofmodel.study.identify import identify
+from roofmodel.study.items import Item
+from roofmodel.study.naming import NO_HINT, sort
+from roofmodel.study.points import work
+from roofmodel.study.tally import Tally
+
+
+def compare(
+    model: str,
+    files: Sequence[str],
+    hw: str | None,
+    *,
+    family: str | None = None,
+    times: Sequence[str] = (),
+    steps: int | None = None,
+    device: str | None = None,
+    workload: Mapping[str, Any],
+) -> Comparison:
+    """A model under a workload against profiler files.
+
+    `times` are files whose times replace theirs, `steps` how many passes the files hold, where that should not be
+    found, `device` the ordinal of the GPU to look at where they hold several. Raises RoofError: no such model, no
+    profile, nothing that matches.
+    """
+    if workload.get("phase") == "generate":
+        raise WorkloadError("--phase generate: kernels are compared a pass at a time; try --phase decode --context N")
+    if steps is not None and steps < 1:
+        raise WorkloadError(f"--steps: {steps} passes make no sense; give 1 or more")
+    architecture = hub.load(model, family)
+    read = runs.read(files, hw, times)
+    if len(read) != 1:
+        named = ", ".join(run.hw or "the files' own" for run in read)
+        raise WorkloadError(f"files of several devices ({named}): compare takes those of one at a time")
+    profile = read[0].profile
+    identified = identify(profile.evidence, read[0].hw, profile.files)
+    predicted = estimate(architecture, identified.device, **workload)
+    kernels = _of_one_device(profile, device)
+    sequences = [sequence.in_order(phase) for phase in predicted.phases]
+    phases = [phase.step.phase for phase in predicted.phases]
+    if steps is not None and len(phases) > 1:
+        raise WorkloadError(f"--steps {steps}: of which pass? add --phase prefill or --phase decode")
+    fused = any(o.placed.operator.kind == "attention" for each in sequences for o in each)
+    found = items.items(kernels, identified.device, fused)
+    matched = matching.match(found, sequences, phases)
+    if not matched.units:
+        raise ProfileError(_nothing(profile, architecture.name, found))
+    chosen = passes.choose(matched, sequences, phases, steps)
+    tally = Tally(matched, sequences, phases, chosen, identified.device)
+    absent = set(phases) - {each.phase for each in chosen.passes}
+    told = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
+    lost = f"the last {matched.dropped} kernels are left out: the file is too long to match as one"
+    return Comparison(
+        estimate=predicted,
+        identified=identified,
+        profile=profile,
+        passes=chosen.passes,
+        rows=tuple(sorted(tally.rows(), key=lambda row: -(row.lost_seconds or 0.0))),
+        left_kernels=tuple(tally.left_kernels()),
+        left_operators=tuple(tally.left_operators()),
+        shaped=tuple(tally.shaped()),
+        by_ranges=any(item.hint != NO_HINT for item in found),
+        notes=(
+            *profile.warnings,
+            *identified.warnings,
+            *(note for note in told if note.partition(" ")[0] not in absent),
+            *chosen.notes,
+            *[lost] * bool(matched.dropped),
+        ),
+    )
+
+
+def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
+    """The kernels of one GPU, in the order in which they ran. Raises ProfileError where there are none, or several."""
+    where = ", ".join(profile.files[:3])
+    if not profile.kernels:
+        said = f"; {profile.warnings[0]}" if profile.warnings else ""
+        raise ProfileError(f"{where}: holds no kernels to compare with{said}")
+    devices = Counter((kernel.process if kernel.device is None else kernel.device) or "" for kernel in profile.kernels)
+    if device is not None and device not in devices:
+        known = ", ".join(sorted(devices))
+        raise WorkloadError(f"--device {device}: the files hold kernels of no such device; they have {known}")
+    if device is None and len(devices) > 1:
+        listed = ", ".join(f"{name} ({n} kernels)" for name, n in devices.most_common(4))
+        first = devices.most_common(1)[0][0]
+        raise ProfileError(f"{where}: holds kernels of {len(devices)} devices: {listed}; choose one: --device {first}")
+    chosen = [
+        kernel for kernel in profile.kernels
+        if device is None or (kernel.process if kernel.device is None else kernel.device) == device
+    ]  # fmt: skip
+    if any(kernel.invocations > 1 for kernel in chosen):
+        raise ProfileError(
+            f"{where}: a summary by name, in which the order of the kernels is lost; give a trace, such as nsys' "
+            "SQLite export, nvprof --print-gpu-trace, or ncu without --print-summary"
+        )
+    if not any(k.seconds is not None or work(k.flops) or k.bytes.dram is not None for k in chosen):
+        raise ProfileError(f"{where}: neither times nor counters of kernels; there is nothing to compare with")
+    return chosen if any(k.start is None for k in chosen) else sorted(chosen, key=lambda kernel: kernel.start or 0.0)
+
+
+def _nothing(profile: Profile, model: str, found: Iterable[Item]) -> str:
+    kinds = Counter(sort(kernel.name) for item in found for kernel in item.kernels)
+    listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
+    where = ", ".join(profile.files[:3])
+    return f"{where}: no kernel is one of the operators of {model}: it holds {listed}; is it a profile of that model?"

@@ -1,0 +1,83 @@
+"""A comparison as a picture: for each group of operators a bar from its bound to what was achieved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roofmodel import units
+from roofmodel.study.comparison import Comparison, Row
+from roofmodel.views import canvas
+from roofmodel.views.compare_words import called, closing, percent
+from roofmodel.views.rows import describe_phase, describe_workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHOWN = 18  # bars; the rest is in the table
+NAME, LINE = 40, 170  # letters that there is room for
+
+
+def draw(found: Comparison, path: Path, form: str) -> None:
+    """Write the picture. Raises OSError where it cannot."""
+    timed = sorted((row for row in found.rows if row.measured_seconds), key=_achieved)[-SHOWN:]
+    compared = {passes.phase for passes in found.passes}
+    phases = [describe_phase(phase) for phase in found.estimate.phases if phase.step.phase in compared]
+    heading = f"{found.estimate.architecture.name} on {found.identified.device.name}: predicted and achieved"
+    about = f"{'; '.join(phases)} · {describe_workload(found.estimate)} · {found.profile.tool}"
+    foot = "A bar runs from the bound to what was achieved, in one pass; the red line is the expectation."
+    with canvas.picture(path, form, heading, about, foot) as (figure, axes):
+        axes.set_position((0.27, 0.2, 0.7, 0.64))
+        for place, row in enumerate(timed):
+            _bar(axes, place, row)
+        several = len(found.passes) > 1
+        names = [called(found, row) + (f" · {row.phase}" if several else "") for row in timed]
+        axes.set_yticks(range(len(timed)), [_cut(name, NAME) for name in names])
+        axes.set_ylim(-0.7, len(timed) - 0.3)
+        axes.set_xscale("log")
+        if timed:
+            least = min(min(row.bound_seconds, _achieved(row)) for row in timed)
+            most = max(max(row.bound_seconds, _achieved(row)) for row in timed)
+            axes.set_xlim(least / 1.3, most * (most / least) ** 0.3)  # room for what is written behind the bars
+        axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
+        axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
+        axes.tick_params(axis="y", length=0)
+        _legend(figure, expected=any(row.expected_seconds is not None for row in timed))
+        for line, words in enumerate(closing(found)):
+            figure.text(0.02, 0.115 - 0.033 * line, _cut(f"{line + 1}. {words}", LINE), fontsize=8)
+
+
+def _achieved(row: Row) -> float:
+    return row.measured_seconds or 0.0
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def _bar(axes: Axes, place: int, row: Row) -> None:
+    achieved, bound = _achieved(row), row.bound_seconds
+    beaten = achieved < bound
+    axes.barh(
+        place, abs(achieved - bound), left=min(achieved, bound), height=0.62, zorder=2,
+        color=canvas.YELLOW if beaten else canvas.SKY,
+    )  # fmt: skip
+    axes.plot([bound] * 2, [place - 0.31, place + 0.31], color="0.15", lw=2, zorder=3)
+    if row.expected_seconds is not None:
+        axes.plot([row.expected_seconds] * 2, [place - 0.4, place + 0.4], color=canvas.RED, lw=2, zorder=4)
+    part = f"  {units.seconds(achieved)}, {percent(bound / achieved)} of bound"
+    end = max(achieved, bound, row.expected_seconds or 0.0)
+    axes.text(end, place, part, va="center", fontsize=8.5, color="0.25", zorder=5)
+
+
+def _legend(figure: Figure, expected: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    marks = [
+        Line2D([], [], color="0.15", lw=2, label="bound"),
+        *([Line2D([], [], color=canvas.RED, lw=2, label="expected")] if expected else []),
+        Patch(color=canvas.SKY, label="bound to achieved"),
+    ]
+    figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.98, 0.9), ncols=3, frameon=False, fontsize=9)
