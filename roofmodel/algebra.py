@@ -1,28 +1,35 @@
-"""Numbers of any kind: int, NumPy array, SymPy symbol.
+"""Numbers of any kind: int, NumPy array, SymPy symbol, recorded number.
 
-One formula serves all three: ints give exact counts, arrays a sweep in one call, symbols the
-derivation. Plain `+ - *` already work on all of them; the few functions that do not live here and
-look at what they are given. NumPy and SymPy are never imported by this module: if a value is an
-array or a symbol, its library is loaded already.
+One formula serves all of them: ints give exact counts, arrays a sweep in one call, symbols the
+derivation, recorded numbers what a browser evaluates (recorded.py). Plain `+ - *` already work on all of
+them; the few functions that do not live here and look at what they are given. The libraries are never
+imported by this module: if a value is an array or a symbol, its library is loaded already.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 Number: TypeAlias = Any
-"""An int, a float, a NumPy array (float64) or a SymPy expression."""
+"""An int, a float, a NumPy array (float64), a SymPy expression or a recorded number."""
 
 
 _PLAIN = (int, float)  # looked at first: a whole model asks thousands of times, and nearly always of these
 
 
+def _recorded() -> Any:
+    return sys.modules.get("roofmodel.recorded")
+
+
 def _library(*values: Number) -> Any:
-    """The library that understands these values: SymPy, NumPy, or None for plain numbers."""
-    sympy, numpy = sys.modules.get("sympy"), sys.modules.get("numpy")
+    """The library that understands these values: SymPy, NumPy, recorded.py, or None for plain numbers."""
+    sympy, numpy, recorded = sys.modules.get("sympy"), sys.modules.get("numpy"), _recorded()
+    if recorded is not None and any(isinstance(v, recorded.Recorded) for v in values):
+        return recorded
     if sympy is not None and any(isinstance(v, sympy.Basic) for v in values):
         return sympy
     if numpy is not None and any(isinstance(v, numpy.ndarray | numpy.generic) for v in values):
@@ -59,9 +66,9 @@ def ceil_div(a: Number, b: int) -> Number:
     """`a / b` rounded up; exact for ints."""
     if type(a) in _PLAIN:
         return -(-a // b)
-    if _library(a) is None:
-        return -(-a // b)
     library = _library(a)
+    if library in (None, _recorded()):
+        return -(-a // b)
     return library.ceiling(a / b) if library.__name__ == "sympy" else library.ceil(a / b)
 
 
@@ -81,9 +88,40 @@ def whole(a: Number) -> Number:
 
 def plain(a: Number) -> Number:
     """A Fraction as a float, for JSON and the like; anything else as it stands."""
-    return a if isinstance(a, int | float) else float(a)
+    return a if isinstance(a, int | float) or _stands_for_one(a) else float(a)
 
 
 def half(a: Number) -> Number:
     """`a / 2` for a number known to be even; an int stays an int."""
-    return a // 2 if isinstance(a, int) else a / 2
+    return a // 2 if isinstance(a, int) or _stands_for_one(a) else a / 2
+
+
+def is_just(a: Number, n: int) -> bool:
+    """Whether a number is the int n; an array or a symbol, which stands for many, is not."""
+    return bool(a == n) if isinstance(a, int) or _stands_for_one(a) else False
+
+
+def _stands_for_one(a: Number) -> bool:
+    """Whether it is a recorded number: an int that is not known yet."""
+    return (recorded := _recorded()) is not None and isinstance(a, recorded.Recorded)
+
+
+def either(condition: Number, yes: Number, no: Number) -> Number:
+    """`yes if condition else no`, elementwise for arrays; also of words."""
+    library = _library(condition)
+    return (yes if condition else no) if library is None else library.where(condition, yes, no)
+
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def formula(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Marks a function of numbers, and of named tuples of numbers, that recorded numbers take as one step."""
+
+    @wraps(function)
+    def called(*arguments: _Parameters.args, **others: _Parameters.kwargs) -> _Result:
+        book = (recorded := _recorded()) and recorded.book_of(arguments)
+        return book.call(function, arguments) if book else function(*arguments, **others)
+
+    return called

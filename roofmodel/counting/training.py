@@ -150,7 +150,10 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
                 keeping[version] = maximum(keeping.get(version, 0), times * size)
             elif by_gradient:
                 anew.setdefault(_layers(operator), {})[version] = size
-    return sum(keeping.values()), max((sum(sizes.values()) for sizes in anew.values()), default=0)
+    most: Number = 0
+    for sizes in anew.values():
+        most = maximum(most, sum(sizes.values()))
+    return sum(keeping.values()), most
 
 
 def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:

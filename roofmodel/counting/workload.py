@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number, half, mean, minimum, whole
+from roofmodel.algebra import Number, half, is_just, mean, minimum, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -121,12 +121,12 @@ class Step(NamedTuple):
     @property
     def resumed(self) -> bool:
         """Whether the cache holds something before the pass."""
-        return self.cached and not (isinstance(self.context, int) and self.context == 0)
+        return self.cached and not is_just(self.context, 0)
 
     @property
     def recurrent(self) -> bool:
         """Whether a state space takes one step from the state that it has."""
-        return self.resumed and isinstance(self.tokens, int) and self.tokens == 1
+        return self.resumed and is_just(self.tokens, 1)
 
     def mean_of(self, count: Callable[[Number], Number]) -> Number:
         """The mean over the passes of something that a pass's tokens decide, in steps rather than linearly."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
 from roofmodel.prediction.chip import Chip
 
@@ -46,6 +46,7 @@ class Attended(NamedTuple):
     kv_bytes: Number  # of them, keys and values
 
 
+@formula
 def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
     """Seconds for many queries a sequence; elementwise for arrays."""
     group = att.heads / att.kv_heads if timing.packed else 1
@@ -70,6 +71,7 @@ def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
     return timing.latency + (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
+@formula
 def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> Number:
     """Seconds for one query a sequence; elementwise for arrays."""
     best: Number = float("inf")

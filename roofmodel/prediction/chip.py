@@ -20,5 +20,10 @@ def chip(device: Device, dtype: str) -> Chip | None:
     """None where the file does not say how many multiprocessors there are. Raises WorkloadError for a lacking type."""
     if device.multiprocessors is None:
         return None
-    l2 = device.levels.get("l2")
-    return Chip(device.multiprocessors, device.matmul_pipe(dtype).peak, device.bandwidth, (l2 and l2.capacity) or 0)
+    return Chip(device.multiprocessors, device.matmul_pipe(dtype).peak, device.bandwidth, l2_bytes(device))
+
+
+def l2_bytes(device: Device) -> int:
+    """The L2's capacity; 0 where it is not known."""
+    capacity = device.levels["l2"].capacity if "l2" in device.levels else None
+    return 0 if capacity is None else capacity

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from roofmodel.algebra import minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
@@ -27,7 +28,7 @@ def expect_fused(operators: Sequence[Operator], device: Device, dtype: str) -> I
         (operator,) = together
         alone = expect(operator, device, dtype)
         if alone is not None and _rides_along(operator):
-            bound = place(operator.cost, device, dtype).bound_seconds
+            bound = minimum(alone.seconds, place(operator.cost, device, dtype).bound_seconds)
             alone = Expected(bound, bound, alone.high)  # at most, it is a kernel of its own
         yield alone
 

@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.prediction.chip import Chip
 
@@ -68,6 +68,7 @@ def seconds(mixture: Mixture, chip: Chip, timing: ExpertsTiming) -> Number:
     return timing.latency + first.experts * timing.expert + products + data / (timing.rows * chip.bandwidth)
 
 
+@formula
 def apart_seconds(product: Chosen, moved: Number, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of one of the two products as a kernel of its own that moves so many bytes beside the weights: half of
     what is fixed is its."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.chip import Chip
 
@@ -55,6 +55,7 @@ class Product(NamedTuple):
     quantised: Number = 0
 
 
+@formula
 def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     """The time of the best tile and split, in seconds; elementwise for arrays."""
     stream = product.bytes / (timing.dram * chip.bandwidth)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, either, maximum
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 
@@ -35,11 +35,10 @@ class Placement(NamedTuple):
         return maximum(maximum(self.compute_seconds, self.memory_seconds), self.link_seconds)
 
     @property
-    def bound(self) -> str:
-        """Which roof binds: `compute`, `memory`, or `communication`."""
-        if self.link_seconds > maximum(self.compute_seconds, self.memory_seconds):
-            return "communication"
-        return "compute" if self.compute_seconds > self.memory_seconds else "memory"
+    def bound(self) -> Number:
+        """Which roof binds, as a word: `compute`, `memory`, or `communication`; a word each for arrays."""
+        nearer = either(self.compute_seconds > self.memory_seconds, "compute", "memory")
+        return either(self.link_seconds > maximum(self.compute_seconds, self.memory_seconds), "communication", nearer)
 
 
 def place(cost: Cost, device: Device, dtype: str) -> Placement:

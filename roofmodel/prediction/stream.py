@@ -8,11 +8,12 @@ before has just written it.
 
 from __future__ import annotations
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, formula, maximum
 from roofmodel.devices.calibration import StreamTiming
 from roofmodel.prediction.chip import Chip
 
 
+@formula
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: StreamTiming) -> Number:
     """Seconds for `data` bytes read and written, and the bound of the arithmetic; elementwise for arrays."""
     fits = data <= chip.l2

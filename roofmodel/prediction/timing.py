@@ -12,7 +12,7 @@ from typing import NamedTuple
 from roofmodel.algebra import Number, maximum
 from roofmodel.algebra import product as product_of
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.widths import FORMATS
+from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
@@ -153,7 +153,18 @@ def formats(operator: Operator, dtype: str) -> str:
         return "any"  # bytes are bytes
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
-    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored.name))
+    return form(dtype, stored.name)
+
+
+def form(dtype: str, stored: str) -> str:
+    """What parameters are fitted for: products in one format of tensors stored in another, such as `fp16/int4`."""
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored))
+
+
+def computed(operator: Operator, dtype: str) -> Format:
+    """The format that an operator multiplies in, by name; as a rule the working format of its tensors."""
+    working = operator.widths.dtype
+    return working if working.name == dtype else FORMATS[dtype]
 
 
 def product(operator: Operator, dtype: str) -> Product | None:
@@ -171,7 +182,7 @@ def product(operator: Operator, dtype: str) -> Product | None:
         batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
         m = product_of(sizes[axis] for axis in a.axes if axis in matrices.axes)
         n = matrices.elements(sizes) / (sizes["x"] * m)
-    quantised, narrow = 0, FORMATS[dtype].bits / 8
+    quantised, narrow = 0, computed(operator, dtype).bits / 8
     if narrow < of_a:  # read as it is, written as the product wants it
         quantised, of_a = batch * m * k * (of_a + narrow), narrow
     return Product(batch, m, n, k, operator.cost.bytes, of_a, of_b, of_c, quantised)
@@ -187,7 +198,7 @@ def of_experts(operator: Operator, dtype: str) -> Chosen | None:
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product_of(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
-    narrow = min(FORMATS[dtype].bits, widths.format(a).bits) / 8
+    narrow = min(computed(operator, dtype).bits, widths.format(a).bits) / 8
     return Chosen(touched, sizes["b:t:x"], each / k, k, narrow, widths.format(b).bits / 8)
 
 
@@ -226,4 +237,4 @@ def attended(operator: Operator) -> Attended:
 def _one_query(fused: Attended) -> bool:
     """Whether each sequence has one query: a decode, or a table of them."""
     one = fused.queries == 1
-    return bool(one if isinstance(one, bool) else one.all())
+    return bool(one.all() if hasattr(one, "all") else one)

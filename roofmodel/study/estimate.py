@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, maximum
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
@@ -25,6 +25,7 @@ from roofmodel.study.fitting import largest_batch, largest_context
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 LONGEST = 10**9
+TRAINED_BITS = 16  # at least, of formats that training is counted with
 
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
@@ -89,7 +90,7 @@ class PhaseEstimate(NamedTuple):
     def expected(self) -> Expected | None:
         """The step: its kernels, or the host's launches where those take longer."""
         kernels, host = self.kernel_seconds, self.kernels * self.launch
-        return kernels and Expected(*(max(pair) for pair in zip(kernels, host, strict=True)))
+        return kernels and Expected(*(maximum(*pair) for pair in zip(kernels, host, strict=True)))
 
     @property
     def host_bound(self) -> bool:
@@ -157,29 +158,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     """
     work, notes = workload(arch, **options)
 
-    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
-        return tuple(Placed(op, place(op.cost, device, work.dtype)) for op in operators)
-
-    def expected(operators: Sequence[Operator]) -> tuple[Placed, ...]:
-        times: Iterable[Expected | None] = (expect(op, device, work.dtype) for op in operators)
-        if work.runtime == "graph":
-            times = expect_fused(operators, device, work.dtype)
-        return tuple(one._replace(expected=time) for one, time in zip(placed(operators), times, strict=True))
-
-    found = []
-    for step in work.steps():
-        counted = phases.operators(arch, step)
-        eager = phases.operators(arch, step._replace(attention="eager"))
-        found.append(
-            PhaseEstimate(
-                step,
-                expected(counted),
-                all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
-                uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
-                ceilings=(device.matmul_pipe(work.dtype).peak, device.bandwidth),
-                launch=EAGER_LAUNCH if work.runtime == "eager" else NO_TIME,
-            )
-        )
+    found = [phase_estimate(arch, device, step, work.runtime) for step in work.steps()]
     held, active = _parameters(arch, work)
     weights = phases.weight_bytes(arch, work.steps()[0])
     return Estimate(
@@ -201,6 +180,30 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         largest_context=None
         if arch.image
         else device.capacity and largest_context(arch, work, weights, device.capacity, LONGEST),
+    )
+
+
+def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
+    """One phase on the device. Raises WorkloadError where the device lacks the working format."""
+    dtype = step.widths.dtype.name
+
+    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
+        return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
+
+    def expected(operators: Sequence[Operator]) -> tuple[Placed, ...]:
+        times: Iterable[Expected | None] = (expect(op, device, dtype) for op in operators)
+        if runtime == "graph":
+            times = expect_fused(operators, device, dtype)
+        return tuple(one._replace(expected=time) for one, time in zip(placed(operators), times, strict=True))
+
+    eager = phases.operators(arch, step._replace(attention="eager"))
+    return PhaseEstimate(
+        step,
+        expected(phases.operators(arch, step)),
+        all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
+        uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
+        ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
+        launch=EAGER_LAUNCH if runtime == "eager" else NO_TIME,
     )
 
 
@@ -321,8 +324,10 @@ def _training_notes(
             yield "--recompute is ignored: only training recomputes"
         return
     for option, name in (("dtype", dtype), ("weights", weights or dtype)):
-        if FORMATS[name].bits < 16:
-            raise WorkloadError(f"--{option} {name}: training is counted with 16 bits or more; try --{option} bf16")
+        if FORMATS[name].bits < TRAINED_BITS:
+            raise WorkloadError(
+                f"--{option} {name}: training is counted with {TRAINED_BITS} bits or more; try --{option} bf16"
+            )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
     if recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
         yield f"--recompute selective changes nothing: {arch.name} has no attention"
@@ -335,8 +340,13 @@ def _training_notes(
         )
 
 
+def phases_of(arch: Architecture) -> tuple[Phase, ...]:
+    """The phases that a model has."""
+    return get_args(Phase) if arch.causal else ("forward", "train")
+
+
 def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
-    known: tuple[Phase, ...] = get_args(Phase) if arch.causal else ("forward", "train")
+    known = phases_of(arch)
     if phase is None:
         return ("prefill", "decode") if arch.causal else ("forward",)
     if phase not in known:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
+from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
@@ -241,15 +242,9 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
         },
-        "phases": [_phase(phase) for phase in estimate.phases],
+        "phases": [phase_document(phase) for phase in estimate.phases],
         "memory": {
-            "weights": mem.weights,
-            "kv_cache": mem.kv_cache,
-            "activations": mem.activations,
-            "gradients": mem.gradients,
-            "optimizer": mem.optimizer,
-            "kept_activations": mem.kept,
-            "total": mem.total,
+            **memory_document(mem),
             "fits": estimate.fits,
             "largest_batch": estimate.largest_batch,
             "largest_context": estimate.largest_context,
@@ -258,7 +253,21 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _phase(phase: PhaseEstimate) -> dict[str, Any]:
+def memory_document(need: Memory) -> dict[str, Any]:
+    """The part of the document that says what the device must hold, in bytes."""
+    return {
+        "weights": need.weights,
+        "kv_cache": need.kv_cache,
+        "activations": need.activations,
+        "gradients": need.gradients,
+        "optimizer": need.optimizer,
+        "kept_activations": need.kept,
+        "total": need.total,
+    }
+
+
+def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
+    """The part of the document that tells of a phase."""
     step = phase.step
     document = {
         "phase": step.phase,
@@ -282,9 +291,9 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "expected_seconds": expected and plain(expected.seconds),
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
-        "bound_tokens_per_second": phase.bound_tokens_per_second or None,
+        "bound_tokens_per_second": phase.bound_tokens_per_second if phase.tokens else None,
         **({"bound_images_per_second": phase.bound_images_per_second} if phase.images else {}),
-        "tokens_per_second": (expected and phase.tokens / plain(expected.seconds)) or None,
+        "tokens_per_second": phase.tokens / plain(expected.seconds) if expected and phase.tokens else None,
         **({"images_per_second": expected and phase.images / expected.seconds} if phase.images else {}),
         "mfu": expected and plain(cost.matmul_flops) / (expected.seconds * peak),
         "mbu": expected and plain(cost.bytes) / (expected.seconds * bandwidth),

@@ -1,0 +1,171 @@
+"""A model under every situation that sliders can reach: its estimate, written down once as formulas of the sliders.
+
+`estimate.py` runs as ever, on a workload whose batch and lengths, a device whose ceilings and parameters, and formats
+whose widths are recorded numbers (`recorded.py`). What comes of it is a PhaseEstimate in which every figure is a
+formula of the inputs below, of `bytes`, for which the format that a role has at the time stands in, and of those
+functions of `prediction` that are marked as formulas. Nothing is counted or timed in a second way.
+
+What is no number is told apart instead: the phase, the attention, the runtime.
+
+    batch, seq, context, decoder_seq          the workload, as `roof estimate` has it
+    bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
+    device|FIELD                              the device's figures, with those of its two pipes for the format
+    set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and ROLE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from roofmodel.counting import phases
+from roofmodel.counting.memory import Memory
+from roofmodel.counting.widths import FORMATS, Format, Widths
+from roofmodel.counting.workload import Phase
+from roofmodel.devices.calibration import Calibration, Fit, Fitted
+from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.devices.fitted import TIMINGS
+from roofmodel.models.architecture import Architecture, Network
+from roofmodel.recorded import Book, Cases
+from roofmodel.study.estimate import TRAINED_BITS, PhaseEstimate, phase_estimate, phases_of, workload
+
+Length = Literal["seq", "decoder_seq", "context"]
+
+LEFT_OUT = ("generate",)
+"""Phases that no slider reaches: a run of decodes takes means that are fractions."""
+
+
+class Variant(NamedTuple):
+    """What no slider moves."""
+
+    phase: Phase
+    attention: str
+    runtime: str
+
+
+class Situation(NamedTuple):
+    """What `roof estimate` says of a variant, every figure a formula."""
+
+    estimate: PhaseEstimate
+    memory: Memory
+    fits: Any
+
+
+Told = TypeVar("Told")
+
+
+def explore(arch: Architecture, book: Book, tell: Callable[[Situation], Told]) -> dict[Variant, Cases[Told]]:
+    """Write a model down in the book, in every variant: what `tell` makes of the situation."""
+    attentions = ("flash",) if isinstance(arch.body, Network) else ("flash", "eager")
+    variants = [
+        Variant(phase, attention, runtime)
+        for phase in phases_of(arch)
+        if phase not in LEFT_OUT
+        for attention in attentions
+        for runtime in ("eager", "graph")
+    ]
+    return {variant: _told(arch, variant, book, tell) for variant in variants}
+
+
+def _told(arch: Architecture, variant: Variant, book: Book, tell: Callable[[Situation], Told]) -> Cases[Told]:
+    asked, _ = workload(arch, phase=variant.phase, attention=variant.attention)
+    device, widths = any_device(book), any_widths(book, variant.phase)
+    given: dict[str, Any] = {
+        name: book.input(name, 0 if name == "context" else 1) for name in lengths(arch, variant.phase)
+    }
+    step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)._replace(widths=widths)
+
+    def estimated() -> Told:
+        need = phases.peak(arch, step, phases.weight_bytes(arch, step))
+        return tell(Situation(phase_estimate(arch, device, step, variant.runtime), need, need.total <= device.capacity))
+
+    return book.cases(estimated)
+
+
+def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
+    """The lengths that decide over a phase, in tokens; none where a model reads images of one size."""
+    if arch.image:
+        return ()
+    source: tuple[Length, ...] = ("seq",) if arch.encoder else ()
+    prompt: Length = "decoder_seq" if arch.encoder else "seq"
+    if phase == "decode":
+        return *source, "context"
+    return (*source, prompt, "context") if phase == "prefill" else (*source, prompt)
+
+
+# --- What stands for any device and any format ------------------------------------------------------
+
+
+class _Role(Format):
+    """Whatever format a role has."""
+
+    __slots__ = ()
+
+    def bytes(self, elements: Any) -> Any:
+        return self.bits.book.step("bytes", self.name, elements)  # type: ignore[attr-defined]
+
+
+def any_widths(book: Book, phase: Phase) -> Widths:
+    """Formats that are not known yet."""
+    least = least_bits(phase)
+    return Widths(*(_Role(name, book.input(f"bits|{name}", least)) for name in Widths._fields))  # type: ignore[arg-type]
+
+
+def least_bits(phase: Phase) -> int:
+    """Of the formats that a phase computes with, and that its weights may have."""
+    return TRAINED_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
+
+
+class _AnyDevice(Device):
+    """A device that has one pipe to multiply matrices and one for vector work, whatever the format."""
+
+    def matmul_pipe(self, dtype: str) -> Pipe:
+        return self.pipes["matmul"]
+
+    def vector_pipe(self, dtype: str) -> Pipe:
+        return self.pipes["vector"]
+
+
+def any_device(book: Book) -> Device:
+    """A device whose figures are not known yet."""
+
+    def figure(name: str, least: float = 0) -> Any:
+        return book.input(f"device|{name}", least)
+
+    return _AnyDevice(
+        "any", "any",
+        pipes={name: Pipe(name, figure(name)) for name in ("matmul", "vector")},
+        levels={
+            "dram": Level("dram", figure("bandwidth"), figure("capacity")),
+            "l2": Level("l2", capacity=figure("l2")),
+        },
+        multiprocessors=figure("multiprocessors"),
+        calibration=Calibration("any", **{kind: _AnySets(book, kind) for kind in TIMINGS}),
+    )  # fmt: skip
+
+
+class _AnySets(Mapping[str, Any]):
+    """Sets of parameters of any implementation and formats, of which none is another's default."""
+
+    def __init__(self, book: Book, *keys: str) -> None:
+        self.book, self.keys_so_far = book, keys
+
+    def __getitem__(self, key: str) -> Any:
+        if len(self.keys_so_far) == 1:
+            return _AnySets(self.book, *self.keys_so_far, key)
+        kind, implementation = self.keys_so_far
+        role = key.partition("/")[2]
+
+        def parameter(name: str) -> Any:
+            return self.book.input(f"set|{kind}|{implementation}|{role}|{name}")
+
+        timing = TIMINGS[kind]
+        fit = Fit(0, 0, 0.0, parameter("low"), parameter("high"), "", "")
+        return Fitted(timing(*map(parameter, timing._fields)), fit)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,265 @@
+"""Models under sliders as one page: what `roof estimate --format json` says, evaluated in the browser.
+
+Python writes down the formulas (study/explore.py), which `explore.js` evaluates and draws. In the page's data
+
+    {"$": 12}                                    is node 12 of the book
+    {"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
+    ["whole", "5"], ["real", 0.5], ["+", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
+
+and rows of operators, which situations share, stand in a list of their own. Names come from configs that anybody may
+have written: the script puts them into the page as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from importlib.metadata import version
+from string import Template
+from typing import Any
+
+from roofmodel.algebra import Number
+from roofmodel.counting.operator import AXES, Cost, Operator
+from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.timing import Expected, chosen, form
+from roofmodel.recorded import Book, Fork, Formula, Recorded
+from roofmodel.study import explore as study
+from roofmodel.study.estimate import Placed, parameters, workload
+from roofmodel.views import canvas
+from roofmodel.views.panel import COLOURS
+from roofmodel.views.rows import describe_parameters, kind, label, memory_document, phase_document, title
+
+SUFFIXES = ("html",)
+
+
+def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
+    """The page. Raises WorkloadError for a model that has no phase to explore."""
+    document = data(archs, devices)
+    names = ", ".join(arch.name for arch in archs)
+    return Template(_part("explore.html")).substitute(
+        title=escape(f"{names}: roofline to explore"),
+        style=_part("explore.css"),
+        script=_part("explore.js"),
+        footer=f"roofmodel {version('roofmodel')}",
+        data=json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("roofmodel.views").joinpath(name).read_text(encoding="utf-8")
+
+
+def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
+    """The page's data: `roofmodel.explore/1`."""
+    book, rows = Book(), Rows()
+    models = [_model(arch, book, rows) for arch in archs]
+    for name, one in FORMATS.items():
+        _formula_of_bytes(book, name, one.bytes)
+    sets = Rows()
+    used = _sets_used(book)
+    return {
+        "schema": "roofmodel.explore/1",
+        "models": models,
+        "devices": [_device(device, used, sets) for device in devices],
+        "sets": sets.found,
+        "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
+        "axes": {letter: axis.meaning for letter, axis in AXES.items()},
+        "rows": rows.found,
+        "nodes": _nodes(book),
+        "formulas": {
+            name: {"nodes": _nodes(one.book), "result": _plain(one.result)} for name, one in book.formulas.items()
+        },
+    }
+
+
+class Rows:
+    """Records, each of which stands once."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        self._where: dict[str, int] = {}
+
+    def index(self, record: Any) -> int:
+        """Where the record stands."""
+        key = json.dumps(record)
+        if key not in self._where:
+            self._where[key] = len(self.found)
+            self.found.append(record)
+        return self._where[key]
+
+
+# --- Models -----------------------------------------------------------------------------------------
+
+
+def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
+    def tell(situation: study.Situation) -> dict[str, Any]:
+        document = phase_document(situation.estimate)
+        operators = [
+            rows.index(_plain(row | _working(placed)))
+            for row, placed in zip(document.pop("ops"), situation.estimate.placed, strict=True)
+        ]
+        memory = {**memory_document(situation.memory), "fits": situation.fits}
+        whole = _place(situation.estimate.cost, situation.estimate.bound_seconds, situation.estimate.expected)
+        return {**document, "memory": memory, "whole": whole, "ops": operators}
+
+    explored = study.explore(arch, book, tell)
+    usual, _ = workload(arch)
+    phases = list(dict.fromkeys(variant.phase for variant in explored))
+    return {
+        "name": arch.name,
+        "parameters": describe_parameters(*parameters(arch)),
+        "phases": {phase: _phase(arch, phase) for phase in phases},
+        "attentions": list(dict.fromkeys(variant.attention for variant in explored)),
+        "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
+        "limits": {"seq": arch.max_source if arch.encoder else arch.max_tokens, "positions": arch.max_tokens},
+        "image": arch.image,
+        "notes": list(arch.notes),
+        "situations": {" ".join(variant): _plain(cases) for variant, cases in explored.items()},
+    }
+
+
+def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
+    return {
+        "lengths": study.lengths(arch, phase),
+        "least_bits": study.least_bits(phase),
+        "cached": phase in ("prefill", "decode"),
+    }
+
+
+def _working(placed: Placed) -> dict[str, Any]:
+    """What the page shows of an operator beside the document's row: its name, its colour, and how it is counted."""
+    operator, place, expected = placed.operator, placed.placement, placed.expected
+    return {
+        **_place(place.cost, place.bound_seconds, expected),
+        "label": label(operator),
+        "of": title(operator.group),
+        "colour": COLOURS.get(kind(operator.group), canvas.RED),
+        "products": [
+            [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
+        ],
+        "tensors": [
+            *(_tensor(operator, tensor, "read") for tensor in operator.reads),
+            *(_tensor(operator, tensor, "written") for tensor in operator.writes),
+        ],
+        "matmul_seconds": place.matmul_seconds,
+        "vector_seconds": place.vector_seconds,
+        "memory_seconds": place.memory_seconds,
+        "expected_low_seconds": expected and expected.low,
+        "expected_high_seconds": expected and expected.high,
+        "all_bound_seconds": placed.seconds,
+        "all_expected_seconds": expected and operator.count * expected.seconds,
+    }
+
+
+def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, Any]:
+    """Where work stands in the picture: FLOP per byte, and FLOP/s at its bound and as expected."""
+    return {
+        "intensity": cost.intensity,
+        "bound_flops_per_second": cost.flops / bound,
+        "expected_flops_per_second": expected and cost.flops / expected.seconds,
+    }
+
+
+def _tensor(operator: Operator, tensor: Any, way: str) -> dict[str, Any]:
+    """A tensor of an operator: its axes, in which role's format, and the bytes that move; `rows` where not all do."""
+    return {
+        "name": tensor.name,
+        "axes": [[axis, operator.sizes[axis]] for axis in tensor.axes],
+        "role": operator.widths.format(tensor).name,
+        "way": way,
+        "partly": tensor.name in operator.touched,
+        "bytes": operator.bytes_of(tensor),
+    }
+
+
+# --- Devices ----------------------------------------------------------------------------------------
+
+
+def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "name": device.name,
+        "parameters": _parameters(device),
+        "capacity": _value(device.capacity),
+        "bandwidth": _value(device.bandwidth),
+        "l2": _value(l2_bytes(device)),
+        "multiprocessors": _value(device.multiprocessors),
+        "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
+        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used} if device.calibration else {},
+    }
+
+
+def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
+    """The pipe that multiplies and the one for vector work, null where the file states none; None: no such type."""
+    try:
+        matmul = device.matmul_pipe(dtype)
+    except WorkloadError:
+        return None
+    vector = device.vector_pipe(dtype)
+    return {
+        "matmul": _value(matmul.peak), "matmul_name": matmul.name,
+        "vector": _value(vector and vector.peak), "vector_name": vector and vector.name,
+    }  # fmt: skip
+
+
+def _parameters(device: Device) -> str:
+    """Where expectations come from."""
+    if device.calibration is None:
+        return "not calibrated: only the bound is known"
+    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
+    return f"expected by parameters of {'; '.join(others)}" if others else "expected by measurements of its own"
+
+
+def _sets_used(book: Book) -> list[tuple[str, str, str]]:
+    """Kind, implementation and role of the sets of parameters that the book's inputs name."""
+    names = [node[1] for node in book.nodes if node[0] == "input" and node[1].startswith("set|")]
+    return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
+
+
+def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> dict[str, dict[str, Any]]:
+    """By the format of products and that of the role: which set applies; none where nothing is fitted."""
+    known = getattr(device.calibration, kind)
+
+    def index(dtype: str, stored: str) -> int | None:
+        fitted = chosen(known, implementation, form(dtype, stored))
+        if fitted is None:
+            return None
+        values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
+        return sets.index({name: _value(value) for name, value in values.items()})
+
+    return {dtype: {stored: index(dtype, stored) for stored in FORMATS} for dtype in COMPUTE_FORMATS}
+
+
+def _value(number: float | None) -> Any:
+    """A number such that the script can tell ints from floats: ints as text."""
+    return str(number) if isinstance(number, int) else number
+
+
+# --- Formulas ---------------------------------------------------------------------------------------
+
+
+def _formula_of_bytes(book: Book, name: str, function: Callable[[Any], Any]) -> None:
+    inside = Book()
+    elements = inside.input("0")
+    book.formulas[f"bytes|{name}"] = Formula(inside, inside.cases(lambda: function(elements)))
+
+
+def _nodes(book: Book) -> list[list[Any]]:
+    return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in book.nodes]
+
+
+def _plain(value: Any) -> Any:
+    """Data with recorded numbers and forks, as JSON has it."""
+    if isinstance(value, Recorded):
+        return {"$": value.index}
+    if isinstance(value, Fork):
+        return {"if": value.condition.index, "yes": _plain(value.yes), "no": _plain(value.no)}
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
