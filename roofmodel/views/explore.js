@@ -1,9 +1,15 @@
-"use strict";
 // What Python wrote down (study/explore.py) is evaluated here, and drawn. No formula of a cost or a time stands in this
 // file: only what + and min mean, and how figures are shown.
 
-const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const data = await unpacked(byId("data").textContent);
 
 // --- Numbers as Python has them: ints are BigInt, floats are Number, None is null and spreads ------------------------
 
@@ -315,14 +321,14 @@ function drawFigures({ totals, memory }) {
 // --- The roofline ----------------------------------------------------------------------------------------------------
 
 const plane = { left: -2, right: 4.7, bottom: 9, top: 15 };
-plane.top = Math.log10(Math.max(...data.devices.flatMap((one) => Object.values(one.pipes)).map((one) => Number(one.matmul)))) + 0.35;
+plane.top = Math.log10(Math.max(...data.devices.flatMap((one) => Object.values(one.pipes)).map((one) => Number(one.matmul)))) + 0.55;
 let marks = new Map();
 let places = [];
 
 function drawRoofline({ whole }) {
   const picture = byId("roofline"), width = Math.max(picture.clientWidth, 280), height = Math.max(picture.clientHeight, 260);
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize), small = 0.8 * rem;
-  const edge = { left: 4.6 * rem, right: 0.6 * rem, top: 0.6 * rem, bottom: 2.6 * rem };
+  const edge = { left: 5.6 * rem, right: 0.6 * rem, top: 0.6 * rem, bottom: 2.6 * rem };
   const x = (v) => edge.left + (clamp(Math.log10(v), plane.left, plane.right) - plane.left) / (plane.right - plane.left) * (width - edge.left - edge.right);
   const y = (v) => height - edge.bottom - (clamp(Math.log10(v), plane.bottom, plane.top) - plane.bottom) / (plane.top - plane.bottom) * (height - edge.top - edge.bottom);
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -373,7 +379,7 @@ function grid(x, y, width, height, edge, rem) {
   for (let power = plane.bottom; power <= plane.top; power++) {
     const at = y(10 ** power);
     lines.push(svg("line", { x1: edge.left, x2: width - edge.right, y1: at, y2: at, class: "grid" }),
-      svg("text", { x: edge.left - 0.3 * rem, y: at + 0.3 * rem, class: "tick", "text-anchor": "end" }, si(10 ** power, "F/s")));
+      svg("text", { x: edge.left - 0.3 * rem, y: at + 0.3 * rem, class: "tick", "text-anchor": "end" }, si(10 ** power, "FLOP/s")));
   }
   const middle = (edge.left + width - edge.right) / 2;
   lines.push(svg("text", { x: middle, y: height - 0.3 * rem, class: "tick", "text-anchor": "middle" }, "intensity: FLOP per byte"));
@@ -386,11 +392,11 @@ function roofs(x, y, small) {
   const low = 10 ** plane.left, high = 10 ** plane.right, ridge = peak / bandwidth;
   const start = Math.max(low, 10 ** plane.bottom / bandwidth);
   const slope = Math.atan2(y(ridge * bandwidth) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
-  const middle = Math.sqrt(start * ridge);
+  const middle = start ** 0.72 * ridge ** 0.28;
   const lines = [
     svg("path", { class: "roof", d: `M${x(start)} ${y(start * bandwidth)}L${x(ridge)} ${y(peak)}L${x(high)} ${y(peak)}` }),
     svg("line", { class: "ridge", x1: x(ridge), x2: x(ridge), y1: y(peak), y2: y(10 ** plane.bottom) }),
-    svg("text", { class: "roofname", x: x(high), y: y(peak) - 0.4 * small, "text-anchor": "end" }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
+    svg("text", { class: "roofname", x: x(high), y: y(peak) - 1.2 * small, "text-anchor": "end" }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
     svg("text", { class: "roofname", x: x(middle), y: y(middle * bandwidth) - 0.5 * small, "text-anchor": "middle",
       transform: `rotate(${slope} ${x(middle)} ${y(middle * bandwidth)})` }, `DRAM  ${si(bandwidth, "B/s", 4)}`),
     svg("text", { class: "tick", x: x(ridge) + 0.4 * small, y: y(10 ** plane.bottom) - 0.5 * small }, `ridge ${significant(ridge)} FLOP/B`),
@@ -430,9 +436,15 @@ function diamond(x, y, { intensity, bound_flops_per_second: bound, expected_flop
   return [shape(bound, "whole bound"), ...(expected === null ? [] : [shape(expected, "whole")])];
 }
 
-/** Names of the largest marks, where they meet neither one another nor the frame. */
+/** Names of the largest marks, where they meet neither one another, nor large marks, nor the names of roofs. */
 function lettering(labels, width, floor, size) {
-  const taken = [], found = [];
+  const taken = places.filter(({ r }) => r > size).map(({ x, bound, expected, r }) => (
+    { left: x - r, right: x + r, top: (expected ?? bound) - r, bottom: (expected ?? bound) + r }));
+  for (const name of byId("roofline").querySelectorAll(".back text:not([transform])")) {
+    const box = name.getBBox();
+    taken.push({ left: box.x, right: box.x + box.width, top: box.y, bottom: box.y + box.height });
+  }
+  const found = [];
   for (const { at, text } of labels) {
     const long = text.length * size * 0.55, centre = at.expected ?? at.bound;
     for (const [dx, dy, anchor] of [[at.r + 5, 0.35 * size, "start"], [-at.r - 5, 0.35 * size, "end"], [0, at.r + 1.1 * size, "middle"], [0, -at.r - 0.4 * size, "middle"]]) {
@@ -572,8 +584,8 @@ function formula(op) {
 /** A tensor's bytes: its axes' sizes times the width of its role's format. */
 function moved(tensor) {
   const format = ["dtype", "weights", "kv"].includes(tensor.role) ? input(`format|${tensor.role}`) : tensor.role;
-  const sizes = tensor.partly ? "the rows that are needed" : times(tensor.axes.map(([, size]) => size_(size))) || "1";
-  return `${tensor.way}: ${sizes} in ${format} = ${si(tensor.bytes, "B")}`;
+  const sizes = times(tensor.axes.map(([, size]) => size_(size))) || "1";
+  return `${tensor.way}: ${tensor.partly ? "what is needed of " : ""}${sizes} in ${format} = ${si(tensor.bytes, "B")}`;
 }
 
 /** The formula in short, beside the mark. */
@@ -610,7 +622,7 @@ function drawControls() {
   const form = byId("controls");
   for (const select of form.querySelectorAll("select")) {
     const key = select.name, known = options(key), wanted = JSON.stringify(known);
-    const names = { hw: (id) => data.devices.find((one) => one.id === id).name, weights: (name) => name || "as dtype", kv: (name) => name || "as dtype" };
+    const names = { hw: (id) => data.devices.find((one) => one.id === id).name, weights: (name) => name || "same", kv: (name) => name || "same" };
     if (select.dataset.known !== wanted) {
       select.replaceChildren(...known.map((value) => html("option", { value }, (names[key] ?? String)(value))));
       select.dataset.known = wanted;

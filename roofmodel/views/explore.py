@@ -12,19 +12,21 @@ have written: the script puts them into the page as text, never as markup.
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from importlib.metadata import version
 from string import Template
-from typing import Any
+from typing import Any, TypeVar
 
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import AXES, Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import Expected, chosen, form
@@ -32,14 +34,16 @@ from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
 from roofmodel.study.estimate import Placed, parameters, workload
 from roofmodel.views import canvas
-from roofmodel.views.panel import COLOURS
+from roofmodel.views.panel import COLOURS, nameless
 from roofmodel.views.rows import describe_parameters, kind, label, memory_document, phase_document, title
 
 SUFFIXES = ("html",)
+Thing = TypeVar("Thing", Architecture, Device)
 
 
 def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
-    """The page. Raises WorkloadError for a model that has no phase to explore."""
+    """The page, which offers each once. Raises WorkloadError where two that differ have one name."""
+    archs, devices = _each_once("models", archs, lambda arch: arch.name), _each_once("devices", devices, lambda d: d.id)
     document = data(archs, devices)
     names = ", ".join(arch.name for arch in archs)
     return Template(_part("explore.html")).substitute(
@@ -47,8 +51,23 @@ def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
         style=_part("explore.css"),
         script=_part("explore.js"),
         footer=f"roofmodel {version('roofmodel')}",
-        data=json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        data=_packed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )
+
+
+def _each_once(what: str, things: Sequence[Thing], name: Callable[[Thing], str]) -> list[Thing]:
+    found: dict[str, Thing] = {}
+    for thing in things:
+        if found.setdefault(name(thing), thing) != thing:
+            raise WorkloadError(
+                f"two {what} that differ are called {shorten(name(thing))}; give one of them another name"
+            )
+    return list(found.values())
+
+
+def _packed(text: str) -> str:
+    """A tenth of it: formulas repeat themselves."""
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _part(name: str) -> str:
@@ -119,7 +138,7 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
         "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
         "limits": {"seq": arch.max_source if arch.encoder else arch.max_tokens, "positions": arch.max_tokens},
         "image": arch.image,
-        "notes": list(arch.notes),
+        "notes": [nameless(note, ()) for note in arch.notes],
         "situations": {" ".join(variant): _plain(cases) for variant, cases in explored.items()},
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from roofmodel import api, cli, units
 from roofmodel.errors import OutputError
 from tests.study.test_measured import CELLS, COLUMNS, UNITS
+from tests.views.conftest import opened
 
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x, 3>(T const*, <unnamed>)'
 # name, launches' DRAM MB, L2 MB, time in µs, FFMA instructions
@@ -53,39 +53,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return page, json.loads(data.read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        pytest.skip("no chromium and chromedriver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "window-size=1400,1200",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield browser
-    browser.quit()
-
-
 @pytest.fixture
 def page(chromium: Any, made: tuple[Path, dict[str, Any]]) -> Iterator[Any]:
-    """The page, opened offline; afterwards, whatever was done to it asked for nothing and raised nothing."""
-    chromium.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    chromium.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    chromium.get_log("performance")
-    chromium.get_log("browser")
-    chromium.get(made[0].as_uri())
-    yield chromium
-    messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert asked == [made[0].as_uri()]
-    assert chromium.get_log("browser") == []
+    with opened(chromium, made[0].as_uri()):
+        yield chromium
 
 
 def shown(page: Any) -> list[int]:

@@ -1,0 +1,33 @@
+"""`roof explore`: models under sliders, as a page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roofmodel.cli.doors import note
+
+app = typer.Typer(add_completion=False)
+
+DEVICES = ("a100", "h100", "v100", "rtx4090")
+
+
+@app.command("explore")
+def explore_command(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL…", help="As for estimate; the page offers them all.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one page, with everything inside.")],
+    hw: Annotated[
+        list[str] | None,
+        typer.Option("--hw", help=f"A device to offer; several times. {', '.join(DEVICES)} if absent."),
+    ] = None,
+    family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
+) -> None:
+    """A page with sliders: operators move on the roofline, with their formulas and today's numbers."""
+    from roofmodel.devices import library
+    from roofmodel.models import hub
+    from roofmodel.views import explore, files
+
+    files.check(output, explore.SUFFIXES)
+    page = explore.html([hub.load(model, family) for model in models], [library.load(name) for name in hw or DEVICES])
+    note(f"wrote {files.write(output, draw=lambda *_: None, texts={'html': lambda: page})}")

@@ -1,0 +1,56 @@
+"""Evaluates what recorded numbers wrote down, with Python's own operators: what the page's script does in a browser."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roofmodel.counting.widths import FORMATS
+from roofmodel.recorded import Book, Fork, Recorded
+
+STEPS: dict[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, "==": operator.eq, "neg": operator.neg,
+    "min": lambda a, b: a if a <= b else b, "max": lambda a, b: a if a >= b else b,
+}  # fmt: skip
+
+
+class Sheet:
+    """A book under given inputs."""
+
+    def __init__(self, book: Book, given: Callable[[str], Any]) -> None:
+        self.book, self.given = book, given
+        self.values: dict[int, Any] = {}
+
+    def fill(self, value: Any) -> Any:
+        """Data, forks and all, with its numbers in place of what is recorded."""
+        while isinstance(value, Fork):
+            value = value.yes if self.get(value.condition.index) else value.no
+        if isinstance(value, Recorded):
+            return self.get(value.index)
+        if isinstance(value, Mapping):
+            return {key: self.fill(one) for key, one in value.items()}
+        return [self.fill(one) for one in value] if isinstance(value, list | tuple) else value
+
+    def get(self, index: int) -> Any:
+        if index not in self.values:
+            self.values[index] = self._value(*self.book.nodes[index])
+        return self.values[index]
+
+    def _value(self, what: str, *places: Any) -> Any:
+        if what in ("whole", "real", "text"):
+            return places[0]
+        if what == "input":
+            return self.given(places[0])
+        if what == "if":
+            return self.get(places[1] if self.get(places[0]) else places[2])
+        values = [self.get(place) for place in places]
+        if None in values:
+            return None
+        if what == "bytes":
+            return FORMATS[self.given(f"format|{values[0]}")].bytes(values[1])
+        if what in STEPS:
+            return STEPS[what](*values)
+        formula = self.book.formulas[what]
+        return Sheet(formula.book, lambda parameter: values[int(parameter)]).fill(formula.result)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.timing import chosen, form
+from roofmodel.recorded import Book, Cases
+from roofmodel.study import explore
+from roofmodel.study.estimate import TRAINED_BITS, estimate
+from roofmodel.views.rows import memory_document, phase_document, to_dict
+from tests.evaluate import Sheet
+
+# a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images
+MODELS = (
+    "gpt2", "Llama-3.1-8B", "Mixtral-8x7B-v0.1", "gpt-oss-20b", "gemma-2-2b", "EleutherAI/gpt-neo-1.3B", "t5-small",
+    "whisper-base", "mamba-130m-hf", "falcon-mamba-7b", "deepseek-ai/DeepSeek-V2-Lite", "bert-base-uncased",
+    "deberta-v3-base", "albert-base-v2", "vit-base-patch16-224", "resnet-50",
+)  # fmt: skip
+DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")  # fitted, borrowed, not calibrated, no L2
+
+
+def document(situation: explore.Situation) -> dict[str, Any]:
+    memory = memory_document(situation.memory) | {"fits": situation.fits}
+    return {"phase": phase_document(situation.estimate), "memory": memory}
+
+
+@cache
+def explored(model: str) -> tuple[Book, dict[explore.Variant, Cases[dict[str, Any]]]]:
+    book = Book()
+    return book, explore.explore(hub.load(model), book, document)
+
+
+def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, int]) -> Callable[[str], Any]:
+    """What the inputs of the book are, as the head of study/explore.py says."""
+    formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
+    vector = device.vector_pipe(dtype)
+    figures = {
+        "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
+        "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
+        "multiprocessors": device.multiprocessors,
+    }  # fmt: skip
+
+    def value(name: str) -> Any:
+        kind, *keys = name.split("|")
+        if kind in ("format", "bits"):
+            return formats[keys[0]] if kind == "format" else FORMATS[formats[keys[0]]].bits
+        if kind == "device":
+            return figures[keys[0]]
+        if kind != "set":
+            return sizes[kind]
+        which, implementation, role, field = keys
+        sets = getattr(device.calibration, which, {})
+        fitted = chosen(sets, implementation, form(dtype, formats[role]))
+        return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
+
+    return value
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> None:
+    draw, (book, situations) = random.Random(model), explored(model)
+    for variant in situations:
+        device = Device.load(draw.choice(DEVICES))
+        least = TRAINED_BITS if variant.phase == "train" else 4
+        storable = [name for name, one in FORMATS.items() if one.bits >= least]
+        pipes = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
+        dtype = draw.choice(pipes)
+        stored = {"weights": draw.choice(storable)} if draw.random() < 0.5 else {}
+        if variant.phase in ("prefill", "decode") and draw.random() < 0.5:
+            stored["kv"] = draw.choice(list(FORMATS))
+        sizes = {"batch": draw.choice((1, 2, 17, 10**6))}  # with 10**6, counts are beyond 2**53
+        for length in explore.lengths(hub.load(model), variant.phase):
+            sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
+        expected = to_dict(estimate(hub.load(model), device, **variant._asdict(), dtype=dtype, **stored, **sizes))
+        found = Sheet(book, inputs(device, dtype, stored, sizes)).fill(situations[variant])
+        assert found["phase"] == expected["phases"][0], (variant, device.id, dtype, stored, sizes)
+        assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
+
+
+def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
+    book, situations = explored("mamba-130m-hf")
+    variant = explore.Variant("prefill", "flash", "eager")
+    for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
+        sizes = {"batch": 3, "seq": seq, "context": context}
+        expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
+        found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes)).fill(situations[variant])
+        assert found["phase"] == expected["phases"][0]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel import algebra
+from roofmodel.recorded import Book, Fork, Recorded, Undecided
+from tests.evaluate import Sheet
+
+SIZES = st.integers(0, 2**70)
+POSITIVE = st.integers(1, 2**40)
+
+
+def told(book: Book, result: Any, **inputs: Any) -> Any:
+    return Sheet(book, inputs.__getitem__).fill(result)
+
+
+def many(n: Any, m: Any, x: Any) -> list[Any]:
+    """Of everything that formulas do; `x` is a float."""
+    return [
+        n + 0, 0 + n, n * 1, n * 0, n - m, 3 - n, n * m + 7, (n + m) // m, n % m, n / m, 2 / m, x**2.5, 2 ** (n % 64),
+        -(-n // m), algebra.ceil_div(n, m), algebra.half(n * (n + 1)), algebra.minimum(n, m), algebra.maximum(n, 5),
+        algebra.minimum(float("inf"), x), algebra.either(n > m, n, m), algebra.either(m <= n, "yes", "no"), n >= m,
+        n != m, 1 - (x > n), x * (n < m), (x + n) // x, (x + n) % x, math.e**-x, sum([n, m, x]), math.prod([n, m, x]),
+    ]  # fmt: skip
+
+
+@given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
+def test_what_is_written_down_is_what_python_computes(n: int, m: int, x: float) -> None:
+    book = Book()
+    recorded = many(book.input("n"), book.input("m"), book.input("x"))
+    expected = many(n, m, x)
+    found = told(book, recorded, n=n, m=m, x=x)
+    assert found == expected
+    assert [isinstance(value, float) for value in found] == [isinstance(value, float) for value in expected]
+
+
+def test_equal_steps_are_written_once() -> None:
+    book = Book()
+    n = book.input("n")
+    assert n * 2 + 1 == n * 2 + 1
+    assert len(book.nodes) == 5  # n, 2, n * 2, 1, n * 2 + 1
+    assert (n * 2).index == (n * 2).index != (2 * n).index  # in Python's order
+
+
+def test_both_answers_to_a_question_are_followed() -> None:
+    book = Book()
+    n, m = book.input("n"), book.input("m")
+
+    def size() -> Any:
+        if n == 1:
+            return "one"
+        return "wide" if m > 10 and n > m else n * m
+
+    cases = book.cases(size)
+    assert isinstance(cases, Fork)
+    assert [told(book, cases, n=a, m=b) for a, b in ((1, 99), (12, 11), (5, 11), (5, 2))] == ["one", "wide", 55, 10]
+
+
+def test_lower_bounds_answer_what_they_can() -> None:
+    book = Book()
+    n, c = book.input("n", least=1), book.input("c", least=0)
+    assert (n == 0, n < 1, n >= 1, n > 0, n <= 0, n == 0) == (False, False, True, True, False, False)
+    assert bool(n * (c + 1))
+    assert isinstance(c == 0, Recorded)
+    with pytest.raises(Undecided):
+        bool(c)
+
+
+def test_no_decision_is_taken_in_silence() -> None:
+    book = Book()
+    n = book.input("n")
+    for careless in (lambda: max(n, 3), lambda: n in (1, 2), lambda: 1 if n else 0, lambda: not n > 3):
+        with pytest.raises(Undecided):
+            careless()
+    for impossible in (float, int, math.sqrt, range):
+        with pytest.raises(TypeError):
+            impossible(n)  # type: ignore[arg-type]
+
+
+def test_too_many_questions_are_refused() -> None:
+    book = Book()
+    inputs = [book.input(str(i)) for i in range(12)]
+    with pytest.raises(Undecided):
+        book.cases(lambda: [1 if n > 3 else 0 for n in inputs])
+
+
+class Shape(NamedTuple):
+    rows: Any
+    columns: Any
+
+
+@algebra.formula
+def area(shape: Shape, scale: Any) -> Any:
+    """A formula that asks a question about a parameter."""
+    return shape.rows * shape.columns * (2 if scale > 1 else 1)
+
+
+def test_a_formula_is_written_once_and_called() -> None:
+    book = Book()
+    n = book.input("n")
+    results = [area(Shape(n, 4), n), area(Shape(7, n * 2), 0.5), area(Shape(3, 4), 1)]
+    (formula,) = book.formulas.values()
+    assert told(book, results, n=5) == [40, 70, 12]
+    assert len(formula.book.nodes) == 8  # rows, columns, scale; 1, 1 < scale; rows * columns, 2, and that times 2
+    assert results[2] == 12  # of plain numbers only: nothing is written
+
+
+def test_a_plain_start_loads_no_recorder() -> None:
+    code = "import sys, roofmodel; roofmodel.estimate('gpt2', 'a100'); sys.exit('roofmodel.recorded' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
