@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CompareReport",
+    "Derivation",
     "Device",
     "DeviceError",
     "ModelError",
@@ -22,11 +23,22 @@ __all__ = [
     "WorkloadError",
     "compare",
     "estimate",
+    "explain",
     "read_profile",
 ]
 
 if TYPE_CHECKING:
-    from roofmodel.api import CompareReport, Device, ProfileReport, Report, compare, estimate, read_profile
+    from roofmodel.api import (
+        CompareReport,
+        Derivation,
+        Device,
+        ProfileReport,
+        Report,
+        compare,
+        estimate,
+        explain,
+        read_profile,
+    )  # fmt: skip
     from roofmodel.errors import DeviceError, ModelError, OutputError, ProfileError, RoofError, WorkloadError
 
 

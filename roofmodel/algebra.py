@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 Number: TypeAlias = Any
@@ -62,6 +62,15 @@ def maximum(a: Number, b: Number) -> Number:
     return library.Max(a, b) if library.__name__ == "sympy" else library.maximum(a, b)
 
 
+def largest(values: Iterable[Number]) -> Number:
+    """The largest of so many numbers, 0 for none; of symbols, `Max` as it stands: which it is, numbers tell."""
+    found = list(values)
+    library = _library(*found)
+    if library is not None and library.__name__ == "sympy":
+        return library.Max(*dict.fromkeys(found), evaluate=False) if len(set(found)) > 1 else found[0]
+    return reduce(maximum, found, 0)
+
+
 def ceil_div(a: Number, b: int) -> Number:
     """`a / b` rounded up; exact for ints."""
     if type(a) in _PLAIN:
@@ -91,9 +100,14 @@ def plain(a: Number) -> Number:
     return a if isinstance(a, int | float) or _stands_for_one(a) else float(a)
 
 
+def quotient(a: Number, b: Number) -> Number:
+    """`a / b` where b is known to divide a; an int stays an int, and symbols cancel."""
+    return a // b if all(isinstance(n, int) or _stands_for_one(n) for n in (a, b)) else a / b
+
+
 def half(a: Number) -> Number:
     """`a / 2` for a number known to be even; an int stays an int."""
-    return a // 2 if isinstance(a, int) or _stands_for_one(a) else a / 2
+    return quotient(a, 2)
 
 
 def is_just(a: Number, n: int) -> bool:

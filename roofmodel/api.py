@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from roofmodel.profiles.kernel import Kernel
     from roofmodel.study.comparison import Comparison
     from roofmodel.study.measured import Kernels
+    from roofmodel.views.document import Document
 
-__all__ = ["CompareReport", "Device", "ProfileReport", "Report", "compare", "estimate", "read_profile"]
+__all__ = [
+    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "compare", "estimate", "explain",
+    "read_profile",
+]  # fmt: skip
 
 
 class Report:
@@ -96,6 +100,67 @@ def estimate(
     with _named_as_arguments():
         device = hw if isinstance(hw, Device) else Device.load(hw)
         return Report(study.estimate(hub.load(model, family), device, **workload))
+
+
+class Derivation:
+    """What `explain` and `crossover` return: a text with formulas, and the ways to show it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, ignored, or is worth a warning."""
+        return tuple(map(_argument, self.document.notes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `--format json` prints."""
+        return self.document.data  # type: ignore[no-any-return]
+
+    def to_markdown(self) -> str:
+        """Markdown, formulas between dollars."""
+        return self.document.written("markdown")
+
+    def to_latex(self) -> str:
+        """A whole file, for which amsmath suffices."""
+        return self.document.written("latex")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it by the suffix: md, tex or json."""
+        self.document.save(os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.document import rich
+
+        return rich(self.document.blocks)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/markdown": self.to_markdown(), "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"<Derivation: {self.document.title}>"
+
+
+def explain(
+    model: str | os.PathLike[str],
+    hw: str | os.PathLike[str] | Device | None = None,
+    *,
+    family: str | None = None,
+    op: str | None = None,
+    n: int | None = None,
+    **workload: Any,
+) -> Derivation:
+    """Derive every number of an estimate: formula, the same with numbers, value, and where each size came from.
+
+    `model` is as for `estimate`, or a plain kernel such as "matmul" of size `n`; `op` names one operator or a group of
+    them. Without `hw` there are counts only. Raises RoofError.
+    """
+    from roofmodel.study.explain import explain_named
+    from roofmodel.views.explain import document
+
+    with _named_as_arguments():
+        device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
+        return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
 
 
 class ProfileReport:
@@ -248,7 +313,7 @@ def compare(
 
 def _argument(message: str) -> str:
     """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    others = ("family", "hw", "times", "steps", "device")
+    others = ("family", "hw", "times", "steps", "device", "op", "n")
     flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
 

@@ -31,6 +31,25 @@ def show(view: Any, form: str) -> None:
         print_text(json.dumps(view.data, indent=1))
 
 
+WRITTEN = ("table", "json", "markdown", "latex")
+Saved = Annotated[list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .md .tex .json")]
+Written = Annotated[str, typer.Option("--format", help="table, json, markdown or latex, on stdout.")]
+
+
+def write(document: Any, form: str, paths: list[str] | None) -> None:
+    """A document in the form asked for, and into files; its notes."""
+    for path in paths or ():
+        note(f"wrote {document.save(path)}")
+    if form == "table":
+        from roofmodel.views.document import rich
+
+        print_rich(rich(document.blocks))
+    else:
+        print_text(document.written(form))
+    for remark in document.notes:
+        note(remark)
+
+
 def print_text(text: str) -> None:
     """A result on stdout."""
     sys.stdout.write(text + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
@@ -74,7 +74,7 @@ def cross_attention(cross: CrossAttention, site: Site) -> Iterator[Operator]:
 def _build(att: Attention, site: Site, keys: Number, seen: Number) -> Builder:
     """A builder over so many keys a query, and so many query-key pairs a head."""
     return site.build(
-        s=keys, k=att.kv_heads, g=att.heads // att.kv_heads, h=att.head_dim, r=att.rotary_dim,
+        s=keys, k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
         c=att.heads * att.head_dim + sum(att.cached),
         **{"h'": att.value_dim or 0, "t:s": seen},
     )  # fmt: skip

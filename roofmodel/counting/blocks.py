@@ -7,10 +7,11 @@ key-value head, h head size, f MLP width, v vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from roofmodel.algebra import quotient
 from roofmodel.counting import vector
 from roofmodel.counting.attention import attention, cross_attention, relative_bias
 from roofmodel.counting.convolution import network, patches
@@ -80,20 +81,12 @@ def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
 def through(stack: Stack, step: Step) -> Iterator[Operator]:
     """From tokens to what heads read."""
     yield from embedding(stack, step)
-    for layer, indices in _alike(stack.layers):
+    for layer, indices in stack.kinds:
         for operator in transformer_layer(layer, stack, step):
             yield replace(operator, layers=indices)
     if stack.final_norm:
         build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
         yield norm(build, "final", stack.final_norm, "x[b t d]", "x[b t d]")
-
-
-def _alike(layers: Iterable[Layer]) -> Iterator[tuple[Layer, tuple[int, ...]]]:
-    """Layers that are alike, with the indices of their occurrences."""
-    where: dict[Layer, list[int]] = {}
-    for index, layer in enumerate(layers):
-        where.setdefault(layer, []).append(index)
-    return ((layer, tuple(indices)) for layer, indices in where.items())
 
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
@@ -153,7 +146,7 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
         yield build.gather("embedding.relative", "embedding", "E_relative[w d] -> relative[w d]")
     elif table.relative_rows and att:
         sizes = {
-            "w": table.relative_rows, "k": att.kv_heads, "g": att.heads // att.kv_heads,
+            "w": table.relative_rows, "k": att.kv_heads, "g": quotient(att.heads, att.kv_heads),
             "t:s": pairs(step, None, stack.causal),
         }  # fmt: skip
         yield relative_bias(Builder(sizes, step.widths), "embedding")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, maximum, minimum
+from roofmodel.algebra import Number, maximum, minimum, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import norm, norm_flops, norm_parameters
@@ -133,7 +133,9 @@ def pair(sides: Sides) -> tuple[Number, Number]:
 
 def convolution(conv: Convolution, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
     """A filter over a map. Single pixels one beside another do not slide: they are a matrix product."""
-    build = _sliding(conv, place, pixels, g=conv.groups, c=pixels.channels // conv.groups, o=conv.out // conv.groups)
+    build = _sliding(
+        conv, place, pixels, g=conv.groups, c=quotient(pixels.channels, conv.groups), o=quotient(conv.out, conv.groups)
+    )
     slides = conv.groups != 1 or pair(conv.kernel) != (1, 1) or pair(conv.stride) != (1, 1)
     across, filtered = ("i+r j+s", " r s") if slides else ("i j", "")
     if conv.groups == 1:

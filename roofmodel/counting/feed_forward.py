@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import Site
@@ -34,9 +34,9 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
         vector=vector.SOFTMAX + vector.CHOOSE + moe.correction,
     )  # fmt: skip
-    touched = _touched(moe, tokens)
+    chosen = touched(moe, tokens)
     for operator in _mlp(build, expert, "expert_", site.reads, "y[b:t:x d]"):
-        yield of_some_experts(operator, touched, moe.experts)
+        yield of_some_experts(operator, chosen, moe.experts)
     yield build.operator(
         "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", vector=2
     )
@@ -88,12 +88,12 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
     yield linear("down", up, "f", "d", gives)
 
 
-def _touched(moe: MoE, tokens: Number) -> Number:
+def touched(moe: MoE, tokens: Number) -> Number:
     """How many experts at least one token chose, expected where each chooses evenly: all where all are active."""
     return moe.experts * (1 - (1 - moe.active / moe.experts) ** tokens)
 
 
 def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
     """The operator of `experts` experts reading the weights of the touched ones only."""
-    read = {t.name: t.elements(operator.sizes) // experts * touched for t in operator.parameters}
+    read = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
     return replace(operator, touched=read)

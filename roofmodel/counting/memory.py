@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, maximum, minimum
+from roofmodel.algebra import Number, largest, minimum, quotient
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
@@ -17,7 +17,9 @@ from roofmodel.models.architecture import (
     LatentAttention,
     Mamba,
     Mamba2,
+    Part,
     Stack,
+    parts,
 )
 
 
@@ -56,7 +58,7 @@ def met_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
     for operator in operators:
         if operator.kind == "grouped_gemm":
             held, sizes = sum(t.elements(operator.sizes) for t in operator.parameters), operator.sizes
-            chosen = held * sizes["b:t:x"] // (sizes["b"] * sizes["t"] * sizes["x"])
+            chosen = quotient(held * sizes["b:t:x"], sizes["b"] * sizes["t"] * sizes["x"])
             idle += arch.copies(operator.layers) * (held - chosen)
     return parameters(arch, operators) - idle
 
@@ -94,16 +96,20 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     """What is kept after the pass: keys and values of every token, or those a window still reaches; states."""
     if not (arch.causal and step.cached):
         return 0
-    keys_and_values = sum(
-        step.widths.kv.bytes(step.batch * _kept(part, step) * elements)
-        for part in arch.stack.parts
-        if isinstance(part, Attention | LatentAttention | CrossAttention)
-        for elements in part.cached
+    return sum(
+        arch.times(layers) * step.widths.kv.bytes(step.batch * elements)
+        for layer, layers in arch.stack.kinds
+        for part in parts(layer)
+        for elements in _cached(part, step)
     )
-    states = sum(
-        step.widths.kv.bytes(step.batch * part.cached) for part in arch.stack.parts if isinstance(part, Mamba | Mamba2)
-    )
-    return keys_and_values + states
+
+
+def _cached(part: Part, step: Step) -> Iterator[Number]:
+    """Elements that a part keeps of a sequence, by tensor."""
+    if isinstance(part, Attention | LatentAttention | CrossAttention):
+        yield from (_kept(part, step) * elements for elements in part.cached)
+    elif isinstance(part, Mamba | Mamba2):
+        yield part.cached
 
 
 def _kept(att: Attention | LatentAttention | CrossAttention, step: Step) -> Number:
@@ -125,9 +131,17 @@ def activation_bytes(operators: Iterable[Operator], held: Callable[[Tensor], boo
 
     `held` tells the tensors that are accounted for elsewhere.
 
-    An activation lives from the operator that writes it to the last that reads it before it is
-    written again. Layers follow one another with the same names, so one layer of each kind stands
-    for all.
+    Layers follow one another with the same names, so one layer of each kind stands for all.
+    """
+    return largest(sum(size for _, size in living) for living in alive(operators, held))
+
+
+def alive(
+    operators: Iterable[Operator], held: Callable[[Tensor], bool] = _held_elsewhere
+) -> Iterator[list[tuple[str, Number]]]:
+    """By operator, the activations alive while it runs and their bytes: what it reads, what waits, what it writes.
+
+    An activation lives from the operator that writes it to the last that reads it before it is written again.
     """
     walk = list(operators)
     needed_after: list[set[str]] = []  # by operator, what later ones still read
@@ -137,13 +151,11 @@ def activation_bytes(operators: Iterable[Operator], held: Callable[[Tensor], boo
         needed = (needed - {t.name for t in operator.writes}) | {t.name for t in operator.reads}
     needed_after.reverse()
 
-    alive: dict[str, Number] = {}
-    peak: Number = 0
+    waiting: dict[str, Number] = {}
     for operator, needed in zip(walk, needed_after, strict=True):
         read, written = (
             {t.name: operator.bytes_of(t) for t in tensors if not held(t)}
             for tensors in (operator.reads, operator.writes)
         )
-        peak = maximum(peak, sum((read | alive).values()) + sum(written.values()))
-        alive = {name: size for name, size in (alive | written).items() if name in needed}
-    return peak
+        yield [*(read | waiting).items(), *written.items()]
+        waiting = {name: size for name, size in (waiting | written).items() if name in needed}

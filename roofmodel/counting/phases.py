@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, mean
@@ -31,13 +32,18 @@ def need(arch: Architecture, work: Workload, weights: Number | None = None) -> M
 
 def peak(arch: Architecture, step: Step, weights: Number) -> Memory:
     """What a phase needs on the device at its peak."""
+    return max((need for _, need in needs(arch, step, weights)), key=lambda need: need.total)
+
+
+def needs(arch: Architecture, step: Step, weights: Number) -> Iterator[tuple[Step, Memory]]:
+    """The passes of a phase that may need most, and what each needs at its own peak."""
     if step.phase == "train":
         passed = blocks.operators(arch, step)
         count = memory.parameters(arch, passed)
-        return resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
-    passes = (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,)
-    needs = (memory.resident(arch, one, blocks.operators(arch, one), weights) for one in passes)
-    return max(needs, key=lambda need: need.total)
+        yield step, resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
+        return
+    for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
+        yield one, memory.resident(arch, one, blocks.operators(arch, one), weights)
 
 
 def weight_bytes(arch: Architecture, step: Step) -> Number:

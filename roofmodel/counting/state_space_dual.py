@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roofmodel.algebra import Number, ceil_div, half
+from roofmodel.algebra import Number, ceil_div, half, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
@@ -22,7 +22,7 @@ def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
     step, channels = site.step, mixer.heads * mixer.head_dim
     columns = channels + 2 * mixer.groups * mixer.state
     build = site.build(
-        g=mixer.groups, m=mixer.heads // mixer.groups, h=mixer.head_dim, z=mixer.state, r=mixer.kernel,
+        g=mixer.groups, m=quotient(mixer.heads, mixer.groups), h=mixer.head_dim, z=mixer.state, r=mixer.kernel,
         c=columns, C=channels + columns + mixer.heads,
     )  # fmt: skip
     bias = " + B_ssm_in[C]" if mixer.bias else ""

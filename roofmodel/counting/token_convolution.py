@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from roofmodel.algebra import Number, maximum, product
+from roofmodel.algebra import Number, maximum, product, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
@@ -14,7 +14,7 @@ from roofmodel.models.architecture import Filter, TokenConvolution
 
 def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
     """A filter over neighbouring tokens, then its activation. DeBERTa's reads what the embedding gave: as wide as x."""
-    channels = site.hidden // conv.groups
+    channels = quotient(site.hidden, conv.groups)
     # What pads the ends is not read.
     build = site.build(g=conv.groups, i=channels, o=channels, r=conv.kernel, **{"t+r": site.step.tokens})
     source = site.reads.replace("[b t d]", "[b t+r g i]")
@@ -30,7 +30,7 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
     """Filters that slide over frames of audio, as many frames as become the tokens `x` of the pass."""
     read, reads = step.tokens * product(f.stride for f in filters), "frames"
     for number, (channels, taps, stride, activation) in enumerate(filters, start=1):
-        given, gives = read // stride, "x" if number == len(filters) else f"frames_{number}"
+        given, gives = quotient(read, stride), "x" if number == len(filters) else f"frames_{number}"
         build = Builder({"b": step.batch, "t": given, "d": hidden, "c": channels, "r": taps, "t+r": read}, step.widths)
         name, filter_, bias = (f"{what}convolution_{number}" for what in ("embedding.", "K_", "B_"))
         line = f"{reads}[b t+r c] {filter_}[d c r] + {bias}[d] -> {gives}[b t d]"

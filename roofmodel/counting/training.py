@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, largest, maximum
 from roofmodel.counting import memory, vector
 from roofmodel.counting.backward import backward, differentiable, kept
 from roofmodel.counting.operator import Builder, Operator, Tensor
@@ -150,10 +150,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
                 keeping[version] = maximum(keeping.get(version, 0), times * size)
             elif by_gradient:
                 anew.setdefault(_layers(operator), {})[version] = size
-    most: Number = 0
-    for sizes in anew.values():
-        most = maximum(most, sum(sizes.values()))
-    return sum(keeping.values()), most
+    return sum(keeping.values()), largest(sum(sizes.values()) for sizes in anew.values())
 
 
 def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:

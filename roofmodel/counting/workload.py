@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number, half, is_just, mean, minimum, whole
+from roofmodel.algebra import Number, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -190,12 +190,12 @@ def _seen(n: Number, window: Number | None, chunked: bool) -> Number:
 def _seen_by_all(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
     """Pairs of all sequences of up to n tokens: the sum over i <= n of `_seen(i)`, or of i x i without a mask."""
     if not masked:
-        return n * (n + 1) * (2 * n + 1) // 6
+        return quotient(n * (n + 1) * (2 * n + 1), 6)
     if chunked and window is not None:
         full, rest, each = n // window, n % window, half(window * (window + 1))
-        pyramids = (m * (m + 1) * (m + 2) // 6 for m in (window, rest))
+        pyramids = (quotient(m * (m + 1) * (m + 2), 6) for m in (window, rest))
         return each * (window * half(full * (full - 1)) + rest * full) + full * next(pyramids) + next(pyramids)
     reach = n if window is None else minimum(n, window)
     beyond = n - reach
     triangle = _seen(reach, window, chunked)
-    return reach * (reach + 1) * (reach + 2) // 6 + beyond * triangle + reach * half(beyond * (beyond + 1))
+    return quotient(reach * (reach + 1) * (reach + 2), 6) + beyond * triangle + reach * half(beyond * (beyond + 1))

@@ -6,8 +6,9 @@ ints or SymPy symbols.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from roofmodel.algebra import Number
 
@@ -310,7 +311,20 @@ class Stack(NamedTuple):
     @property
     def parts(self) -> tuple[Part, ...]:
         """Every part of every layer."""
-        return tuple(branch.part for layer in self.layers for sub in layer for branch in sub.branches)
+        return tuple(part for layer in self.layers for part in parts(layer))
+
+    @property
+    def kinds(self) -> Iterator[tuple[Layer, tuple[int, ...]]]:
+        """Layers that are alike, with the indices of their occurrences."""
+        where: dict[Layer, list[int]] = {}
+        for index, layer in enumerate(self.layers):
+            where.setdefault(layer, []).append(index)
+        return ((layer, tuple(indices)) for layer, indices in where.items())
+
+
+def parts(layer: Layer) -> tuple[Part, ...]:
+    """Every part of a layer."""
+    return tuple(branch.part for sub in layer for branch in sub.branches)
 
 
 # --- Convolutional networks -------------------------------------------------------------------------
@@ -382,6 +396,17 @@ class Network(NamedTuple):
 # ----------------------------------------------------------------------------------------------------
 
 
+class Plan(NamedTuple):
+    """How a body was laid out, for who lays it out again from other numbers: a derivation does, from symbols.
+
+    `facts` are its fields; `rules` are, by field, the functions of other fields that gave those that no key gave.
+    """
+
+    facts: Mapping[str, Fact]
+    rules: Mapping[str, Callable[[Mapping[str, Any]], Any]]
+    lay_out: Callable[[Mapping[str, Any]], Stack | Network]
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A model, ready to be counted."""
@@ -396,6 +421,8 @@ class Architecture:
     notes: tuple[str, ...] = ()
     encoder: Stack | None = None  # of an encoder-decoder, the one that reads the source; `stack` is the decoder
     max_source: int | None = None  # the longest source that the encoder's positions allow
+    plan: Plan | None = field(default=None, compare=False, repr=False)  # of the body
+    encoder_plan: Plan | None = field(default=None, compare=False, repr=False)
 
     @property
     def padded_to(self) -> int | None:
@@ -409,12 +436,14 @@ class Architecture:
         assert isinstance(self.body, Stack)
         return self.body
 
-    def copies(self, layers: tuple[int, ...] | None) -> int:
+    def times(self, layers: tuple[int, ...] | None) -> Number:
+        """How often what stands in these layers occurs; None, for what stands outside of the layers: once."""
+        return 1 if layers is None else len(layers)
+
+    def copies(self, layers: tuple[int, ...] | None) -> Number:
         """How many sets of parameters these layers have; None, for what stands outside of the layers: one."""
-        if layers is None:
-            return 1
         shared = self.body.shared if isinstance(self.body, Stack) else None
-        return len(layers if shared is None else {shared[layer] for layer in layers})
+        return self.times(layers) if layers is None or shared is None else len({shared[layer] for layer in layers})
 
     @property
     def causal(self) -> bool:

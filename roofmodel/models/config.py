@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
-from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Network, Stack
+from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan
 from roofmodel.models.doors import as_family, offer, text_head, text_part
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.composites import ALIASES
@@ -47,20 +48,18 @@ def by_row(
     config: Config, name: str, where: Where, model_type: str, family: Family, said: tuple[str, ...] = ()
 ) -> Architecture:
     """Read a config through a row, of `families` or of one's own. Raises ModelError."""
-    fields, facts = _fields(family, family.fields, config, where)
+    fields, plan = _fields(family, family.fields, config, where)
+    facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
-    body: Stack | Network
-    limit = encoder = source_limit = None
-    if family.network:
-        body = family.network(fields)
-    else:
-        body, limit = stack(fields, causal=not family.encoder, crosses=bool(family.source)), max_tokens(fields)
+    body, limit = plan.lay_out(fields), None if family.network else max_tokens(fields)
+    encoder = source_limit = source_plan = None
     if family.source:
-        source, source_facts = _fields(family, {**family.fields, **family.source}, config, where)
+        source, source_plan = _fields(family, {**family.fields, **family.source}, config, where, source=True)
         encoder, source_limit = stack(source, causal=False), max_tokens(source)
-        facts |= {f"encoder_{field}": source_facts[field] for field in family.source}
+        facts |= {f"encoder_{field}": source_plan.facts[field] for field in family.source}
         if suffix in family.source_classes:
-            body, limit, encoder, source_limit = encoder, source_limit, None, None
+            body, limit, plan = encoder, source_limit, source_plan
+            encoder = source_limit = source_plan = None
     return Architecture(
         name=name,
         model_type=model_type,
@@ -72,18 +71,31 @@ def by_row(
         notes=said + _assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
         encoder=encoder,
         max_source=source_limit,
+        plan=plan,
+        encoder_plan=source_plan,
     )
 
 
 def _fields(
-    family: Family, sources: Mapping[str, Any], config: Config, where: Where
-) -> tuple[dict[str, Any], dict[str, Fact]]:
-    """The fields of a stack or network, each with the fact that it came from."""
+    family: Family, sources: Mapping[str, Any], config: Config, where: Where, source: bool = False
+) -> tuple[dict[str, Any], Plan]:
+    """The fields of a stack, or that of the source, or of a network; with the facts that they came from."""
     reading = _Reading(family, sources, config, where)
     fields = dict(reading)
     facts = {name: reading.facts[name] for name in fields}
     (check_stages if family.network else check)(fields, facts, where)
-    return fields, facts
+    lay_out = family.network or partial(
+        stack, causal=not (family.encoder or source), crosses=bool(family.source) and not source
+    )
+    rules = {name: rule for name in fields if (rule := _rule(reading.sources[name][1], facts[name]))}
+    return fields, Plan(facts, rules, lay_out)
+
+
+def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
+    """The function of other fields that gave a fact, if one did."""
+    if isinstance(source, Key):
+        source = source.default if fact.assumed else None
+    return source if callable(source) else None
 
 
 def _family(config: Config, where: str) -> tuple[str, Family]:

@@ -55,28 +55,69 @@ class Product(NamedTuple):
     quantised: Number = 0
 
 
+class Way(NamedTuple):
+    """The best tile and split of K, and what the parts of the product's time are that way, in seconds."""
+
+    tile: tuple[int, int]
+    split: int
+    fixed: float  # latency, fill and the joining of a split
+    multiply: float
+    load: float
+    step: float
+    store: float
+    stream: float
+    seconds: float  # of all of it
+
+
 @formula
 def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     """The time of the best tile and split, in seconds; elementwise for arrays."""
-    stream = product.bytes / (timing.dram * chip.bandwidth)
-    stream = (stream + timing.ramp * product.bytes / (product.bytes + LONG)) ** OVERLAP
+    streamed = _stream(product, chip, timing) ** OVERLAP
     best: Number = float("inf")
     for split in SPLITS:
-        depth = SLICE * ceil_div(ceil_div(product.k, split), SLICE)
-        join: Number = 0.0
-        if split > 1:
-            depth = maximum(depth, LEAST)
-            sums = 4 * (split + 1) * product.batch * product.m * product.n
-            join = timing.split + sums / (PARTIAL * chip.bandwidth)
-        fixed = timing.latency + timing.fill * depth / (depth + FILLED) + join
+        depth, fixed = _cut(product, split, chip, timing)
         for tile in TILES:
-            busy = _busy(product, tile, split, depth, chip, timing)
-            best = minimum(best, fixed + (busy**OVERLAP + stream) ** (1 / OVERLAP))
+            busy = _busy(*_parts(product, tile, split, depth, chip, timing))
+            best = minimum(best, fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
     return best + product.quantised / (timing.dram * chip.bandwidth)
 
 
-def _busy(product: Product, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
-    """How long the busiest multiprocessor multiplies, loads and stores."""
+def best_way(product: Product, chip: Chip, timing: GemmTiming) -> Way:
+    """What the time of one product consists of."""
+    stream, ways = _stream(product, chip, timing), []
+    for split in SPLITS:
+        depth, fixed = _cut(product, split, chip, timing)
+        for tile in TILES:
+            parts = _parts(product, tile, split, depth, chip, timing)
+            time = fixed + (_busy(*parts) ** OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+            ways.append(Way(tile, split, fixed, *parts, stream, time))
+    return min(ways, key=lambda way: way.seconds)
+
+
+def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+    return product.bytes / (timing.dram * chip.bandwidth) + timing.ramp * product.bytes / (product.bytes + LONG)
+
+
+def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+    """The elements of K that are left to a part, and the seconds that no part escapes."""
+    depth = SLICE * ceil_div(ceil_div(product.k, split), SLICE)
+    join: Number = 0.0
+    if split > 1:
+        depth = maximum(depth, LEAST)
+        sums = 4 * (split + 1) * product.batch * product.m * product.n
+        join = timing.split + sums / (PARTIAL * chip.bandwidth)
+    return depth, timing.latency + timing.fill * depth / (depth + FILLED) + join
+
+
+def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
+    """How long the busiest multiprocessor works."""
+    return maximum(maximum(multiply, load), step) + store
+
+
+def _parts(
+    product: Product, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
+) -> tuple[Number, Number, Number, Number]:
+    """How long the busiest multiprocessor multiplies, loads, steps along K, and stores."""
     rows, columns = tile
     tiles = product.batch * ceil_div(product.m, rows) * ceil_div(product.n, columns) * split
     waves, some = ceil_div(tiles, chip.multiprocessors), tiles / chip.multiprocessors
@@ -90,4 +131,4 @@ def _busy(product: Product, tile: tuple[int, int], split: int, depth: Number, ch
     step = ceil_div(tiles, chip.multiprocessors * at_once) * depth * timing.step
     stored = used_rows * used_columns * product.c
     store = waves * stored / (timing.store * chip.bandwidth / chip.multiprocessors)
-    return maximum(maximum(multiply, load), step) + store
+    return multiply, load, step, store

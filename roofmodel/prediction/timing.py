@@ -6,8 +6,8 @@ evaluated for ints and for arrays by the same code. An expectation is never belo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, maximum
 from roofmodel.algebra import product as product_of
@@ -49,17 +49,32 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
     `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
     default's (see `chosen`). Raises WorkloadError where the device lacks the type.
     """
+    found = formula(operator, device, dtype, implementation)
+    return found and _interval(found.seconds, found.fit, place(operator.cost, device, dtype).bound_seconds)
+
+
+class Formula(NamedTuple):
+    """What an expected time comes from: the module whose formula it is, what that was asked of, by which parameters.
+
+    `seconds` is what it gives, not yet held against the bound.
+    """
+
+    name: str
+    asked: Any
+    parameters: Any
+    fit: Fit
+    seconds: Number
+
+
+def formula(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Formula | None:
+    """The formula that applies to an operator; None where nothing is fitted for what it is."""
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
-    placed = place(operator.cost, device, dtype)
     if operator.kind == "communication":
-        found = _exchange(operator, device.calibration, device.link, implementation)
-    else:
-        found = _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
-    if found is None:
-        return None
-    return _interval(*found, placed.bound_seconds)
+        return _exchange(operator, device.calibration, device.link, implementation)
+    placed = place(operator.cost, device, dtype)
+    return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
 
 
 def _interval(seconds: Number, fit: Fit, bound: Number) -> Expected:
@@ -67,15 +82,13 @@ def _interval(seconds: Number, fit: Fit, bound: Number) -> Expected:
     return Expected(*(maximum(seconds * factor, bound) for factor in (1.0, fit.low, fit.high)))
 
 
-def _exchange(
-    operator: Operator, calibration: Calibration, link: float | None, implementation: str
-) -> tuple[Number, Fit] | None:
+def _exchange(operator: Operator, calibration: Calibration, link: float | None, implementation: str) -> Formula | None:
     """The time of a collective, and what that was fitted on."""
     joined = chosen(calibration.collectives, implementation, formats(operator, ""))
     if joined is None or link is None:
         return None
     exchange = Exchange(operator.sizes["N"] / operator.sizes["K"], ROUNDS[operator.name], operator.link_bytes)
-    return collectives.seconds(exchange, link, joined.timing), joined.fit
+    return Formula("collectives", exchange, *joined, collectives.seconds(exchange, link, joined.timing))
 
 
 def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
@@ -98,29 +111,44 @@ def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -
 
 def _kernel(
     operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
-) -> tuple[Number, Fit] | None:
-    """The time by the formula for its kind, not yet held against the bound, and what that was fitted on."""
+) -> Formula | None:
+    """The time by the formula for its kind, and what that was fitted on."""
     form = formats(operator, dtype)
+
+    def found(name: str, asked: Any, sets: Sets[Any], seconds: Callable[[Any], Number], named: str) -> Formula | None:
+        fitted = chosen(sets, named, form)
+        return fitted and Formula(name, asked, *fitted, seconds(fitted.timing))
+
     if operator.kind == "attention" and "t:s" in operator.sizes:
         fused = attended(operator)
-        if _one_query(fused):
-            decode = chosen(calibration.generation, implementation, form)
-            return decode and (attention.generation_seconds(fused, ceilings, decode.timing), decode.fit)
-        context = chosen(calibration.context, implementation, form)
-        return context and (attention.context_seconds(fused, ceilings, context.timing), context.fit)
+        one = _one_query(fused)
+        sets, seconds = (
+            (calibration.generation, attention.generation_seconds)
+            if one
+            else (calibration.context, attention.context_seconds)
+        )
+        return found("attention", fused, sets, lambda timing: seconds(fused, ceilings, timing), implementation)
     if operator.kind == "moe":
-        routed = chosen(calibration.experts, implementation, form)
-        return routed and (experts.seconds(mixture(operator, dtype), ceilings, routed.timing), routed.fit)
+        routed = mixture(operator, dtype)
+        return found(
+            "experts", routed, calibration.experts, lambda timing: experts.seconds(routed, ceilings, timing),
+            implementation,
+        )  # fmt: skip
     if rows := of_experts(operator, dtype):
-        routed = chosen(calibration.experts, implementation, form)
         moved = placed.cost.bytes - placed.cost.weight_bytes
-        return routed and (experts.apart_seconds(rows, moved, ceilings, routed.timing), routed.fit)
+        return found(
+            "experts", rows, calibration.experts,
+            lambda timing: experts.apart_seconds(rows, moved, ceilings, timing), implementation,
+        )  # fmt: skip
     if matrices := product(operator, dtype):
-        tiles = chosen(calibration.gemm, implementation, form)
-        return tiles and (gemm.seconds(matrices, ceilings, tiles.timing), tiles.fit)
-    moves = chosen(calibration.stream, movement(operator), form)
+        return found(
+            "gemm", matrices, calibration.gemm, lambda timing: gemm.seconds(matrices, ceilings, timing), implementation
+        )
     data, compute = placed.cost.bytes, placed.compute_seconds
-    return moves and (stream.seconds(data, compute, ceilings, moves.timing), moves.fit)
+    return found(
+        "stream", data, calibration.stream, lambda timing: stream.seconds(data, compute, ceilings, timing),
+        movement(operator),
+    )  # fmt: skip
 
 
 def chosen(sets: Sets[Timing], implementation: str, form: str) -> Fitted[Timing] | None:

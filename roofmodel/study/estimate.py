@@ -7,6 +7,7 @@ for every operator: there is no efficiency factor to multiply with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number, maximum
@@ -387,6 +388,19 @@ def options() -> list[str]:
     """The names of all options of a workload, as arguments have them."""
     own = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
     return [*own, *_PARALLEL]
+
+
+def given(options: Mapping[str, Any]) -> list[str]:
+    """The options that say something else than their default, `--dtype` apart: what a plain kernel has no use for."""
+    usual = {name: parameter.default for name, parameter in signature(workload).parameters.items()}
+    usual |= dict.fromkeys(_PARALLEL, 1)
+    return [name.replace("_", "-") for name, value in options.items() if name != "dtype" and value != usual.get(name)]
+
+
+def check(option: str, size: object, dtype: str) -> None:
+    """Raises WorkloadError for a size or a type that a kernel cannot have."""
+    _whole(option, size, 1)
+    _choice("dtype", dtype, COMPUTE_FORMATS)
 
 
 def _one_gpu(others: Mapping[str, Any]) -> None:

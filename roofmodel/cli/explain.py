@@ -1,0 +1,54 @@
+"""`roof explain`: where each number comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
+from roofmodel.cli.workload import takes_workload
+from roofmodel.errors import ModelError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("explain")
+@takes_workload
+def explain_command(
+    model: Annotated[str | None, typer.Argument(help="A model as for estimate, or a kernel such as matmul.")] = None,
+    op: Annotated[str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="Also which roof binds, and the expected time.")] = None,
+    family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Size of a kernel; 1024.")] = None,
+    conventions: Annotated[bool, typer.Option("--conventions", help="How we count, point by point.")] = False,
+    reconcile: Annotated[
+        str | None, typer.Option(help="fvcore, calflops, llm-flops or deepspeed: their figure out of ours.")
+    ] = None,
+    form: Written = "table",
+    output: Saved = None,
+    **workload: Any,
+) -> None:
+    """Every number's formula, with symbols, with numbers, and the value."""
+    known_format(form, WRITTEN)
+    if conventions:
+        from roofmodel.views import conventions as views
+
+        write(views.document(), form, output)
+        return
+    if model is None:
+        raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
+    from roofmodel.devices import library
+
+    device = library.load(hw) if hw else None
+    if reconcile:
+        from roofmodel.models import hub
+        from roofmodel.study.reconcile import reconcile as study
+        from roofmodel.views import reconcile as reconciling
+
+        write(reconciling.document(study(hub.load(model, family), reconcile, **workload)), form, output)
+        return
+    from roofmodel.study.explain import explain_named
+    from roofmodel.views import explain as explaining
+
+    write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)

@@ -1,0 +1,48 @@
+"""Plain kernels that lectures start from, each one line: matrix products, vector updates, a stencil.
+
+All are of one size n: matrices n x n, vectors of n, a cube of n x n x n points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from roofmodel.algebra import Number
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.widths import Widths
+
+
+class Kernel(NamedTuple):
+    """A line, its vector FLOPs per element of what it reads first, and how often that is read from memory."""
+
+    about: str
+    line: str
+    kind: str = "elementwise"
+    vector: int = 0
+    passes: int = 1
+
+
+KERNELS: dict[str, Kernel] = {
+    "matmul": Kernel("C = A B: three matrices pass, A and B in, C out", "a[M K] b[K N] -> c[M N]", kind="gemm"),
+    "matmul-accumulate": Kernel(
+        "C = A B + C: four matrices pass, C in as well as out", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
+    ),
+    # a product and a sum each element
+    "saxpy": Kernel("y = a x + y", "x[N] y[N] -> y[N]", vector=2),
+    "triad": Kernel("a = b + s c", "b[N] c[N] -> a[N]", vector=2),
+    # a product for the point and one for its neighbours, which are added up: as the lectures count, 7 a point
+    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[i j s] -> v[i j s]", vector=7),
+    "stencil7-uncached": Kernel(
+        "each point and its 6 neighbours, without a cache: 7 reads", "u[i j s] -> v[i j s]", vector=7, passes=7
+    ),
+}
+
+
+def operator(name: str, size: Number, widths: Widths) -> Operator:
+    """The kernel of that name and size."""
+    kernel = KERNELS[name]
+    sizes = dict.fromkeys(("M", "N", "K", "i", "j", "s"), size)
+    found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, vector=kernel.vector)
+    first = found.reads[0]
+    return replace(found, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else found

@@ -1,0 +1,232 @@
+"""An Architecture of symbols: laid out again by the same functions, with a symbol in the place of each size.
+
+A size that a config key gives is a symbol of its own; one that the family derives from others (`head_dim` as
+`hidden // heads`) is what that very function makes of their symbols. So a derivation counts with the lines that
+`roof estimate` counts with, and there is no second formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number
+from roofmodel.models.architecture import Architecture, Dense, Fact, Network, Plan, Stack
+
+# field -> its symbol. Other fields stay the numbers that they are: switches, lists, pixels.
+SYMBOLS: dict[str, str] = {
+    "hidden": "D",
+    "heads": "H",
+    "kv_heads": "H_kv",
+    "window_kv_heads": "H_wkv",
+    "head_dim": "D_h",
+    "value_dim": "D_v",
+    "rotary_dim": "R",
+    "window": "W",
+    "latent": "D_c",
+    "query_latent": "D_q",
+    "unturned": "D_n",
+    "keeps": "K",
+    "index_heads": "H_I",
+    "index_head_dim": "D_I",
+    "mlp_width": "F",
+    "experts": "E",
+    "experts_active": "k",
+    "expert_width": "F_e",
+    "shared_width": "F_s",
+    "vocabulary": "V",
+    "embedding_width": "D_e",
+    "positions": "P",
+    "relative_rows": "N_rel",
+    "inner_width": "D_i",
+    "state": "N",
+    "filter": "R_f",
+    "step_rank": "R_dt",
+    "inner_heads": "H_i",
+    "inner_head_dim": "D_p",
+    "inner_groups": "G",
+    "chunk": "Q",
+    "conv_kernel": "R_c",
+    "conv_groups": "G_c",
+    "pooler_width": "D_pool",
+    "labels": "N_cls",
+}
+WORDS = {
+    "hidden": "hidden size",
+    "kv_heads": "key-value heads",
+    "window_kv_heads": "key-value heads of layers with a window",
+    "heads": "query heads",
+    "head_dim": "head size",
+    "value_dim": "head size of values",
+    "rotary_dim": "elements of a head that rotary embedding turns",
+    "window": "tokens that a layer with a window sees",
+    "latent": "latent of keys and values",
+    "query_latent": "latent of queries",
+    "unturned": "elements of a head that do not turn",
+    "keeps": "tokens that the indexer keeps",
+    "mlp_width": "width of the MLP",
+    "experts_active": "experts that a token meets",
+    "expert_width": "width of an expert",
+    "shared_width": "width of the shared expert",
+    "vocabulary": "vocabulary",
+    "embedding_width": "width of the token embedding",
+    "positions": "positions",
+    "relative_rows": "relative positions",
+    "inner_width": "channels of the state space",
+    "state": "what a channel of the state space keeps",
+    "filter": "tokens that the causal filter sees",
+    "step_rank": "rank of the time step",
+    "labels": "classes",
+}
+
+
+class Source(NamedTuple):
+    """What a symbol stands for: the size in words, its value, where that came from."""
+
+    meaning: str
+    value: int
+    origin: str
+    assumed: bool = False  # the config does not have it: the class's default
+
+
+@dataclass(frozen=True)
+class SymbolicArchitecture(Architecture):
+    """An architecture of symbols; `sources` says what each is, `counts` which symbol is how many of the layers."""
+
+    sources: Mapping[Any, Source] | None = None
+    counts: Mapping[tuple[int, ...], Any] | None = None
+
+    def times(self, layers: tuple[int, ...] | None) -> Number:
+        """How often what stands in these layers occurs, as a symbol."""
+        return 1 if layers is None else (self.counts or {}).get(layers, len(layers))
+
+
+def symbol(name: str) -> Any:
+    """A symbol for a size: a positive integer."""
+    import sympy
+
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+def settled(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, dict[Any, Any]]:
+    """The expression with each minimum and maximum as the one that it is for these numbers; and which those are."""
+    import sympy
+
+    expression, chosen = sympy.sympify(expression), {}
+    numbers = {name: sympy.sympify(value) for name, value in values.items()}
+    for found in expression.atoms(sympy.Min, sympy.Max):
+        choose = min if isinstance(found, sympy.Min) else max
+        chosen[found] = choose(found.args, key=lambda argument: argument.xreplace(numbers))
+    return expression.xreplace(chosen), chosen
+
+
+def symbolic(arch: Architecture) -> SymbolicArchitecture:
+    """The architecture with symbols for its sizes, laid out by what laid it out."""
+    assert arch.plan is not None
+    sources: dict[Any, Source] = {}
+    counts: dict[tuple[int, ...], Any] = {}
+    body = _laid_out(arch.plan, arch.body, "", sources, counts)
+    encoder = None
+    if arch.encoder and arch.encoder_plan:
+        encoder = _laid_out(arch.encoder_plan, arch.encoder, "_enc", sources, counts)
+        assert isinstance(encoder, Stack)
+    fields = _Sizes(arch.plan, "", sources)
+    head = arch.head._replace(stages=tuple(_stage(stage, fields) for stage in arch.head.stages))
+    plain = {name: getattr(arch, name) for name in Architecture.__dataclass_fields__}
+    return SymbolicArchitecture(
+        **plain | {"body": body, "encoder": encoder, "head": head}, sources=sources, counts=counts
+    )
+
+
+def _stage(stage: Dense, fields: _Sizes) -> Dense:
+    field = {"classes": "labels", "pooler": "pooler_width"}.get(stage.out)
+    if field is None or field not in fields or fields.plan.facts[field].value != stage.classes:
+        return stage
+    return stage._replace(classes=fields[field])
+
+
+def _laid_out(
+    plan: Plan, body: Stack | Network, mark: str, sources: dict[Any, Source], counts: dict[tuple[int, ...], Any]
+) -> Stack | Network:
+    """A body of symbols; layers that are alike in numbers are alike in symbols."""
+    found = plan.lay_out(_Sizes(plan, mark, sources))
+    if isinstance(found, Network) or isinstance(body, Network):
+        return found
+    alike = [indices for _, indices in body.kinds]
+    layers = list(found.layers)
+    fact, which = plan.facts["layers"], "layers of the encoder" if mark else "layers"
+    for indices in alike:
+        if indices not in counts:
+            name = f"L{mark}" if len(alike) == 1 else f"L_{len(counts) + 1}"
+            counts[indices] = symbol(name)
+            told = which if len(alike) == 1 else f"{which} {_ranges(indices)}"
+            sources[counts[indices]] = _source(told, len(indices), fact)
+        for index in indices:
+            layers[index] = found.layers[indices[0]]
+    return found._replace(layers=tuple(layers))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-2, 5`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _source(meaning: str, value: int, fact: Fact) -> Source:
+    return Source(meaning, value, fact.key or "the family's code", fact.assumed)
+
+
+class _Sizes(Mapping[str, Any]):
+    """The fields of a plan as symbols, those that are sizes; each when it is asked for."""
+
+    def __init__(self, plan: Plan, mark: str, sources: dict[Any, Source]) -> None:
+        self.plan, self.mark, self.sources = plan, mark, sources
+        self.known: dict[str, Any] = {}
+
+    def __getitem__(self, field: str) -> Any:
+        if field not in self.known:
+            self.known[field] = self._size(field)
+        return self.known[field]
+
+    def _size(self, field: str) -> Any:
+        fact = self.plan.facts[field]
+        value = fact.value
+        if type(value) is not int or value == 0 or field not in SYMBOLS:
+            return value
+        derived = self._derived(field)
+        if derived is not None:
+            return derived
+        own = symbol(SYMBOLS[field])
+        if own in self.sources and self.sources[own].value != value:
+            own = symbol(SYMBOLS[field] + self.mark)  # an encoder's, where the decoder has another
+        source = _source(WORDS.get(field, field.replace("_", " ")), value, fact)
+        derived_from_others = fact.key is None and field in self.plan.rules
+        self.sources[own] = source._replace(origin="a rule of the family") if derived_from_others else source
+        return own
+
+    def _derived(self, field: str) -> Any:
+        """What the field's rule makes of symbols, where it takes them and is exact; else None."""
+        import sympy
+
+        rule = self.plan.rules.get(field)
+        if rule is None:
+            return None
+        try:
+            found = sympy.sympify(rule(self))
+        except TypeError:  # int(…), or a comparison: the rule wants numbers
+            return None
+        found = found.replace(sympy.floor, lambda inside: inside)
+        exact = found.subs({known: source.value for known, source in self.sources.items()})
+        return found if found.free_symbols and exact == self.plan.facts[field].value else None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plan.facts)
+
+    def __len__(self) -> int:
+        return len(self.plan.facts)

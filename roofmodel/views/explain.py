@@ -1,0 +1,440 @@
+"""An Explanation as a document: each number's formula, with symbols, with numbers, and the value; and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from roofmodel import units
+from roofmodel.algebra import Number, plain
+from roofmodel.counting.operator import AXES, Line
+from roofmodel.devices.calibration import Fit
+from roofmodel.models.symbols import Source, settled
+from roofmodel.prediction import reasons
+from roofmodel.prediction.roofline import Placement
+from roofmodel.prediction.timing import Formula
+from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
+from roofmodel.views import formula
+from roofmodel.views.document import Block, Code, Document, Equation, Equations, Form, Heading, Paragraph, Table, said
+from roofmodel.views.rows import describe_expectation, describe_largest, describe_phase, describe_rate
+
+MANY = 12  # terms from which a sum is not shown again with numbers
+
+
+def document(explanation: Explanation) -> Document:
+    """The whole of it: symbols, totals, memory, then operator by operator."""
+    parts = (_opening, _totals, _operators, _formulas)
+    blocks = [block for part in parts for block in part(explanation)]
+    return Document(blocks, to_dict(explanation), explanation.notes)
+
+
+def _opening(explanation: Explanation) -> Iterator[Block]:
+    device, dtype = explanation.device, explanation.dtype
+    on = f" on {device.name}" if device else ""
+    yield Heading(f"{explanation.name}{on}", 1)
+    words = f"{explanation.about}; {dtype}"
+    if device:
+        pipe = device.matmul_pipe(dtype)
+        words += (
+            f"; roofs: {units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}), {units.si(device.bandwidth, 'B/s', 4)} DRAM, "
+            f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
+        )
+    yield Paragraph(words)
+    yield symbols(explanation, _quantities(explanation))
+
+
+def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
+    """The symbols that these quantities have: what each is, its value, and the key or option that it came from."""
+    import sympy
+
+    used = set().union(*(sympy.sympify(quantity.symbolic).free_symbols for quantity in quantities))
+    return Table(
+        ("symbol", "what it is", "|value", "from"),
+        [
+            (Form(formula.text(name), formula.latex(name)), source.meaning, units.grouped(source.value), _from(source))
+            for name, source in explanation.sources.items()
+            if name in used
+        ],
+    )
+
+
+def _quantities(explanation: Explanation) -> Iterator[Quantity]:
+    """All that is shown as a formula."""
+    yield from (*explanation.model, *explanation.memory)
+    for section in explanation.sections:
+        yield from section.totals
+        for counted in section.operators:
+            yield from (*counted.tensors("reads"), *counted.tensors("writes"))
+            yield from (Quantity(axis.letter, axis.symbolic, axis.value, "") for axis in counted.axes)
+
+
+def _from(source: Source) -> str:
+    return f"{source.origin} (default)" if source.assumed else source.origin
+
+
+# --- Totals -----------------------------------------------------------------------------------------
+
+
+def _totals(explanation: Explanation) -> Iterator[Block]:
+    if explanation.model:
+        yield Heading("parameters")
+        yield Equations([_closed(quantity, explanation) for quantity in explanation.model])
+    for section in explanation.sections:
+        if section.totals:
+            phase = section.phase
+            yield Heading(describe_phase(phase) if phase else section.name)
+            yield Equations([_closed(quantity, explanation) for quantity in section.totals])
+            if phase:
+                yield Equations(list(_times(section)))
+    if explanation.memory:
+        yield from _memory(explanation)
+
+
+def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
+    """A total as its closed form: collected, with numbers, and what that is."""
+    found, chosen = settled(formula.readable(quantity.symbolic), explanation.values)
+    forms = _forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
+    if chosen:
+        where = ", ".join(f"{formula.text(a)} = {formula.text(b)}" for a, b in chosen.items())
+        forms.append(said(f"{forms.pop().text}, where {where}"))
+    return Equation(quantity.name, forms)
+
+
+def _forms(expression: Any, explanation: Explanation, value: Number, unit: str) -> list[Form]:
+    """Symbols, numbers, value; what would be said twice is said once."""
+    values = explanation.values
+    forms = [Form(formula.text(expression), formula.latex(expression))]
+    if _terms(expression) <= MANY:
+        forms.append(Form(formula.text(expression, values), formula.latex(expression, values)))
+    forms.append(amount(value, unit))
+    return [form for i, form in enumerate(forms) if i == 0 or form.text != forms[i - 1].text]
+
+
+def _terms(expression: Any) -> int:
+    import sympy
+
+    return len(sympy.Add.make_args(sympy.expand(expression)))
+
+
+def amount(value: Number, unit: str) -> Form:
+    """A count in full, and to three digits where it is long."""
+    value = plain(value)
+    whole = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
+    short = f" ({units.si(value, unit)})" if value >= 1e5 else ""
+    return said(f"{whole} {unit}".rstrip() + short)
+
+
+def _times(section: Section) -> Iterator[Equation]:
+    """Bound and expectation of a phase, and the rates and fractions that follow from them."""
+    phase = section.phase
+    assert phase is not None
+    bound, tokens = phase.bound_seconds, phase.images or phase.tokens
+    things = "images" if phase.images else "tokens"
+    yield Equation("bound", [said("Σ times × bound, over the operators"), said(units.seconds(bound, 4))])
+    yield Equation(
+        "rate at the bound", [said(f"{tokens} {things} / {units.seconds(bound, 4)}"), said(describe_rate(phase))]
+    )
+    expected, kernels = phase.expected, phase.kernel_seconds
+    if expected is None or kernels is None:
+        return
+    seconds = float(expected.seconds)
+    words = "Σ times × expected"
+    if phase.launch.seconds:
+        words = f"max({words}, {phase.kernels} launches × {units.seconds(phase.launch.seconds)})"
+        host = phase.kernels * phase.launch.seconds
+        numbers = said(f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)})")
+        yield Equation("expected", [said(words), numbers, said(units.seconds(seconds, 4))])
+    else:
+        yield Equation("expected", [said(words), said(units.seconds(seconds, 4))])
+    yield Equation("that is", [said(describe_expectation(phase))])
+    peak, bandwidth = phase.ceilings
+    flops, size, took = plain(phase.cost.matmul_flops), plain(phase.cost.bytes), units.seconds(seconds, 4)
+    yield Equation(
+        "MFU",
+        [
+            said("matmul FLOPs / (expected × peak)"),
+            said(f"{units.si(flops, 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
+            said(f"{flops / seconds / peak:.1%}"),
+        ],
+    )
+    yield Equation(
+        "MBU",
+        [
+            said("bytes / (expected × bandwidth)"),
+            said(f"{units.si(size, 'B', 4)} / ({took} × {units.si(bandwidth, 'B/s', 4)})"),
+            said(f"{size / seconds / bandwidth:.1%}"),
+        ],
+    )
+
+
+def _memory(explanation: Explanation) -> Iterator[Block]:
+    estimate = explanation.estimate
+    yield Heading("memory at its peak")
+    yield Equations([_closed(quantity, explanation) for quantity in explanation.memory])
+    if explanation.peak:
+        name, alive = explanation.peak
+        yield Paragraph(f"most activations are alive at {name}: {', '.join(_tensor(tensor) for tensor in alive)}")
+    total = sum(quantity.value for quantity in explanation.memory)
+    words = f"together {units.binary(total)}"
+    if estimate and estimate.device.capacity:
+        words += f" of {units.binary(estimate.device.capacity)}: {'fits' if estimate.fits else 'does not fit'}"
+    yield Paragraph(words)
+    if estimate and (largest := describe_largest(estimate)):
+        yield Paragraph(f"{largest}: the most for which this sum stays within the device's memory")
+
+
+def _tensor(tensor: Quantity) -> str:
+    return f"{tensor.name} {formula.text(formula.readable(tensor.symbolic))} = {units.si(plain(tensor.value), 'B')}"
+
+
+# --- Operators --------------------------------------------------------------------------------------
+
+
+def _operators(explanation: Explanation) -> Iterator[Block]:
+    if any(section.totals for section in explanation.sections):
+        yield Heading("axes")
+        axes = {
+            axis.letter: axis.meaning for s in explanation.sections for counted in s.operators for axis in counted.axes
+        }
+        yield Table(("axis", "what it is"), list(axes.items()))
+    for section in explanation.sections:
+        if section.name != section.operators[0].operator.name:  # a kernel is its own section
+            yield Heading(f"{section.name}, operator by operator" if section.totals else section.name)
+        for counted in section.operators:
+            yield from _operator(counted, explanation, alone=not section.totals)
+
+
+def _operator(counted: Counted, explanation: Explanation, alone: bool) -> Iterator[Block]:
+    """One operator; `alone` with all that its expected time consists of."""
+    operator = counted.operator
+    stage = f"{operator.stage}: " if operator.stage else ""
+    times = f" × {operator.count}" if operator.count > 1 else ""
+    yield Heading(f"{stage}{operator.name}{times}", 3)
+    yield Code("\n".join(line.text for line in operator.lines))
+    if alone:
+        yield Table(("axis", "what it is", "size", "|value", "from"), [_axis(a, explanation) for a in counted.axes])
+    else:
+        yield Paragraph(" · ".join(" = ".join(_size(axis)) for axis in counted.axes))
+    yield Equations(list(_counts(counted, explanation)))
+    if counted.placed:
+        yield from _roofs(counted, counted.placed.placement, explanation, alone)
+
+
+def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
+    """Letter, meaning, size in symbols, size, and the keys and options that the symbols came from."""
+    import sympy
+
+    found = formula.readable(axis.symbolic)
+    sources = [explanation.sources[s] for s in sorted(sympy.sympify(found).free_symbols, key=str)]
+    origin = ", ".join(dict.fromkeys(_from(source) for source in sources))
+    size = Form(formula.text(found), formula.latex(found))
+    return [axis.letter, axis.meaning, size, _number(axis.value), origin]
+
+
+def _size(axis: Axis) -> list[str]:
+    """`["c", "3D", "4800"]`: letter, symbols where it has any, number."""
+    return list(dict.fromkeys((axis.letter, formula.text(formula.readable(axis.symbolic)), _number(axis.value))))
+
+
+def _number(value: Number) -> str:
+    value = plain(value)
+    return str(int(value)) if value == int(value) else units.significant(value, 6)
+
+
+def _counts(counted: Counted, explanation: Explanation) -> Iterator[Equation]:
+    cost, symbolic = counted.operator.cost, counted.symbolic.cost
+    if cost.matmul_flops:
+        forms = _forms(formula.readable(symbolic.matmul_flops), explanation, cost.matmul_flops, "FLOP")
+        by_axes = [_by_axes(line) for line in counted.operator.lines if line.contracted]
+        joined = Form(" + ".join(form.text for form in by_axes), " + ".join(form.latex for form in by_axes))
+        yield Equation("matmul FLOPs", [joined, *forms] if joined.text != forms[0].text else forms)
+    if cost.vector_flops:
+        expression = formula.readable(symbolic.vector_flops)
+        yield Equation("vector FLOPs", _forms(expression, explanation, cost.vector_flops, "FLOP"))
+    for way, name in (("reads", "bytes read"), ("writes", "bytes written")):
+        tensors = counted.tensors(way)
+        parts = [formula.readable(tensor.symbolic) for tensor in tensors]
+        value = sum(tensor.value for tensor in tensors)
+        named = Form(
+            " + ".join(f"{t.name} {formula.text(part)}" for t, part in zip(tensors, parts, strict=True)),
+            " + ".join(_braced(t.name, formula.latex(part)) for t, part in zip(tensors, parts, strict=True)),
+        )
+        yield Equation(name, [named, amount(value, "B")])
+    yield Equation(
+        "intensity",
+        [
+            said(f"{units.si(plain(cost.flops), 'FLOP', 4)} / {units.si(plain(cost.bytes), 'B', 4)}"),
+            said(f"{units.significant(plain(cost.intensity), 4)} FLOP/B"),
+        ],
+    )
+
+
+def _braced(name: str, latex: str) -> str:
+    return rf"\underbrace{{{latex}}}_{{{said(name).latex}}}"
+
+
+def _by_axes(line: Line) -> Form:
+    """`2·b·t·d·f`: a multiply-add for every point of the contraction's axes."""
+    return Form("2·" + "·".join(line.axes), "2 " + " ".join(AXES[axis].latex for axis in line.axes))
+
+
+def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone: bool) -> Iterator[Block]:
+    device, dtype, cost = explanation.device, explanation.dtype, placed.cost
+    assert device is not None
+    pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    asked: list[tuple[str, str, float]] = []
+    if cost.matmul_flops:
+        ceiling = f"{units.si(plain(cost.matmul_flops), 'FLOP', 4)} / {units.si(pipe.peak, 'FLOP/s', 4)}"
+        asked.append((f"compute, {pipe.name}", ceiling, placed.matmul_seconds))
+    if cost.vector_flops and vector:
+        ceiling = f"{units.si(plain(cost.vector_flops), 'FLOP', 4)} / {units.si(vector.peak, 'FLOP/s', 4)}"
+        asked.append((f"compute, {vector.name}", ceiling, placed.vector_seconds))
+    ceiling = f"{units.si(plain(cost.bytes), 'B', 4)} / {units.si(device.bandwidth, 'B/s', 4)}"
+    asked.append(("memory, DRAM", ceiling, placed.memory_seconds))
+    yield Equations([Equation(name, [said(how), said(units.seconds(plain(time)))]) for name, how, time in asked])
+    ordered = sorted((plain(time) for _, _, time in asked), reverse=True)
+    binding = max(asked, key=lambda roof: roof[2])[0]
+    by = f", by a factor {units.significant(ordered[0] / ordered[1])}" if len(ordered) > 1 and ordered[1] else ""
+    words = f"{binding} binds{by}: bound {units.seconds(ordered[0], 4)}"
+    expected = counted.placed and counted.placed.expected
+    if expected:
+        low, high = (units.seconds(plain(value)) for value in (expected.low, expected.high))
+        words += f"; expected {units.seconds(plain(expected.seconds), 4)} ({low} to {high})"
+    yield Paragraph(words)
+    if counted.formula:
+        yield from _expected(counted.formula, explanation)
+
+
+def _expected(found: Formula, explanation: Explanation) -> Iterator[Block]:
+    """Of a matrix product, the parts that its expected time is joined of."""
+    assert explanation.device is not None
+    way = reasons.best_way(found, explanation.device, explanation.dtype)
+    if way is None:
+        return
+    fixed, multiply, load, step, store, stream = (
+        units.seconds(getattr(way, name)) for name in ("fixed", "multiply", "load", "step", "store", "stream")
+    )
+    cut = f"tiles of {way.tile[0]} × {way.tile[1]}" + (f", K in {way.split} parts" if way.split > 1 else "")
+    forms = [
+        said("fixed + join(max(multiply, load, step) + store, stream)"),
+        said(f"{fixed} + join(max({multiply}, {load}, {step}) + {store}, {stream})"),
+        said(f"{units.seconds(way.seconds, 4)}, in {cut}"),
+    ]
+    yield Equations([Equation("expected", forms)])
+
+
+def _formulas(explanation: Explanation) -> Iterator[Block]:
+    """The formulas of expected times, each with the set of parameters that applied: stated once for all operators."""
+    told: dict[tuple[str, Fit], tuple[Formula, list[str]]] = {}
+    for section in explanation.sections:
+        for counted in section.operators:
+            if found := counted.formula:
+                names = told.setdefault((found.name, found.fit), (found, []))[1]
+                names.append(f"{section.name} {counted.operator.name}")
+    shown = set()
+    for found, names in told.values():
+        if found.name not in shown:
+            yield Heading(f"expected times, by prediction/{found.name}.py")
+            yield from _prose(reasons.stated(found))
+            shown.add(found.name)
+        fit = found.fit
+        yield Paragraph(
+            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted on {fit.source} ({fit.rows} rows), "
+            f"{fit.error:.1%} off on {fit.held_out} others; the interval is × {fit.low:.3g} to × {fit.high:.3g}, and "
+            "nothing is expected below its bound."
+        )
+        yield Table(
+            ("parameter", "|value", "what it is"),
+            [(p.name, _parameter(p), p.meaning) for p in reasons.parameters(found)],
+        )
+
+
+def _prose(docstring: str) -> Iterator[Block]:
+    """Paragraphs, and what is indented as it stands."""
+    for part in docstring.split("\n\n"):
+        yield Code(part) if part.startswith(" ") else Paragraph(" ".join(part.split()))
+
+
+def _parameter(parameter: reasons.Parameter) -> str:
+    seconds = parameter.meaning.startswith("seconds")
+    return units.seconds(parameter.value) if seconds else units.significant(parameter.value)
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def to_dict(explanation: Explanation) -> dict[str, Any]:
+    """The document `roofmodel.explain/1`: base units, unrounded, None for unknown."""
+    return {
+        "schema": "roofmodel.explain/1",
+        "name": explanation.name,
+        "about": explanation.about,
+        "dtype": explanation.dtype,
+        "hardware": explanation.device and explanation.device.id,
+        "symbols": [
+            {"symbol": symbol.name, "latex": formula.latex(symbol), **source._asdict()}
+            for symbol, source in explanation.sources.items()
+        ],
+        "parameters": [describe_quantity(quantity) for quantity in explanation.model],
+        "phases": [
+            {
+                "phase": section.name,
+                "ops": [_op(counted) for counted in section.operators],
+                "totals": [describe_quantity(quantity) for quantity in section.totals],
+            }
+            for section in explanation.sections
+        ],
+        "memory": [describe_quantity(quantity) for quantity in explanation.memory],
+        "notes": list(explanation.notes),
+    }
+
+
+def describe_quantity(quantity: Quantity) -> dict[str, Any]:
+    """A quantity for JSON: as it is written, in LaTeX, and for sympy.sympify."""
+    expression = formula.readable(quantity.symbolic)
+    return {
+        "name": quantity.name,
+        "formula": formula.text(expression),
+        "latex": formula.latex(expression),
+        "sympy": str(expression),
+        "value": plain(quantity.value),
+        "unit": quantity.unit,
+    }
+
+
+def _op(counted: Counted) -> dict[str, Any]:
+    operator, symbolic, placed = counted.operator, counted.symbolic, counted.placed
+    names = ("matmul_flops", "vector_flops", "bytes_read", "bytes_written")
+    return {
+        "name": operator.name,
+        "stage": operator.stage or None,
+        "count": operator.count,
+        "times": formula.text(counted.times),
+        "spec": operator.spec,
+        "axes": [
+            {"axis": a.letter, "meaning": a.meaning, "formula": formula.text(a.symbolic), "value": plain(a.value)}
+            for a in counted.axes
+        ],
+        "counts": [
+            describe_quantity(Quantity(name, getattr(symbolic.cost, name), getattr(operator.cost, name), name[-5:]))
+            for name in names
+        ],
+        "reads": [describe_quantity(tensor) for tensor in counted.tensors("reads")],
+        "writes": [describe_quantity(tensor) for tensor in counted.tensors("writes")],
+        "intensity": plain(operator.cost.intensity),
+        "roofs": placed
+        and {
+            "matmul_seconds": plain(placed.placement.matmul_seconds),
+            "vector_seconds": plain(placed.placement.vector_seconds),
+            "memory_seconds": plain(placed.placement.memory_seconds),
+        },
+        "bound": placed and placed.placement.bound,
+        "bound_seconds": placed and plain(placed.placement.bound_seconds),
+        "expected_seconds": placed and placed.expected and plain(placed.expected.seconds),
+        "expected_by": counted.formula
+        and {
+            "formula": counted.formula.name,
+            "parameters": {p.name: p.value for p in reasons.parameters(counted.formula)},
+            "source": counted.formula.fit.source,
+        },
+    }

@@ -1,0 +1,87 @@
+"""Texts with formulas: in a terminal, as Markdown, as LaTeX that compiles."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from roofmodel.views.document import Code, Equation, Equations, Form, Heading, Table, latex, markdown, rich, said, tex
+
+BLOCKS = [
+    Heading("a_b & c", 1),
+    Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
+    Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), said("2 FLOP")])]),
+    Table(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
+]
+
+
+def shown(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    console.print(rich(BLOCKS))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_an_equation_that_is_too_long_has_a_line_for_each_form() -> None:
+    assert "matmul FLOPs 2BSD = 2 · 1 = 2 FLOP" in re.sub(" +", " ", shown(60))
+    assert [line.strip() for line in shown(30).splitlines() if line.strip().startswith("=")] == ["= 2 · 1", "= 2 FLOP"]
+
+
+def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
+    text = markdown(BLOCKS)
+    assert "# a_b & c" in text
+    assert r"\text{matmul FLOPs} &= 2BSD = 2 \cdot 1 = \text{2 FLOP}" in text
+    assert "| a\\|b | 12 | $D^{2}$ |" in text
+
+
+def test_signs_that_latex_reads_otherwise_are_escaped() -> None:
+    assert tex("50% of W_up & {x} ~ --seq · 2³") == (
+        r"50\% of W\_up \& \{x\} \~{} -{}-seq \ensuremath{\cdot} 2\ensuremath{^3}"
+    )
+
+
+def compiled(text: str, folder: Path) -> str:
+    """What pdflatex says of a file; skips where there is none."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed: apt-get install texlive-latex-base")
+    (folder / "page.tex").write_text(text, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (folder / "page.pdf").stat().st_size > 10_000
+    return done.stdout
+
+
+def test_the_blocks_compile(tmp_path: Path) -> None:
+    compiled(latex(BLOCKS), tmp_path)
+
+
+@pytest.mark.parametrize("model", ["gpt2-xl", "mixtral-8x7b-v0.1", "deepseek-v3", "resnet-50", "matmul"])
+def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
+    said = compiled(roofmodel.explain(model, "a100").to_latex(), tmp_path)
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \((\d+)\.", said)]
+    assert max(wide, default=0) < 120  # points: a formula may stick out a little, not leave the page (margins 57)
+
+
+def test_the_conventions_compile(tmp_path: Path) -> None:
+    from roofmodel.views import conventions
+
+    compiled(conventions.document().written("latex"), tmp_path)
+
+
+def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
+    derivation = roofmodel.explain("saxpy", dtype="fp64")
+    for suffix, begins in (("tex", "\\documentclass"), ("md", "# saxpy"), ("json", "{")):
+        file = tmp_path / f"saxpy.{suffix}"
+        derivation.save(file)
+        assert file.read_text(encoding="utf-8").startswith(begins)
+    assert json.loads((tmp_path / "saxpy.json").read_text())["schema"] == "roofmodel.explain/1"
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.md, \.tex, \.json"):
+        derivation.save(tmp_path / "saxpy.png")
