@@ -2,7 +2,8 @@
 
 They stand in the device's file under `calibration`, with what they were fitted on and how far off they were on rows
 that the fit did not see. Parameters without a unit are relative to the datasheet's ceilings in the same file, so that
-they carry over to a device of the same design; times are in seconds. The formulas that use them are in
+they carry over to a device of the same design; times are in seconds. What comes from L2 is relative to the
+multiprocessors' ports to it, 64 bytes a clock each, since L2's own bandwidth is not published. The formulas that use them are in
 `roofmodel/prediction`.
 """
 
@@ -22,8 +23,8 @@ class GemmTiming(NamedTuple):
     split: float  # seconds to join the parts of a product whose K was split
     pipe: float  # of the pipe's peak, in a single wave of tiles
     sustained: float  # what many waves lose to that, by clock and contention: 0.2 is a fifth more time
-    l2: float  # bandwidth at which tiles are loaded, in DRAM bandwidths
-    store: float  # bandwidth at which a multiprocessor stores its tile, in its share of the DRAM bandwidth
+    l2: float  # of the ports, at which tiles are loaded; more than 1 where blocks share what they load
+    store: float  # of its port, at which a multiprocessor stores its tile
     dram: float  # of the DRAM bandwidth, in long streams
     ramp: float  # seconds that a long stream loses until it runs at that
 
@@ -46,7 +47,7 @@ class GenerationTiming(NamedTuple):
     latency: float  # seconds
     wave: float  # seconds for each wave of blocks
     split: float  # seconds to join the parts of a cache that was split
-    stream: float  # bandwidth at which one block reads, in a multiprocessor's share of the DRAM bandwidth
+    stream: float  # of its multiprocessor's port, at which one block reads
     dram: float  # of the DRAM bandwidth
     group: float  # query heads of a key-value head that a block may hold; where there are more, each has its own
 
@@ -57,7 +58,7 @@ class ExpertsTiming(NamedTuple):
     latency: float  # seconds of a fused mixture that no size escapes: sorting and summing, and several kernels' starts
     expert: float  # seconds for each expert that has a row
     pipe: float  # of the pipe's peak
-    l2: float  # bandwidth at which tiles are loaded, in DRAM bandwidths
+    l2: float  # of the ports, at which tiles are loaded
     dram: float  # of the DRAM bandwidth, for the weights
     rows: float  # bandwidth at which tokens and their rows move between the kernels, in DRAM bandwidths
     elsewhere: float  # what becomes of pairs whose expert is on another GPU: 0 skipped, 1 moved,
@@ -79,7 +80,7 @@ class StreamTiming(NamedTuple):
 
     latency: float  # seconds
     dram: float  # of the DRAM bandwidth
-    l2: float  # bandwidth where all of the data fits L2, in DRAM bandwidths
+    l2: float  # of the ports, where all of the data fits L2
 
 
 class Fit(NamedTuple):

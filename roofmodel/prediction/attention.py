@@ -13,7 +13,7 @@ Generation. One block a key-value head and sequence streams its keys and values,
 (Flash-Decoding). Kernels hold so many query heads a block; with more, some give each head a block of its own, and keys
 and values come from L2 again for each. The best of a few splits of
 
-    latency + blocks' waves x wave + block's bytes / (share x stream) + all bytes / (DRAM x dram) + split
+    latency + blocks' waves x wave + block's bytes / (port x stream) + all bytes / (DRAM x dram) + split
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 128  # query rows of a tile
 KEYS = 64  # keys that a tile takes at a time
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 HEADS = 64  # query heads that one block of a decode holds
-AGAIN = 2.0  # DRAM bandwidths at which L2 gives keys and values to further blocks
+AGAIN = 0.42  # of the ports, at which L2 gives keys and values to further blocks
 OVERLAP = 1.5
 
 
@@ -76,7 +76,7 @@ def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> N
     """Seconds for one query a sequence; elementwise for arrays."""
     best: Number = float("inf")
     bandwidth = timing.dram * chip.bandwidth
-    share = timing.stream * chip.bandwidth / chip.multiprocessors
+    share = timing.stream * chip.port / chip.multiprocessors
     padded = KEYS * ceil_div(att.keys, KEYS) / att.keys
     rest = att.bytes - att.kv_bytes  # queries and outputs
     group = att.heads / att.kv_heads
@@ -86,7 +86,7 @@ def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> N
         keys = KEYS * ceil_div(ceil_div(att.keys, split), KEYS)
         blocks = att.batch * att.kv_heads * split * each
         block = att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys)
-        again = att.kv_bytes * (each - 1) / (AGAIN * chip.bandwidth)
+        again = att.kv_bytes * (each - 1) / (AGAIN * chip.port)
         time = (
             block / share
             + (att.kv_bytes * padded + rest) / bandwidth

@@ -6,7 +6,7 @@ A fused mixture sorts the tokens by expert, multiplies, activates, multiplies ag
 
     product   join(waves x max(multiply, load), weights of those experts / (DRAM x dram)), with the best of a few tiles
     multiply  a tile's FLOPs / (multiprocessor's peak x pipe)
-    load      a tile's rows of A and columns of B, of all multiprocessors at once, over the L2's bandwidth
+    load      a tile's rows of A and columns of B, of all multiprocessors at once, over (ports x l2)
     join      (a^1.6 + b^1.6)^(1/1.6)
 
 Rows are spread unevenly. Where an expert has r of them on average, and their number is distributed exponentially, it
@@ -88,7 +88,7 @@ def product_seconds(product: Chosen, chip: Chip, timing: ExpertsTiming, idle: Nu
         waves = maximum(tiles / chip.multiprocessors + 0.5, 1)
         multiply = 2 * height * width / (chip.peak / chip.multiprocessors * timing.pipe)
         loaded = minimum(height, maximum(each, 1)) * product.a + width * product.b
-        load = loaded * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.bandwidth)
+        load = loaded * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port)
         busy = waves * depth * maximum(multiply, load)
         best = minimum(best, (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP))
     return best

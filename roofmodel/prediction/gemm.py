@@ -6,9 +6,9 @@ time. The library is assumed to choose well: the time is that of the best of a f
     latency + fill + join(max(multiply, load, step) + store, stream) + split
 
   multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where many waves follow
-  load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over the L2's bandwidth
+  load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over (ports x l2)
   step      waves x K x what the loop over K takes at least
-  store     waves x tile of C over the multiprocessor's share of bandwidth; the next tile waits for it
+  store     waves x tile of C over (the multiprocessor's port x store); the next tile waits for it
   stream    compulsory bytes over the DRAM bandwidth, plus the ramp
   join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
 
@@ -34,7 +34,7 @@ LEAST = 64  # elements of K below which splitting makes no sense
 FILLED = 64  # elements of K over which the pipeline of loads fills
 WAVES = 8.0  # after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
-PARTIAL = 1.5  # DRAM bandwidths at which partial sums, which L2 mostly holds, are joined
+PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
 OVERLAP = 3.5
 
 
@@ -105,7 +105,7 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
     if split > 1:
         depth = maximum(depth, LEAST)
         sums = 4 * (split + 1) * product.batch * product.m * product.n
-        join = timing.split + sums / (PARTIAL * chip.bandwidth)
+        join = timing.split + sums / (PARTIAL * chip.port)
     return depth, timing.latency + timing.fill * depth / (depth + FILLED) + join
 
 
@@ -126,9 +126,9 @@ def _parts(
     multiply = work * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)) * sustained
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
-    load = work * loaded / (timing.l2 * chip.bandwidth)
+    load = work * loaded / (timing.l2 * chip.port)
     at_once = min(max(2 * 128 * 128 // (rows * columns), 1), 6)  # tiles that a multiprocessor's memory holds
     step = ceil_div(tiles, chip.multiprocessors * at_once) * depth * timing.step
     stored = used_rows * used_columns * product.c
-    store = waves * stored / (timing.store * chip.bandwidth / chip.multiprocessors)
+    store = waves * stored / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, store

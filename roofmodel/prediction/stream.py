@@ -17,5 +17,5 @@ from roofmodel.prediction.chip import Chip
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: StreamTiming) -> Number:
     """Seconds for `data` bytes read and written, and the bound of the arithmetic; elementwise for arrays."""
     fits = data <= chip.l2
-    bandwidth = chip.bandwidth * (timing.l2 * fits + timing.dram * (1 - fits))
+    bandwidth = timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits)
     return timing.latency + maximum(data / bandwidth, compute_seconds)

@@ -146,12 +146,12 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     ]
     calibration = Calibration(
         device.id,
-        gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 4, 1.5, 0.85, 1e-5), "gemm"),
+        gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5), "gemm"),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
-        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 1.0, 0.8, 1000.0), "generation"),
-        experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 4.0, 0.9, 0.6, 0.0), "experts"),
+        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 0.2, 0.8, 1000.0), "generation"),
+        experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
         collectives=sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"),
-        stream=sets("stream", StreamTiming(3e-6, 0.8, 1.0), "stream"),
+        stream=sets("stream", StreamTiming(3e-6, 0.8, 0.2), "stream"),
     )
     if not any(getattr(calibration, kind) for kind in fitted.TIMINGS):
         raise WorkloadError(
