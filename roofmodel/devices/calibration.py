@@ -3,8 +3,8 @@
 They stand in the device's file under `calibration`, with what they were fitted on and how far off they were on rows
 that the fit did not see. Parameters without a unit are relative to the datasheet's ceilings in the same file, so that
 they carry over to a device of the same design; times are in seconds. What comes from L2 is relative to the
-multiprocessors' ports to it, 64 bytes a clock each, since L2's own bandwidth is not published. The formulas that use them are in
-`roofmodel/prediction`.
+multiprocessors' ports to it, 64 bytes a clock each, since L2's own bandwidth is not published. The formulas that use
+them are in `roofmodel/prediction`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ class GemmTiming(NamedTuple):
     store: float  # of its port, at which a multiprocessor stores its tile
     dram: float  # of the DRAM bandwidth, in long streams
     ramp: float  # seconds that a long stream loses until it runs at that
+    row: float  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
+    tall: float  # rows that a tile has at least, in products that are as tall; 0 where a library has tiles of all sorts
+    host: float  # seconds that a launch takes at least, where the host is waited for; 0 in a graph
 
 
 class ContextTiming(NamedTuple):
@@ -110,7 +113,10 @@ class Fitted(NamedTuple, Generic[Timing]):
 
 
 Sets = Mapping[str, Mapping[str, Fitted[Timing]]]
-"""Implementation -> formats, such as `fp16/int4` -> the set. The first of each is the default."""
+"""Implementation -> formats, such as `fp16/int4` -> the set. The first of each is the default.
+
+Attention is compiled for a size of heads, which follows the formats of products and of keys and values: `fp16/fp8/128`.
+"""
 
 
 @dataclass(frozen=True)

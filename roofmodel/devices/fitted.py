@@ -28,8 +28,9 @@ TIMINGS: dict[str, Any] = {
     "collectives": CollectiveTiming,
     "stream": StreamTiming,
 }
-SECONDS = ("latency", "step", "split", "ramp", "wave", "expert", "late")
+SECONDS = ("latency", "step", "split", "ramp", "row", "host", "wave", "expert", "late")
 POSITIVE = ("pipe", "dram", "l2", "store", "stream", "rows", "bandwidth", "group")
+OPTIONAL = ("row", "host")  # of the seconds, those that may be 0
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 
@@ -81,7 +82,7 @@ def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
 def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
     wanted = (*timing._fields, "fit")
     entries = place.mapping(wanted, required=wanted)
-    values = [entries[n].quantity("s") if _is_seconds(timing, n) else entries[n].number() for n in timing._fields]
+    values = [_read(entries[n], timing, n) for n in timing._fields]
     fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
     for name, value in zip(timing._fields, values, strict=True):
         if name in POSITIVE and value <= 0:
@@ -93,6 +94,11 @@ def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
             fit["high"].number(), fit["source"].text(), fit["date"].text(),
         ),
     )  # fmt: skip
+
+
+def _read(place: Place, timing: type[Any], name: str) -> float:
+    nothing = name in OPTIONAL and place.text() == "0"
+    return 0.0 if nothing else place.quantity("s") if _is_seconds(timing, name) else place.number()
 
 
 def _is_seconds(timing: type[Timing], name: str) -> bool:
@@ -118,17 +124,18 @@ def write(calibration: Calibration) -> dict[str, list[str]]:
         for name, forms in sets.items():
             lines.append(f"    {_quoted(name)}:")
             for form, one in forms.items():
-                lines.append(f"      {form}:")
-                lines += [f"        {n}: {_value(type(one.timing), n, v)}" for n, v in one.timing._asdict().items()]
-                fit = one.fit._asdict() | {"source": _quoted(one.fit.source)}
-                lines.append("        fit: {" + ", ".join(f"{n}: {v}" for n, v in fit.items()) + "}")
+                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in one.timing._asdict().items())
+                fit = ", ".join(
+                    f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
+                )
+                lines += [f"      {form}:", f"        {{{values},", f"         fit: {{{fit}}}}}"]
         if sets:
             written[kind] = lines
     return written
 
 
 def _value(timing: type[Any], name: str, value: float) -> str:
-    if not _is_seconds(timing, name):
+    if not _is_seconds(timing, name) or (name in OPTIONAL and not value):
         return f"{value:g}"
     unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
     return f"{value * factor:.4g} {unit}"

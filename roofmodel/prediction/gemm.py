@@ -12,6 +12,10 @@ time. The library is assumed to choose well: the time is that of the best of a f
   stream    compulsory bytes over the DRAM bandwidth, plus the ramp
   join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
 
+and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
+tile is shorter than the product or `tall` rows. Where A is quantised on the way in, a kernel before reads and writes
+it, or takes `row` for each of a multiprocessor's rows.
+
 The form follows the wave quantisation that NVIDIA's "Matrix Multiplication Background User's Guide" describes; the
 parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes ints and arrays.
 """
@@ -36,12 +40,13 @@ WAVES = 8.0  # after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
 OVERLAP = 3.5
+NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
 
 
 class Product(NamedTuple):
     """`batch` products C[m, n] = A[m, k] B[k, n]; `bytes` that must move, and those of an element of A, B and C.
 
-    `quantised` bytes are moved by a kernel before, which brings A to the format of the product.
+    `quantised` bytes are moved by a kernel before, which brings A to the format of the product; 0 where none does.
     """
 
     batch: Number
@@ -66,6 +71,7 @@ class Way(NamedTuple):
     step: float
     store: float
     stream: float
+    quantise: float
     seconds: float  # of all of it
 
 
@@ -79,19 +85,25 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
         for tile in TILES:
             busy = _busy(*_parts(product, tile, split, depth, chip, timing))
             best = minimum(best, fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
-    return best + product.quantised / (timing.dram * chip.bandwidth)
+    return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
 def best_way(product: Product, chip: Chip, timing: GemmTiming) -> Way:
     """What the time of one product consists of."""
-    stream, ways = _stream(product, chip, timing), []
+    stream, quantise, ways = _stream(product, chip, timing), _quantise(product, chip, timing), []
     for split in SPLITS:
         depth, fixed = _cut(product, split, chip, timing)
         for tile in TILES:
             parts = _parts(product, tile, split, depth, chip, timing)
             time = fixed + (_busy(*parts) ** OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
-            ways.append(Way(tile, split, fixed, *parts, stream, time))
+            ways.append(Way(tile, split, fixed, *parts, stream, quantise, max(time + quantise, timing.host)))
     return min(ways, key=lambda way: way.seconds)
+
+
+def _quantise(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+    """Of the kernel before that brings A to its format; 0 where there is none."""
+    rows = product.batch * product.m * (product.quantised > 0) / chip.multiprocessors
+    return maximum(product.quantised / (timing.dram * chip.bandwidth), rows * timing.row)
 
 
 def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:
@@ -124,6 +136,7 @@ def _parts(
     work = waves * depth
     sustained = 1 + timing.sustained * some / (some + WAVES)
     multiply = work * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)) * sustained
+    multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
     load = work * loaded / (timing.l2 * chip.port)

@@ -38,9 +38,11 @@ class Expected(NamedTuple):
         return Expected(*(times * value for value in self))
 
 
-EAGER_LAUNCH = Expected(6e-6, 4e-6, 10e-6)
-"""Seconds that a framework's host code takes to launch a kernel in eager mode. An assumption, not a measurement:
-PyTorch takes 4 to 10 µs an operator on current processors."""
+EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
+"""Seconds that a framework's host code takes for an operator in eager mode, Python and all. From published passes of
+BERT base at batch 1, which take as long for 64 tokens as for 384, so that nothing but the host is seen: eager PyTorch
+takes 33 µs an operator on one machine and 45 on another (AITemplate's README), TorchScript, without Python, 22 to 60
+on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
 
 
 def expect(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Expected | None:
@@ -152,19 +154,29 @@ def _kernel(
 
 
 def chosen(sets: Sets[Timing], implementation: str, form: str) -> Fitted[Timing] | None:
-    """The set of an implementation and of formats.
+    """The set of an implementation and of formats; None where there are none at all.
 
-    Where it is not known, the first one of these formats; where they are not, the first of all, which is the default,
-    with an interval as wide again: it was fitted on other formats.
+    The nearest there is: of these formats rather than others, of this implementation rather than another, of heads of
+    nearly this size, and then the first, which is the default. One of other formats or heads has an interval as wide
+    again.
     """
-    named = sets.get(implementation, {})
-    for forms in (named, *sets.values()):
-        if form in forms:
-            return forms[form]
-    for forms in (named, *sets.values()):
-        for timing, fit in forms.values():
-            return Fitted(timing, fit._replace(low=fit.low**2, high=fit.high**2))
-    return None
+    known = [(name, other, found) for name, forms in sets.items() for other, found in forms.items()]
+    if not known:
+        return None
+
+    def away(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float]:
+        name, other, _ = candidate
+        alike = form.split("/")[:2] == other.split("/")[:2]
+        return not alike, name != implementation, _apart(form, other) if alike else 0.0
+
+    _, other, (timing, fit) = min(known, key=away)
+    return Fitted(timing, fit if other == form else fit._replace(low=fit.low**2, high=fit.high**2))
+
+
+def _apart(form: str, other: str) -> float:
+    """The factor between two sizes of heads, where the formats tell them."""
+    sizes = [float(size) for name in (form, other) for size in name.split("/")[2:]]
+    return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
 
 
 def movement(operator: Operator) -> str:
@@ -176,17 +188,23 @@ def movement(operator: Operator) -> str:
 
 
 def formats(operator: Operator, dtype: str) -> str:
-    """The formats whose kernels differ, such as `fp16/int4`: of the products, and of weights or of keys and values."""
+    """What kernels are compiled for: the formats of the products, and of weights, such as `fp16/int4`; of attention
+    those of keys and values, and the size of a head: `fp16/fp8/128`."""
     if operator.kind == "communication":
         return "any"  # bytes are bytes
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
-    return form(dtype, stored.name)
+    if operator.kind != "attention":
+        return form(dtype, stored.name)
+    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
+    head = sum(product_of(operator.sizes[axis] for axis in line.contracted) for line in scores)
+    return form(dtype, f"{stored.name}/{head}")
 
 
 def form(dtype: str, stored: str) -> str:
-    """What parameters are fitted for: products in one format of tensors stored in another, such as `fp16/int4`."""
-    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored))
+    """What parameters are fitted for: products in one format of tensors stored in another, such as `fp16/int4`; the
+    latter may have the size of a head behind it, `fp8/128`."""
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
 
 
 def computed(operator: Operator, dtype: str) -> Format:

@@ -33,16 +33,25 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction.timing import expect, formats, movement
+from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import expect, formats, movement, product
 from roofmodel.study.validate import Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
+FEW = 600  # that suffice to choose between what is no matter of degree
 FEWEST = 5  # rows for each parameter, below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
 # Parameters that are no matter of degree.
-CHOICES = {"packed": (1.0, 0.0), "elsewhere": (0.0, 1.0, 2.0), "group": (1000.0, 32.0)}
+CHOICES = {
+    "packed": (1.0, 0.0),
+    "elsewhere": (0.0, 1.0, 2.0),
+    "group": (1000.0, 32.0),
+    "tall": (0.0, 64.0, 128.0, 256.0),
+}
+# Parameters whose slope is lost far from where they belong: starts to try.
+STARTS = {"host": (2e-6, 6e-5)}
 # Parts of a ceiling: at most all of it, and a little for the clock.
 MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 
@@ -132,9 +141,14 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
             for name, forms in named.items()
         }
         found_sets = {name: {form: one for form, one in forms.items() if one} for name, forms in tried.items()}
-        # The first is the default: the one library of matrix products, else what most was measured of.
-        rows = {name: -sum(one.fit.rows for one in forms.values()) for name, forms in found_sets.items()}
-        order = sorted(found_sets, key=lambda name: (name not in ("any", "add"), rows[name]))
+        # The first is the default: the one library of matrix products, else what most was measured of; of attention,
+        # of which engines have several and take the quickest, the nearest to its bound that is no rarity.
+        rows = {name: sum(one.fit.rows for one in forms.values()) for name, forms in found_sets.items()}
+        ranks: dict[str, float] = {name: -count for name, count in rows.items()}
+        if op.startswith("attn_"):
+            near = {name: fitter.nearness([s for some in named[name].values() for s in some]) for name in rows}
+            ranks = {name: -near[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
+        order = sorted(found_sets, key=lambda name: (name not in ("any", "add"), ranks[name]))
         return {name: found_sets[name] for name in order if found_sets[name]}
 
     found["collective"] = [*found.pop("nccl", []), *found.pop("custom_allreduce", [])]
@@ -146,7 +160,9 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     ]
     calibration = Calibration(
         device.id,
-        gemm=sets("gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5), "gemm"),
+        gemm=sets(
+            "gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5, 2e-7, 0.0, 2e-5), "gemm"
+        ),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
         generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 0.2, 0.8, 1000.0), "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
@@ -168,16 +184,28 @@ class _Fitter(NamedTuple):
         """A set and its evidence; None where the rows are too few."""
         if sum(len(s.measured) for s in samples) < FEWEST * len(start):
             return None
-        seen, unseen = _thinned(samples), [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
+        seen, few = _thinned(samples, ROWS), _thinned(samples, FEW)
+        unseen = [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not seen or not unseen:
             return None
-        variants = [start]
-        for name, values in CHOICES.items():
+        if "row" in start._fields and not any(_quantises(s) for s in seen):
+            start = start._replace(row=0.0)
+
+        def off(timing: Timing) -> float:
+            return float(np.abs(self._ratios(few, timing, into) - 1).mean())
+
+        found = start
+        for name, values in (STARTS | CHOICES).items():
             if name in start._fields:
-                variants = [start._replace(**{name: value}) for value in values]
-        fits = [self._parameters(seen, variant, into) for variant in variants]
-        timing = min(fits, key=lambda each: np.abs(self._ratios(seen, each, into) - 1).mean())
-        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), unseen, timing, into)
+                tried = [self._parameters(few, start, found._replace(**{name: value}), into) for value in values]
+                found = min(tried, key=off)
+        found = self._parameters(seen, start, found, into)
+        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), unseen, _plain(found), into)
+
+    def nearness(self, samples: list[Sample]) -> float:
+        """The mean of bound / measured."""
+        placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
+        return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
     def _ratios(self, samples: list[Sample], timing: Timing, into: str) -> Array:
         """Expected / measured of every row."""
@@ -190,13 +218,15 @@ class _Fitter(NamedTuple):
             ratios.append(expected.seconds / sample.measured)
         return np.concatenate(ratios)
 
-    def _parameters(self, samples: list[Sample], start: Timing, into: str) -> Timing:
+    def _parameters(self, samples: list[Sample], usual: Timing, start: Timing, into: str) -> Timing:
+        """The best within SPAN of what is usual, from a start there; what is 0 stays so."""
         from scipy.optimize import least_squares
 
-        free = [i for i, value in enumerate(start) if start._fields[i] not in CHOICES]
-        origin = np.log([start[i] for i in free])
-        most = [MOST.get(start._fields[i], np.inf) for i in free]
-        highest = np.minimum(origin + np.log(SPAN), np.log(most))
+        free = [i for i, value in enumerate(usual) if usual._fields[i] not in CHOICES and value]
+        origin = np.log([usual[i] for i in free])
+        most = [MOST.get(usual._fields[i], np.inf) for i in free]
+        lowest, highest = origin - np.log(SPAN), np.minimum(origin + np.log(SPAN), np.log(most))
+        first = np.clip(np.log([start[i] for i in free]), lowest + 1e-6, highest - 1e-6)
 
         def at(point: Array) -> Timing:
             values = list(start)
@@ -208,8 +238,7 @@ class _Fitter(NamedTuple):
             return self._ratios(samples, at(point), into) - 1
 
         found = least_squares(
-            residuals, origin, bounds=(origin - np.log(SPAN), highest), loss="soft_l1", f_scale=SCALE, diff_step=1e-3,
-            max_nfev=40,
+            residuals, first, bounds=(lowest, highest), loss="soft_l1", f_scale=SCALE, diff_step=1e-3, max_nfev=40,
         )  # fmt: skip
         return type(start)._make(float(f"{value:.3g}") for value in at(found.x))
 
@@ -224,10 +253,22 @@ class _Fitter(NamedTuple):
         return Fitted(timing, fit)
 
 
-def _thinned(samples: list[Sample]) -> list[Sample]:
-    """Of the rows that may be seen, at most ROWS, evenly."""
+def _quantises(sample: Sample) -> bool:
+    matrices = product(sample.group.operator, sample.group.compute)
+    return matrices is not None and bool(np.any(matrices.quantised))
+
+
+def _plain(timing: Timing) -> Timing:
+    """Without a host that is never waited for, since nothing is as short."""
+    if isinstance(timing, GemmTiming) and timing.host <= timing.latency:
+        return timing._replace(host=0.0)
+    return timing
+
+
+def _thinned(samples: list[Sample], most: int) -> list[Sample]:
+    """Of the rows that may be seen, so many at most, evenly."""
     seen = [np.flatnonzero(~s.held_out) for s in samples]
-    step = max(1, -(-sum(len(rows) for rows in seen) // ROWS))
+    step = max(1, -(-sum(len(rows) for rows in seen) // most))
     return [s.rows(rows[::step]) for s, rows in zip(samples, seen, strict=True) if len(rows[::step])]
 
 

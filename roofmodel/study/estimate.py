@@ -18,9 +18,9 @@ from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, S
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Norm, Patches
-from roofmodel.prediction.engine import expect_fused
+from roofmodel.prediction.engine import expect_eager, expect_fused
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, expect
+from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
 from roofmodel.study.fitting import largest_batch, largest_context
 
 DEFAULT_SEQ = 1024
@@ -192,9 +192,8 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
         return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
 
     def expected(operators: Sequence[Operator]) -> tuple[Placed, ...]:
-        times: Iterable[Expected | None] = (expect(op, device, dtype) for op in operators)
-        if runtime == "graph":
-            times = expect_fused(operators, device, dtype)
+        expect = expect_fused if runtime == "graph" else expect_eager
+        times = expect(operators, device, dtype)
         return tuple(one._replace(expected=time) for one, time in zip(placed(operators), times, strict=True))
 
     eager = phases.operators(arch, step._replace(attention="eager"))
@@ -491,6 +490,6 @@ def _timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[st
     for phase in found:
         if phase.host_bound:
             yield (
-                f"{phase.step.phase} waits for the host: {phase.kernels} kernels, launched one by one in "
-                f"{phase.launch.seconds * 1e6:.0f} µs each (assumed), take longer than they run; see --runtime graph"
+                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in some "
+                f"{phase.launch.seconds * 1e6:.0f} µs each, take longer than they run; see --runtime graph"
             )

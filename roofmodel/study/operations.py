@@ -148,6 +148,7 @@ class Operation(NamedTuple):
     operator: Callable[[Columns, Widths], Operator]
     optional: tuple[str, ...] = ()
     words: tuple[str, ...] = ()  # columns of text, which rows that are computed together share; they may be absent
+    alike: tuple[str, ...] = ()  # of the columns, those that they share too
 
 
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
@@ -157,8 +158,8 @@ _SILU, _GELU = vector.ACTIVATION["silu"], vector.ACTIVATION["gelu"]
 
 OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
-    "attn_context": Operation(_ATTENTION, attention_core, ("window",)),
-    "attn_generation": Operation(_ATTENTION, attention_core, ("window",)),
+    "attn_context": Operation(_ATTENTION, attention_core, ("window",), alike=("head_dim",)),
+    "attn_generation": Operation(_ATTENTION, attention_core, ("window",), alike=("head_dim",)),
     "moe": Operation(
         ("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),

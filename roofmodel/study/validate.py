@@ -174,7 +174,7 @@ def groups(table: Table) -> tuple[list[Group], Array]:
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
-    more = {name for operation in OPERATIONS.values() for name in operation.words}
+    more = {name for operation in OPERATIONS.values() for name in (*operation.words, *operation.alike)}
     keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", *sorted(more))))
     for row, key in enumerate(zip(*(table.get(name, [""] * count) for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
@@ -186,7 +186,8 @@ def groups(table: Table) -> tuple[list[Group], Array]:
             notes[here[~good]] = (
                 f"{op}: a size or the latency is no number above zero, or larger than what it is part of"
             )
-            operator = OPERATIONS[op].operator({**shape, **words}, widths(PRECISIONS[dtype], kv or None))
+            alike = {name: int(shape[name][0]) for name in OPERATIONS[op].alike if good.any()}
+            operator = OPERATIONS[op].operator({**words, **shape, **alike}, widths(PRECISIONS[dtype], kv or None))
             found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good], shape, operator))
         except WorkloadError as error:
             notes[here] = str(error)
