@@ -52,7 +52,7 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
     default's (see `chosen`). Raises WorkloadError where the device lacks the type.
     """
     found = formula(operator, device, dtype, implementation)
-    return found and _interval(found.seconds, found.fit, place(operator.cost, device, dtype).bound_seconds)
+    return found and held(found.seconds, found.fit, place(operator.cost, device, dtype).bound_seconds)
 
 
 class Formula(NamedTuple):
@@ -65,6 +65,7 @@ class Formula(NamedTuple):
     asked: Any
     parameters: Any
     fit: Fit
+    implementation: str
     seconds: Number
 
 
@@ -79,8 +80,8 @@ def formula(operator: Operator, device: Device, dtype: str, implementation: str 
     return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
 
 
-def _interval(seconds: Number, fit: Fit, bound: Number) -> Expected:
-    """A time with the interval of the set that gave it, none of it below the bound."""
+def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
+    """A formula's time, with the interval of the set that it is by; none of it below the bound."""
     return Expected(*(maximum(seconds * factor, bound) for factor in (1.0, fit.low, fit.high)))
 
 
@@ -108,7 +109,7 @@ def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -
     seconds = gemm.seconds(whole, ceilings, sets.timing)
     for operator, each in zip(operators, known, strict=True):
         bound = place(operator.cost, device, dtype).bound_seconds
-        yield _interval(seconds * each.n / columns, sets.fit, bound)
+        yield held(seconds * each.n / columns, sets.fit, bound)
 
 
 def _kernel(
@@ -118,8 +119,8 @@ def _kernel(
     form = formats(operator, dtype)
 
     def found(name: str, asked: Any, sets: Sets[Any], seconds: Callable[[Any], Number], named: str) -> Formula | None:
-        fitted = chosen(sets, named, form)
-        return fitted and Formula(name, asked, *fitted, seconds(fitted.timing))
+        served = chosen(sets, named, form)
+        return served and Formula(name, asked, *served, seconds(served.timing))
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
         fused = attended(operator)
@@ -149,17 +150,27 @@ def _kernel(
     data, compute = placed.cost.bytes, placed.compute_seconds
     return found(
         "stream", data, calibration.stream, lambda timing: stream.seconds(data, compute, ceilings, timing),
-        movement(operator),
+        implementation if implementation and implementation in calibration.stream else movement(operator),
     )  # fmt: skip
 
 
-def chosen(sets: Sets[Timing], implementation: str, form: str) -> Fitted[Timing] | None:
+class Served(NamedTuple):
+    """A set of parameters, its evidence, and whose it is."""
+
+    timing: Any
+    fit: Fit
+    implementation: str
+
+
+def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
     """The set of an implementation and of formats; None where there are none at all.
 
-    The nearest there is: of these formats rather than others, of this implementation rather than another, of heads of
-    nearly this size, and then the first, which is the default. One of other formats or heads has an interval as wide
-    again.
+    It is the nearest there is: of these formats rather than others, of this implementation rather than another, of
+    heads of nearly this size, and then the first, which is the default. One of other formats or heads has an interval
+    as wide again.
     """
+    if form in (named := sets.get(implementation, {})):
+        return Served(*named[form], implementation)
     known = [(name, other, found) for name, forms in sets.items() for other, found in forms.items()]
     if not known:
         return None
@@ -169,8 +180,8 @@ def chosen(sets: Sets[Timing], implementation: str, form: str) -> Fitted[Timing]
         alike = form.split("/")[:2] == other.split("/")[:2]
         return not alike, name != implementation, _apart(form, other) if alike else 0.0
 
-    _, other, (timing, fit) = min(known, key=away)
-    return Fitted(timing, fit if other == form else fit._replace(low=fit.low**2, high=fit.high**2))
+    name, other, (timing, fit) = min(known, key=away)
+    return Served(timing, fit if other == form else fit._replace(low=fit.low**2, high=fit.high**2), name)
 
 
 def _apart(form: str, other: str) -> float:

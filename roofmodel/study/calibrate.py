@@ -35,11 +35,11 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, formats, movement, product
-from roofmodel.study.validate import Array, Group, groups, read, seconds
+from roofmodel.study.validate import HOST_CLOCK, Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
 FEW = 600  # that suffice to choose between what is no matter of degree
-FEWEST = 5  # rows for each parameter, below which nothing is fitted
+FEWEST = 3  # rows for each parameter, below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
@@ -154,7 +154,9 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     found["collective"] = [*found.pop("nccl", []), *found.pop("custom_allreduce", [])]
     moving = [op for op in found if op not in ("gemm", "attn_context", "attn_generation", "moe", "collective")]
     found["stream"] = [
-        sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
+        sample
+        if sample.group.kernel.endswith(HOST_CLOCK)
+        else sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
         for op in moving
         for sample in found[op]
     ]
@@ -200,7 +202,7 @@ class _Fitter(NamedTuple):
                 tried = [self._parameters(few, start, found._replace(**{name: value}), into) for value in values]
                 found = min(tried, key=off)
         found = self._parameters(seen, start, found, into)
-        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), unseen, _plain(found), into)
+        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), seen, unseen, _plain(found), into)
 
     def nearness(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
@@ -242,9 +244,13 @@ class _Fitter(NamedTuple):
         )  # fmt: skip
         return type(start)._make(float(f"{value:.3g}") for value in at(found.x))
 
-    def _evidence(self, rows: int, unseen: list[Sample], timing: Timing, into: str) -> Fitted[Timing]:
+    def _evidence(
+        self, rows: int, seen: list[Sample], unseen: list[Sample], timing: Timing, into: str
+    ) -> Fitted[Timing]:
+        """The error of the rows that were not seen, and the interval around those; where they are few, around all."""
         ratios = self._ratios(unseen, timing, into)
-        low, high = np.quantile(1 / ratios, (0.1, 0.9))
+        spread = ratios if len(ratios) >= 10 else np.concatenate((ratios, self._ratios(seen, timing, into)))
+        low, high = np.quantile(1 / spread, (0.1, 0.9), method="weibull")  # of few rows, the outermost
         low, high = min(low, 1.0), max(high, 1.0)  # the expectation itself is inside
         fit = Fit(
             rows, len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),

@@ -8,19 +8,22 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from roofmodel import units
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device, Level
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import expect
+from roofmodel.prediction.timing import formula, held
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -60,6 +63,10 @@ class Validation(NamedTuple):
     notes: Sequence[str]  # a reason a row; empty where there is a bound
     whole: Part | None
     by_op: dict[str, Part]
+    by_size: dict[str, Part]  # by the time that the bound allows: `under 1 µs` …
+    by_set: dict[
+        str, Part
+    ]  # by the set of parameters: its implementation, and `default` where a row names none of them
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -72,12 +79,16 @@ def validate(path: str, device: Device) -> Validation:
     table = read(path)
     found, notes = groups(table)
     bound, expected, low, high = (np.full(len(table["op"]), np.nan) for _ in range(4))
+    served = np.full(len(table["op"]), "", dtype=object)
     for group in found:
         try:
             placed = place(group.operator.cost, device, group.compute)
             bound[group.rows] = placed.bound_seconds
-            if expectation := expect(group.operator, device, group.compute, group.kernel):
+            if by := formula(group.operator, device, group.compute, group.kernel):
+                expectation = held(by.seconds, by.fit, placed.bound_seconds)
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
+                name = by.implementation
+                served[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
             if group.l2 == "warm":
                 inside, resident = _in_l2(placed, device)
                 rows = group.rows[inside]
@@ -104,7 +115,20 @@ def validate(path: str, device: Device) -> Validation:
         notes=notes.tolist(),
         whole=part(known) if known.any() else None,
         by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
+        by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
+        by_set={name: part(rows) for name in sorted(set(served) - {""}) if (rows := known & (served == name)).any()},
     )
+
+
+SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # seconds, that part the sizes of operations
+
+
+def _sizes(bound: Array) -> dict[str, Array]:
+    """Which rows are of which size, by the time that their bound allows; NaN is of none."""
+    ends = [units.seconds(end) for end in SIZES]
+    names = [f"under {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more"]
+    size = np.where(np.isnan(bound), -1, np.searchsorted(SIZES, bound, side="right"))
+    return {name: size == i for i, name in enumerate(names)}
 
 
 def _in_l2(placed: Placement, device: Device) -> tuple[Array, Array]:
@@ -157,6 +181,12 @@ def read(path: str) -> Table:
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
 
 
+HOST_CLOCK = "by the host's clock"
+"""Of operations whose table says that the host timed them, and no kernel: what fits them has the launch in it."""
+
+_HOST = re.compile(r"\bhost\b")
+
+
 class Group(NamedTuple):
     """Rows of one operation, type and kernel, as one operator whose sizes are columns."""
 
@@ -175,12 +205,16 @@ def groups(table: Table) -> tuple[list[Group], Array]:
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.words, *operation.alike)}
-    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", *sorted(more))))
-    for row, key in enumerate(zip(*(table.get(name, [""] * count) for name in keys), strict=True)):
+    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", *sorted(more))))
+    # Of who measured, only whether by the host, so that its launch is in the time.
+    cells = {**table, "framework": ["host"[: 4 * bool(_HOST.search(cell))] for cell in table.get("framework", ())]}
+    for row, key in enumerate(zip(*(cells.get(name) or [""] * count for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
     for key, rows in rows_of.items():
         here, words = np.array(rows), dict(zip(keys, key, strict=True))
         op, dtype, kv, kernel, l2 = key[:5]
+        if words["framework"]:
+            kernel = kernel or f"{op}, {HOST_CLOCK}"
         try:
             shape, good = _shape(table, here, op, dtype, kv)
             notes[here[~good]] = (

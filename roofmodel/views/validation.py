@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ def document(validation: Validation) -> dict[str, Any]:
         "n": whole.n if whole else 0,
         "skipped": validation.skipped,
         **_part(whole),
-        "by_op": {op: {"n": part.n, **_part(part)} for op, part in validation.by_op.items()},
+        **{
+            name: {what: {"n": part.n, **_part(part)} for what, part in getattr(validation, name).items()}
+            for name in ("by_op", "by_size", "by_set")
+        },
     }
 
 
@@ -48,20 +52,21 @@ def as_json(validation: Validation) -> str:
 
 
 def table(validation: Validation) -> RenderableType:
-    """Errors of bound and expectation by operation, what was skipped, the rows that beat their bound."""
+    """Errors of bound and expectation by operation, size and set, what was skipped, the rows that beat their bound."""
     found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    found.add_column("operation")
+    found.add_column("operation", no_wrap=True, overflow="ellipsis", max_width=24)
     for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
-        found.add_column(column, justify="right")
+        found.add_column(column, justify="right", min_width=max(map(len, column.split())))
     parts = dict(validation.by_op)
     if validation.whole and len(parts) > 1:
         parts["all"] = validation.whole
-    for op, part in parts.items():
-        figures = [""] * 5
-        if (e := part.expected) is not None:
-            figures = [f"{e.mape:.1%}", f"{e.median_ape:.1%}", f"{e.p90_ape:.1%}", f"{e.bias:+.1%}"]
-            figures.append(f"{part.inside_interval:.0%}")
-        found.add_row(op, str(part.n), f"{part.bound.mape:.1%}", *figures, str(part.above_the_roof))
+    _add(found, parts)
+    for title, parts in (("by the bound", validation.by_size), ("by parameters", validation.by_set)):
+        if len(validation.by_op) == 1:
+            parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
+        if parts:
+            found.add_row(Text(title, style="dim"))
+            _add(found, parts)
     skipped = [Text(f"skipped {count}: {reason}", style="dim") for reason, count in validation.skipped.items()]
     faster = [Text(f"above the roof: {words}", style="dim") for words in beaten(validation)]
     return Group(
@@ -75,6 +80,15 @@ def table(validation: Validation) -> RenderableType:
         *skipped,
         *faster,
     )
+
+
+def _add(found: Table, parts: Mapping[str, Part]) -> None:
+    for name, part in parts.items():
+        figures = [""] * 5
+        if (e := part.expected) is not None:
+            figures = [f"{e.mape:.1%}", f"{e.median_ape:.1%}", f"{e.p90_ape:.1%}", f"{e.bias:+.1%}"]
+            figures.append(f"{part.inside_interval:.0%}")
+        found.add_row(name, str(part.n), f"{part.bound.mape:.1%}", *figures, str(part.above_the_roof))
 
 
 def rows_csv(validation: Validation) -> str:

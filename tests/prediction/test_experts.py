@@ -19,7 +19,7 @@ from roofmodel.prediction.timing import expect, mixture
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
-PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0)
+PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0, port=1e12)
 FREE = ExpertsTiming(0, 0, 1e9, 1e9, 1e9, 1e9, 0)
 BF16 = widths(PRECISIONS["bfloat16"])
 SHAPES = st.fixed_dictionaries(

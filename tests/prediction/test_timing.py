@@ -24,7 +24,7 @@ from roofmodel.study.operations import OPERATIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TOY = Device.load(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml")
-PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0)
+PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0, port=1e12)
 SIZES = st.integers(1, 20000)
 
 
@@ -39,7 +39,7 @@ def test_a_product_of_whole_tiles_takes_its_waves() -> None:
 
     A wave is 2 x 256 x 128 x 4096 FLOP on 1 TFLOP/s = 268.4 us; every smaller tile comes to the same, none to less.
     """
-    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
     m, n, k = 256 * 150, 128 * 100, 4096
     seconds = gemm.seconds(Product(1, m, n, k, 2 * (m * k + k * n + m * n)), PLAIN, free)
     assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-9)
@@ -47,7 +47,7 @@ def test_a_product_of_whole_tiles_takes_its_waves() -> None:
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
     """A split costs a second here, so that there is none. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
-    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
     full, more = (gemm.seconds(Product(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
     assert full == pytest.approx(2 * 16 * 64 * 4096 / 1e12, rel=1e-9)
     assert more == pytest.approx(2 * full, rel=1e-9)
@@ -55,9 +55,34 @@ def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
 
 def test_a_product_of_one_row_streams_its_weights() -> None:
     """2 MB at half of 1 TB/s: 4 us, and 3 us of latency."""
-    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0)
+    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, 0, 0, 0)
     fast = PLAIN._replace(peak=1e18)  # so that multiplying takes nothing
     assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
+
+
+def test_a_row_is_quantised_by_one_multiprocessor() -> None:
+    """200 rows on 100 multiprocessors, 5 us each: 10 us more; 2 MB read and written at 1 TB/s take 2 us, as before."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, 5e-6, 0, 0)
+    plain = gemm.seconds(Product(1, 200, 1000, 1000, 0), PLAIN, timing)
+    assert gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing) == pytest.approx(plain + 10e-6)
+    streamed = gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing._replace(row=0))
+    assert streamed == pytest.approx(plain + 2e-6)
+
+
+def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
+    """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
+    fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
+    tall = fine._replace(tall=128)
+    few, many = (Product(1, m, 64 * 10000, 4096, 0) for m in (129, 256))
+    assert gemm.seconds(few, PLAIN, tall) == pytest.approx(gemm.seconds(many, PLAIN, tall))
+    assert gemm.seconds(few, PLAIN, fine) < 0.7 * gemm.seconds(many, PLAIN, fine)
+
+
+def test_a_host_that_is_waited_for_hides_what_is_shorter() -> None:
+    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, 0, 0, 80e-6)
+    fast = PLAIN._replace(peak=1e18)
+    assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == 80e-6
+    assert gemm.seconds(Product(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
 
 
 def test_a_decode_streams_its_cache_once() -> None:
@@ -69,13 +94,14 @@ def test_a_decode_streams_its_cache_once() -> None:
 
 
 def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
-    """64 query heads share one key-value head: 63 read it again, from L2 at 2 TB/s, where a block holds 32 at most."""
+    """64 query heads share one key-value head: 63 read it again, from L2 at 0.42 of the ports' 1 TB/s,
+    where a block holds 32 at most."""
     keys = 32 * 1024 * 2 * 128 * 2
     att = Attended(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
     together = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 1000))
     apart = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 32))
     assert together == pytest.approx(keys / 1e12, rel=1e-6)
-    assert apart == pytest.approx(keys / 1e12 + 63 * keys / 2e12, rel=1e-6)
+    assert apart == pytest.approx(keys / 1e12 + 63 * keys / 0.42e12, rel=1e-6)
 
 
 def test_data_in_l2_moves_at_its_bandwidth() -> None:
@@ -141,11 +167,24 @@ def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> N
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
     sets = {"a": {"x": one(1), "y": one(2)}, "b": {"x": one(3)}}
-    assert chosen(sets, "b", "x") == one(3)
-    assert chosen(sets, "b", "y") == one(2)  # the first that has these formats
-    assert chosen(sets, "unknown", "x") == one(1)
+    assert chosen(sets, "b", "x") == (*one(3), "b")
+    assert chosen(sets, "b", "y") == (*one(2), "a")  # the first that has these formats
+    assert chosen(sets, "unknown", "x") == (*one(1), "a")
     other = chosen(sets, "b", "z")
     assert other is not None
     assert other.timing == one(3).timing
     assert (other.fit.low, other.fit.high) == (0.9**2, 1.2**2)  # fitted on other formats: twice as wide
     assert chosen({}, "a", "x") is None
+
+
+def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None:
+    def one(latency: float) -> Fitted[StreamTiming]:
+        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
+
+    sets = {"a": {"x/x/64": one(1), "x/x/128": one(2)}, "b": {"x/x/256": one(3), "x/y/64": one(4)}}
+    assert chosen(sets, "", "x/x/256") == (*one(3), "b")  # nobody asked for a
+    for name, form, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
+        other = chosen(sets, name, form)
+        assert other is not None
+        assert other.timing.latency == latency, (name, form)
+        assert other.fit.high == 1.2**2

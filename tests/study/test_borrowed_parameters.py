@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from statistics import median
 import pytest
 
 from roofmodel import estimate
+from roofmodel.models.hub import catalogue
 
 MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[3] / "shared" / "measured"))
 TABLE = MEASURED / "ops" / "e2e.csv.gz"
@@ -31,23 +33,34 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def bert(rows: list[dict[str, str]], gpu: str) -> Iterator[float]:
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """BERT base without a head, which is what FasterTransformer times."""
+    path = tmp_path_factory.mktemp("encoder") / "config.json"
+    config = next(each for each in catalogue() if each.id == "google-bert/bert-base-uncased").config
+    path.write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    return path
+
+
+def bert(rows: list[dict[str, str]], gpu: str, encoder: Path) -> Iterator[float]:
     """Expected over measured seconds of forward passes that are long enough not to be launches only."""
     for row in rows:
         if (row["gpu_norm"], row["model"], row["precision"]) != (gpu, "bert-base", "fp16"):
             continue
         batch, seq = int(row["batch"]), int(row["seq"])
         if row["notes"].endswith(ENGINES) and batch * seq >= 1024:
-            report = estimate("bert-base-uncased", gpu.lower(), batch=batch, seq=seq, runtime="graph")
+            report = estimate(encoder, gpu.lower(), batch=batch, seq=seq, runtime="graph")
             yield report.totals["forward"]["expected_seconds"] * 1e3 / float(row["value"])
 
 
-@pytest.mark.parametrize(("gpu", "off"), [("T4", 0.1), ("A10", 0.3)])  # on the A10 too slow, all of them
-def test_bert_in_fastertransformer(rows: list[dict[str, str]], gpu: str, off: float) -> None:
-    ratios = list(bert(rows, gpu))
+@pytest.mark.parametrize(
+    ("gpu", "off"), [("T4", 0.3), ("A10", 0.2)]
+)  # too fast, both: 70 W and 150 W keep their clocks down
+def test_bert_in_fastertransformer(rows: list[dict[str, str]], encoder: Path, gpu: str, off: float) -> None:
+    ratios = list(bert(rows, gpu, encoder))
     assert len(ratios) >= 5
     assert median(ratios) == pytest.approx(1, abs=off)
-    assert all(0.9 < ratio < 1.4 for ratio in ratios), ratios
+    assert all(0.65 < ratio < 1.1 for ratio in ratios), ratios
 
 
 @pytest.mark.parametrize(("gpu", "phase"), [("RTX3090", "prefill"), ("RTX3090", "decode"), ("RTX4090", "prefill")])

@@ -280,14 +280,14 @@ def test_an_expectation_is_the_sum_of_its_kernels_and_above_the_bound(model: str
 
 
 def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> None:
-    """A decode of gpt2 runs 156 small kernels or so: each launch takes 6 us, and most run for less."""
+    """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, and none runs as long."""
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     (graph,) = run("gpt2", phase="decode", seq=8, runtime="graph").phases
     assert eager.host_bound
     assert not graph.host_bound
     assert eager.expected is not None
     assert graph.expected is not None
-    assert eager.expected.seconds == pytest.approx(6e-6 * eager.kernels)
+    assert eager.expected.seconds == pytest.approx(40e-6 * eager.kernels)
     assert graph.expected.seconds < eager.expected.seconds
     assert eager.bound_seconds == graph.bound_seconds
 
