@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
+import re
 import sys
+import tempfile
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.models.hub import load
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.hub import catalogue, load
 from roofmodel.study.estimate import estimate
 from roofmodel.study.validate import validate
 
@@ -26,6 +32,7 @@ TABLES = {
     "aic_a100_sxm_nccl": ("a100", "NCCL's collectives, 2 to 8 GPUs"),
     "aic_a100_sxm_custom_allreduce": ("a100", "all-reduce of engines"),
     "vidur_a100_elementwise": ("a100", "norms, activations, sums, rows"),
+    "llmcompass_a100_elementwise": ("a100", "softmax, norm, GELU of PyTorch, launch included"),
     "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, launch included"),
     "aic_h100_sxm_gemm": ("h100", "GEMM, 16 and 8 bits"),
     "aic_h100_sxm_attn_context": ("h100", "attention, prefill"),
@@ -60,7 +67,13 @@ SERVED = {
     "LLaMA v2 13B": "llama-2-13b-hf",
     "Mistral 7B": "mistral-7b-v0.1",
 }
-SERVERS = {"A100-SXM-80GB": "a100", "H100-SXM-80GB": "h100", "H200": "h200"}
+SERVERS = {
+    "A100-SXM-80GB": "a100",
+    "H100-SXM-80GB": "h100",
+    "H100-NVL-94GB": "h100-nvl",
+    "H200": "h200",
+    "L40S": "l40s",
+}
 
 
 def served(folder: Path) -> str:
@@ -98,6 +111,83 @@ def served(folder: Path) -> str:
     return "\n".join(lines)
 
 
+class Reported(NamedTuple):
+    """Rows of the table of what others published: who, whose rows, and how they ran the model."""
+
+    who: str
+    source: str  # that these are in, as a pattern, with the notes behind it
+    phase: str
+    runtime: str
+    attention: str
+
+
+REPORTED = (
+    Reported("FasterTransformer", r"bert_guide.*; FT(-FP16)? Latency", "forward", "graph", "flash"),
+    Reported("AITemplate", r"03_bert.*\|AITemplate", "forward", "graph", "flash"),
+    Reported("PyTorch", r"03_bert.*\|PyTorch eager", "forward", "eager", "eager"),
+    Reported("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Inference", "forward", "eager", "eager"),
+    Reported("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Training", "train", "eager", "eager"),
+    Reported("PyTorch", r"lambdal", "train", "eager", "eager"),
+)
+REPORTERS = {
+    "T4": "t4", "A10": "a10", "A100-SXM-80GB": "a100", "A100-SXM-40GB": "a100-sxm-40gb", "A100-PCIe-40GB": "a100-pcie-40gb",
+    "A100-PCIe-80GB": "a100-pcie-80gb", "V100-?-16GB": "v100-sxm2-16gb", "V100-SXM2-?": "v100-sxm2-16gb",
+    "V100-SXM2-16GB": "v100-sxm2-16gb", "V100-SXM2-32GB": "v100-sxm2-32gb",
+}  # fmt: skip
+TYPES = {"fp16": "fp16", "fp16-mixed": "fp16", "tf32": "tf32", "fp32": "fp32"}
+
+
+def published(folder: Path) -> str:
+    """Markdown: BERT as others ran it on one GPU, where batch and length are stated; no fit has seen it.
+
+    Heads and dropout are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
+    """
+    with gzip.open(folder / "e2e.csv.gz", "rt", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["gpu_norm"] in REPORTERS and row["n_gpus"] in ("", "1.0")]
+    off: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        for row in rows:
+            ran = next(
+                (r for r in REPORTED if re.search(r.source, f"{row['source']} {row['notes']}|{row['notes']}")), None
+            )
+            batch, seq = row["batch"].partition(".")[0], row["seq"].partition(".")[0]
+            known = ran and row["precision"] in TYPES and row["model"] in ("bert-base", "bert-large")
+            if not ran or not known or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
+                continue
+            hw, dtype = REPORTERS[row["gpu_norm"]], TYPES[row["precision"]]
+            if dtype == "fp32" and hw.startswith("a1"):
+                dtype = "tf32"
+            measured = float(row["value"]) / 1e3 if row["unit"] == "ms" else int(batch) / float(row["value"])
+            (found,) = estimate(
+                _encoder(row["model"], home), Device.load(hw), phase=ran.phase, batch=int(batch), seq=int(seq),
+                dtype=dtype, runtime=ran.runtime, attention=ran.attention,
+            ).phases  # fmt: skip
+            assert found.expected
+            pair = float(found.expected.seconds) / measured - 1, float(found.bound_seconds) / measured - 1
+            off.setdefault((hw.partition("-")[0], f"{ran.who}, {ran.phase}", dtype), []).append(pair)
+    lines = [
+        "| device | BERT in | type | rows | bound off by, median | expectation off by, median | bias, median |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for (hw, who, dtype), pairs in sorted(off.items()):
+        expected, bound = zip(*pairs, strict=True)
+        lines.append(
+            f"| {hw} | {who} | {dtype} | {len(pairs)} | {median(map(abs, bound)):.0%} | {median(map(abs, expected)):.0%} "
+            f"| {median(expected):+.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def _encoder(name: str, home: str) -> Architecture:
+    """BERT without a head, as long as asked for."""
+    path = Path(home) / f"{name}.json"
+    if not path.exists():
+        config = next(entry.config for entry in catalogue() if entry.id == f"google-bert/{name}-uncased")
+        config = {**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}
+        path.write_text(json.dumps(config), encoding="utf-8")
+    return load(str(path))
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    sys.stdout.write(f"{table(folder)}\n\n{served(folder)}\n")
+    sys.stdout.write(f"{table(folder)}\n\n{served(folder)}\n\n{published(folder)}\n")
