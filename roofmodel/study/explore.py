@@ -10,7 +10,8 @@ What is no number is told apart instead: the phase, the attention, the runtime.
     batch, seq, context, decoder_seq          the workload, as `roof estimate` has it
     bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
     device|FIELD                              the device's figures, with those of its two pipes for the format
-    set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and ROLE
+    set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and
+                                              ROLE, which may have the size of a head behind it
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def any_device(book: Book) -> Device:
             "l2": Level("l2", capacity=figure("l2")),
         },
         multiprocessors=figure("multiprocessors"),
+        clocks={"boost": figure("clock")},
         calibration=Calibration("any", **{kind: _AnySets(book, kind) for kind in TIMINGS}),
     )  # fmt: skip
 

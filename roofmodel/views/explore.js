@@ -186,7 +186,7 @@ function input(name) {
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
   const [set, implementation, role, field] = keys;
-  const index = device().sets[`${set}|${implementation}|${role}`]?.[state.dtype][stored(role)] ?? null;
+  const index = device().sets[`${set}|${implementation}|${role}`]?.[state.dtype][stored(role.split("/")[0])] ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 

@@ -209,6 +209,7 @@ def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) ->
         "bandwidth": _value(device.bandwidth),
         "l2": _value(l2_bytes(device)),
         "multiprocessors": _value(device.multiprocessors),
+        "clock": _value(device.clocks.get("boost")),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
         "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used} if device.calibration else {},
     }
@@ -242,11 +243,14 @@ def _sets_used(book: Book) -> list[tuple[str, str, str]]:
 
 
 def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> dict[str, dict[str, Any]]:
-    """By the format of products and that of the role: which set applies; none where nothing is fitted."""
-    known = getattr(device.calibration, kind)
+    """By the format of products and that of the role: which set applies; none where nothing is fitted.
+
+    The size of a head may stand behind the role, `kv/128`.
+    """
+    known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
     def index(dtype: str, stored: str) -> int | None:
-        fitted = chosen(known, implementation, form(dtype, stored))
+        fitted = chosen(known, implementation, form(dtype, f"{stored}{slash}{head}"))
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}

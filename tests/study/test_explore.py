@@ -45,7 +45,7 @@ def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, 
     figures = {
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
-        "multiprocessors": device.multiprocessors,
+        "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
     }  # fmt: skip
 
     def value(name: str) -> Any:
@@ -58,7 +58,8 @@ def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, 
             return sizes[kind]
         which, implementation, role, field = keys
         sets = getattr(device.calibration, which, {})
-        fitted = chosen(sets, implementation, form(dtype, formats[role]))
+        role, slash, head = role.partition("/")
+        fitted = chosen(sets, implementation, form(dtype, f"{formats[role]}{slash}{head}"))
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 
     return value
