@@ -53,6 +53,7 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 DRAWS = 300  # log-uniform shapes of each type, where an operation has sizes that are free
 _GELU = (vector.ACTIVATION["gelu"], vector.ACTIVATION["gelu_tanh"])
+PRODUCTS = 3  # for each other case of a type: their model has three times the parameters
 MATH_LENGTH = 2048  # beyond which attention that writes its scores down is left out
 
 
@@ -90,13 +91,13 @@ class Case(NamedTuple):
 
 def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int = 0) -> list[Case]:
     """Cases of these operations and types within the limits, shuffled, one of each operation, type and implementation
-    in turn: wherever it is cut off, a fair sample."""
-    hands: dict[tuple[str, str, str], dict[Case, None]] = {}
+    in turn, and of products three: wherever it is cut off, a fair sample."""
+    hands: dict[tuple[tuple[str, str, str], int], dict[Case, None]] = {}
     for op in ops:
-        for shape in _shapes(op, random.Random(f"{seed} {op}")):
+        for number, shape in enumerate(_shapes(op, random.Random(f"{seed} {op}"))):
             for case in _of(op, dtypes, shape):
                 if _within(case, limits):
-                    hands.setdefault(case.kind, {})[case] = None
+                    hands.setdefault((case.kind, number % PRODUCTS if op == "gemm" else 0), {})[case] = None
     draw = random.Random(seed)
     shuffled = [draw.sample(list(hand), len(hand)) for hand in hands.values()]
     return [case for turn in zip_longest(*shuffled) for case in turn if case is not None]

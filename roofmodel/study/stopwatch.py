@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Protocol
@@ -23,8 +24,8 @@ WARM_UP = 3  # runs before anything is timed: libraries choose their kernels, cl
 REPEATS = 11  # timed, of which the median counts
 SHORT = 2e-3  # seconds that a graph of launches should take, so that events and their resolution do not count
 LONG = 0.3  # seconds of one run, beyond which fewer are timed
-MOST = 50  # launches in a graph
-CPU_CACHE = 64 * 2**20  # bytes; of the last level, where the system does not tell
+MOST = 20  # launches in a graph
+CACHE = 64 * 2**20  # bytes of the last level, where neither the system nor torch tells
 
 
 class Timing(NamedTuple):
@@ -47,6 +48,9 @@ class Machine(Protocol):
 
     def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
         """Time a run; `cold` empties the caches before each."""
+
+    def elapsed(self, run: Callable[[], object]) -> float:
+        """Seconds from before one run to behind it, with what the host takes where the device waits for it."""
 
     def read_clocks(self) -> Reading:
         """What the clocks are now, as far as the machine tells."""
@@ -97,6 +101,9 @@ class Cpu:
             samples.append(_host(run))
         return Timing(median(samples), min(samples), len(samples))
 
+    def elapsed(self, run: Callable[[], object]) -> float:
+        return _host(run)
+
     def read_clocks(self) -> Reading:
         return Reading()
 
@@ -111,7 +118,7 @@ class Gpu:
     """The current CUDA device of torch, on a stream of its own: capturing wants one."""
 
     device = "cuda"
-    largest = (4e12, 2.0**31)
+    largest = (1e12, 2.0**31)
 
     def __init__(self) -> None:
         import torch
@@ -123,14 +130,14 @@ class Gpu:
             name=properties.name,
             compute_capability=".".join(map(str, capability)),
             multiprocessors=properties.multi_processor_count,
-            l2_bytes=properties.L2_cache_size,
+            l2_bytes=getattr(properties, "L2_cache_size", None),  # torch 2.4 does not tell
             dram_bytes=properties.total_memory,
         )
         self.framework = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
         has = {"fp32": (0, 0), "fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
         self.dtypes = tuple(dtype for dtype, since in has.items() if capability >= since)
         self._stream = self._torch.cuda.Stream()
-        self._caches = torch.ones(2 * max(properties.L2_cache_size, 2**20) // 4, device="cuda")
+        self._caches = torch.ones(2 * (self.evidence.l2_bytes or CACHE) // 4, device="cuda")
         self._clocks = Clocks(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
 
     def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
@@ -138,16 +145,17 @@ class Gpu:
             self._flush()
             run()
 
-        once = self._once(run)
+        self.elapsed(self._flush)
+        once = max(min(self.elapsed(run) for _ in range(WARM_UP)), 1e-6)  # on the stream that will capture it
         launches = max(1, min(MOST, int(SHORT / once)))
-        graph = self._capture(flushed if cold else run, launches)
-        empty = self._capture(self._flush, launches) if cold else None
+        graph = self.capture(flushed if cold else run, launches)
+        empty = self.capture(self._flush, launches) if cold else None
         samples = []
         try:
             for _ in range(_repeats(once * launches)):
-                taken = self._events(graph.replay)
+                taken = self.elapsed(graph.replay)
                 if empty is not None:  # one beside the other, so that a changing clock changes both
-                    taken -= self._events(empty.replay)
+                    taken -= self.elapsed(empty.replay)
                 samples.append(taken / launches)
         finally:
             for each in filter(None, (graph, empty)):
@@ -155,6 +163,32 @@ class Gpu:
         if median(samples) <= 0:
             raise RuntimeError("too short to be told from the reads that empty the L2")
         return Timing(median(samples), max(min(samples), 0.0), len(samples))
+
+    def elapsed(self, run: Callable[[], object]) -> float:
+        self._stream.wait_stream(self._torch.cuda.default_stream())  # where the data was made
+        start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with self._torch.cuda.stream(self._stream):
+            start.record()
+            run()
+            end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def capture(self, run: Callable[[], object], launches: int) -> Any:
+        """A graph of launches. Its outputs are freed as they come, so that each takes the place of the one before."""
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.stream(self._stream):
+            graph.capture_begin()
+            try:
+                for _ in range(launches):
+                    run()
+            except BaseException:
+                with suppress(RuntimeError):  # that the capture is broken, which what is raised has told
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+            graph.replay()
+        return graph
 
     def read_clocks(self) -> Reading:
         return self._clocks.last
@@ -168,36 +202,6 @@ class Gpu:
 
     def _flush(self) -> None:
         self._caches.sum()
-
-    def _once(self, run: Callable[[], object]) -> float:
-        """About what a run takes, after others of it, on the stream that will capture it."""
-        self._stream.wait_stream(self._torch.cuda.default_stream())  # where the data was made
-        with self._torch.cuda.stream(self._stream):
-            self._flush()
-        return max(min(self._events(run) for _ in range(WARM_UP)), 1e-6)
-
-    def _capture(self, run: Callable[[], object], launches: int) -> Any:
-        """A graph of launches. Its outputs are freed as they come, so that each takes the place of the one before."""
-        graph = self._torch.cuda.CUDAGraph()
-        with self._torch.cuda.stream(self._stream):
-            graph.capture_begin()
-            try:
-                for _ in range(launches):
-                    run()
-            finally:
-                graph.capture_end()
-            graph.replay()
-        return graph
-
-    def _events(self, run: Callable[[], object]) -> float:
-        """Seconds on the device from before a run to behind it."""
-        start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with self._torch.cuda.stream(self._stream):
-            start.record()
-            run()
-            end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
 
 
 def _host(run: Callable[[], object]) -> float:
@@ -226,4 +230,4 @@ def _last_cache() -> int:
         sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
         return max(int(size.removesuffix("K")) * 1024 for size in sizes)
     except (OSError, ValueError):
-        return CPU_CACHE
+        return CACHE

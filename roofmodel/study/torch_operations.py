@@ -78,9 +78,11 @@ def _attention(case: Case, torch: Any, device: str) -> Built:
     q = _random(torch, device, case.dtype, c["batch"], c["heads"], queries, c["head_dim"])
     k, v = (_random(torch, device, case.dtype, c["batch"], c["kv_heads"], keys, c["head_dim"]) for _ in range(2))
     backend = case.kernel.removeprefix("torch_").upper()
-    names = {"FLASH": "FLASH_ATTENTION", "EFFICIENT": "EFFICIENT_ATTENTION", "CUDNN": "CUDNN_ATTENTION", "MATH": "MATH"}
-    chosen = getattr(torch.nn.attention.SDPBackend, names[backend])
+    backends = torch.nn.attention.SDPBackend.__members__
+    chosen = backends.get(backend) or backends.get(f"{backend}_ATTENTION")
     groups = dict(enable_gqa=True) if c["heads"] != c["kv_heads"] else {}
+    if chosen is None or (groups and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)):
+        raise CannotRun("this torch is too old for it")
 
     def call() -> object:
         attend = torch.nn.functional.scaled_dot_product_attention

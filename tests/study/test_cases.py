@@ -30,7 +30,9 @@ def test_a_sweep_that_is_cut_off_is_a_fair_sample() -> None:
     cases = sweep(KERNELS, ("fp32", "bf16"), SMALL)
     first = Counter(case.kind for case in cases[:220])
     assert set(first) == {case.kind for case in cases}
+    products = {kind: first.pop(kind) for kind in [*first] if kind[0] == "gemm"}  # of which three to one
     assert max(first.values()) - min(first.values()) <= 1
+    assert 3 * min(first.values()) <= min(products.values()) <= max(products.values()) <= 3 * max(first.values())
     gemms = [case.sizes["m"] for case in cases if case.op == "gemm"]
     assert min(gemms[:40]) < 16 < 512 < max(gemms[:40])
 

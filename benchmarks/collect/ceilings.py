@@ -1,0 +1,191 @@
+"""What this device reaches: bandwidths of DRAM and L2, products of each type, the time that a launch takes.
+
+Writes ceilings.json after every figure, and measured.yaml, whose lines a device's YAML takes under `measured`. Bytes
+are those that a kernel must read and write; FLOPs of a product are 2 n^3.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.collect.report import pipe
+from roofmodel.study.stopwatch import Gpu, Machine, machine
+from roofmodel.units import si
+
+AGAIN = 512  # times that a launch reads what is in the L2, so that what a launch costs does not count
+LAUNCHES = 500  # of nothing much, over which the time of one is taken
+SUSTAINED = 3.0  # seconds of products, after which the clock has settled at what power and heat allow
+SIZES = (4096, 8192)
+LONG = 0.4  # seconds of a product, beyond which no larger one is tried
+
+
+class Kit(NamedTuple):
+    """The machine, where figures go, and the sizes in bytes and rows."""
+
+    watch: Machine
+    folder: Path
+    found: list[dict[str, Any]]
+    data: int  # bytes of one array in DRAM
+    cached: int  # bytes of one array in L2
+    rows: tuple[int, ...]
+
+    def write(self, ceiling: str, by: str, value: float, unit: str, **more: object) -> None:
+        """A figure more, with the clocks behind it."""
+        clocks = {name: value for name, value in self.watch.read_clocks()._asdict().items() if value is not None}
+        self.found.append({"ceiling": ceiling, "by": by, "value": value, "unit": unit, **more, **clocks})
+        document = {"schema": "roofmodel.ceilings/1", "gpu": self.watch.evidence.name, "ceilings": self.found}
+        (self.folder / "ceilings.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        print(f"{ceiling:>12}  {by:<24} {si(value, unit)}", flush=True)
+
+
+def main(folder: Path, small: bool) -> None:
+    """All of them; what fails is told, and the next is measured."""
+    watch = machine()
+    l2 = watch.evidence.l2_bytes or 2**20
+    kit = Kit(watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES)
+    try:
+        for measure in (streams, cache, launches, products, sustained):
+            with told(measure.__name__):
+                measure(kit)
+        (folder / "measured.yaml").write_text("measured:\n" + "\n".join(as_yaml(kit)) + "\n", encoding="utf-8")
+    finally:
+        watch.close()
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """What fails on this device is a line of the log."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
+        print(f"{what}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
+
+
+def streams(kit: Kit) -> None:
+    """Copy, read, write and triad (a = b + s c) of arrays far larger than the L2."""
+    size = kit.data
+    a, b, c = (torch.randn(size // 4, device=kit.watch.device) for _ in range(3))
+    kinds: dict[str, tuple[int, Callable[[], object]]] = {
+        "copy": (2, lambda: a.copy_(b)),
+        "read": (1, lambda: b.sum()),
+        "write": (1, lambda: a.zero_()),
+        "triad": (3, lambda: torch.add(b, c, alpha=0.5, out=a)),
+    }
+    for by, (arrays, run) in kinds.items():
+        with told(f"dram {by}"):
+            seconds = kit.watch.time(run, cold=False).seconds
+            kit.write("dram", by, arrays * size / seconds, "B/s", bytes=arrays * size)
+
+
+def cache(kit: Kit) -> None:
+    """What fits a quarter of the L2, read over and over by one launch, each time by another block."""
+    x = torch.randn(kit.cached // 4, device=kit.watch.device).expand(AGAIN, -1)
+    seconds = kit.watch.time(lambda: x.sum(1), cold=False).seconds
+    kit.write("l2", "read", AGAIN * kit.cached / seconds, "B/s", bytes=kit.cached)
+
+
+def launches(kit: Kit) -> None:
+    """Of a kernel that does next to nothing: by the host, in a graph, a graph of its own, and there and back."""
+    watch, x = kit.watch, torch.zeros(1, device=kit.watch.device)
+
+    def many() -> None:
+        for _ in range(LAUNCHES):
+            x.add_(1)
+
+    watch.elapsed(many)
+    kit.write("launch", "eager", watch.elapsed(many) / LAUNCHES, "s")
+    kit.write("launch", "within a graph", watch.time(lambda: x.add_(1), cold=False).seconds, "s")
+    if isinstance(watch, Gpu):
+        graph = watch.capture(lambda: x.add_(1), 1)
+        kit.write(
+            "launch", "of a graph", watch.elapsed(lambda: [graph.replay() for _ in range(LAUNCHES)]) / LAUNCHES, "s"
+        )
+        graph.reset()
+
+        def there_and_back() -> float:
+            begin = time.perf_counter()
+            x.add_(1)
+            torch.cuda.synchronize()
+            return time.perf_counter() - begin
+
+        kit.write("launch", "and waiting for it", median(there_and_back() for _ in range(LAUNCHES)), "s")
+
+
+def products(kit: Kit) -> None:
+    """The fastest square product of each type: dense tensor cores, or CUDA cores where the type has no others."""
+    for dtype, make in PRODUCTS.items():
+        with told(f"products in {dtype}"):
+            best, size = 0.0, 0
+            for n in kit.rows:
+                seconds = kit.watch.time(make(n, kit.watch.device), cold=False).seconds
+                if 2 * n**3 / seconds > best:
+                    best, size = 2 * n**3 / seconds, n
+                if 8 * seconds > LONG:
+                    break
+            kit.write(dtype, "matmul", best, "FLOP/s", n=size)
+
+
+def sustained(kit: Kit) -> None:
+    """16-bit products for seconds on end: what is left when power and heat have had their say."""
+    n = kit.rows[-1]
+    run = PRODUCTS["bf16" if "bf16" in kit.watch.dtypes else "fp16"](n, kit.watch.device)
+    taken, begin = [], time.monotonic()
+    while time.monotonic() - begin < (SUSTAINED if isinstance(kit.watch, Gpu) else 0.1):
+        taken.append(kit.watch.elapsed(run))
+    last = taken[-max(1, len(taken) // 4) :]
+    kit.write(
+        "bf16" if "bf16" in kit.watch.dtypes else "fp16", "matmul, sustained", 2 * n**3 / median(last), "FLOP/s", n=n
+    )
+
+
+def _plain(form: torch.dtype, tf32: bool = False) -> Callable[[int, str], Callable[[], object]]:
+    def make(n: int, device: str) -> Callable[[], object]:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        a, b = (torch.randn(n, n, device=device, dtype=form) for _ in range(2))
+        return lambda: torch.mm(a, b)
+
+    return make
+
+
+def _fp8(n: int, device: str) -> Callable[[], object]:
+    a, b = (torch.randn(n, n, device=device).to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16)
+
+
+def _int8(n: int, device: str) -> Callable[[], object]:
+    a, b = (torch.randint(-128, 128, (n, n), device=device, dtype=torch.int8) for _ in range(2))
+    return lambda: torch._int_mm(a, b.t())
+
+
+PRODUCTS: dict[str, Callable[[int, str], Callable[[], object]]] = {
+    "fp64": _plain(torch.float64),
+    "fp32": _plain(torch.float32),
+    "tf32": _plain(torch.float32, tf32=True),
+    "fp16": _plain(torch.float16),
+    "bf16": _plain(torch.bfloat16),
+    "fp8": _fp8,
+    "int8": _int8,
+}
+
+
+def as_yaml(kit: Kit) -> Iterator[str]:
+    """Lines as `hardware/*.yaml` has them; launches have no ceiling there."""
+    for each in kit.found:
+        if each["ceiling"] != "launch":
+            name, value = each["ceiling"], si(each["value"], each["unit"], 4)
+            name = pipe(name, kit.watch.evidence.compute_capability) if name in PRODUCTS else name
+            yield f"  - {{ceiling: {name}, by: '{each['by']}', value: {value}, source: collected}}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "--small" in sys.argv)

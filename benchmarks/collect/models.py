@@ -1,0 +1,125 @@
+"""Whole models with random weights, from packaged configs, and their steps as calls without arguments.
+
+Dropout is off, weights and arithmetic have one type, attention is torch's (`scaled_dot_product_attention`), training
+is AdamW on that type: what `roof estimate` counts, with `--phase train` its state in the working format.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from benchmarks.collect.workloads import ROOM, Work, kind
+
+transformers.logging.set_verbosity_error()
+
+
+class Built(NamedTuple):
+    """A model, the config that made it, and what its steps are made with."""
+
+    model: Any
+    config: dict[str, Any]
+    device: str
+    dtype: str
+
+
+FORMATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def build(config: Mapping[str, Any], device: str, dtype: str) -> Built:
+    """The Hugging Face class that the config names, with random weights on the device."""
+    facts = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "torch_dtype")}
+    made = transformers.AutoConfig.for_model(config["model_type"], **facts)
+    for name in vars(made).copy():
+        if name.endswith(("dropout", "pdrop", "dropout_prob")):
+            setattr(made, name, 0.0)
+    if config["model_type"] != "resnet":
+        made._attn_implementation = "sdpa"
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(FORMATS[dtype])
+    try:
+        with torch.device(device):
+            model = getattr(transformers, config["architectures"][0])(made).eval()
+    finally:
+        torch.set_default_dtype(before)
+    return Built(model, dict(config), device, dtype)
+
+
+def step(built: Built, work: Work) -> Callable[[], object]:
+    """One pass of the work, on data that stays as it is."""
+    if work.phase == "decode":
+        return _decode(built, work)
+    inputs = _inputs(built, work)
+    if work.phase == "train":
+        return _train(built, inputs)
+    if kind(built.config) == "decoder":
+        inputs |= dict(use_cache=True, **{_logits_argument(built.model): 1})
+
+    def forward() -> object:
+        with torch.no_grad():
+            return built.model(**inputs)
+
+    return forward
+
+
+def _inputs(built: Built, work: Work) -> dict[str, Any]:
+    if work.image is not None:
+        shape = (work.batch, 3, work.image, work.image)
+        return dict(pixel_values=torch.randn(shape, device=built.device, dtype=FORMATS[built.dtype]))
+    return dict(input_ids=_tokens(built, work.batch, work.seq or 1))
+
+
+def _tokens(built: Built, *shape: int) -> torch.Tensor:
+    return torch.randint(built.config["vocab_size"], shape, device=built.device)
+
+
+def _logits_argument(model: Any) -> str:
+    """Which argument asks for the last position's logits only; its name was another one before transformers 4.50."""
+    return next(n for n in ("logits_to_keep", "num_logits_to_keep") if n in inspect.signature(model.forward).parameters)
+
+
+def _decode(built: Built, work: Work) -> Callable[[], object]:
+    """A token more after `context`, into a static cache. Each step writes one place on, for which the cache has room;
+    attention reads that too, masked."""
+    context = work.context or 0
+    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + ROOM)
+    token, place = _tokens(built, work.batch, 1), torch.full((work.batch, 1), context, device=built.device)
+    inputs: dict[str, Any] = dict(past_key_values=cache, use_cache=True)
+    by_place = "cache_position" in inspect.signature(built.model.forward).parameters  # before transformers 5
+    with torch.no_grad():
+        first = dict(cache_position=torch.arange(context, device=built.device)) if by_place else {}
+        built.model(
+            input_ids=_tokens(built, work.batch, context), **inputs, **first, **{_logits_argument(built.model): 1}
+        )
+    if by_place:
+        inputs["cache_position"] = place[0]
+
+    def decode() -> object:
+        with torch.no_grad():
+            return built.model(input_ids=token, position_ids=place, **inputs)
+
+    return decode
+
+
+def _train(built: Built, inputs: dict[str, Any]) -> Callable[[], object]:
+    """Forward with loss, backward, AdamW."""
+    if "pixel_values" in inputs:
+        labels = torch.randint(built.model.config.num_labels, (len(inputs["pixel_values"]),), device=built.device)
+    else:
+        labels = inputs["input_ids"]
+    built.model.train()
+    on_gpu = built.device == "cuda"
+    optimizer = torch.optim.AdamW(built.model.parameters(), lr=1e-5, fused=on_gpu, capturable=on_gpu)
+
+    def train() -> object:
+        loss = built.model(**inputs, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return train

@@ -1,0 +1,133 @@
+"""What a collected folder holds: `python -m benchmarks.collect.report FOLDER [HW]`.
+
+The parts and what became of them, ceilings beside the datasheet's, whole models beside bound and expectation, and the
+lines with which roof goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import RoofError
+from roofmodel.models import hub
+from roofmodel.study.estimate import PhaseEstimate, estimate
+from roofmodel.units import seconds, si
+
+
+def main(folder: Path, hw: str | None = None) -> None:
+    """On stdout."""
+    environment = _json(folder / "environment.json")
+    hw = hw or environment.get("hardware")
+    print(f"{environment.get('device', {}).get('name', 'a device that is not told')}, {hw or 'no device of roof'}\n")
+    for part in _json(folder / "manifest.json").get("parts", []):
+        took = f" in {part['seconds']:.0f} s" if "seconds" in part else ""
+        why = f": {part['message']}" if part.get("message") else ""
+        print(f"{part['name']:<20} {part['status']}{took}{why}")
+    device = Device.load(hw) if hw else None
+    for lines in (ceilings(folder, device), models(folder, device), next_steps(folder, hw or "HW")):
+        print()
+        for line in lines:
+            print(line)
+
+
+def ceilings(folder: Path, device: Device | None) -> Iterator[str]:
+    """Each figure, and its part of the datasheet's."""
+    for each in _json(folder / "ceilings.json").get("ceilings", []):
+        name, unit = each["ceiling"], each["unit"]
+        value = seconds(each["value"]) if unit == "s" else si(each["value"], unit)
+        stated = None
+        if device is not None:
+            level = device.levels.get(name)
+            found = device.pipes.get(pipe(name, device.compute_capability))
+            stated = level.bandwidth if level else found.peak if found else None
+        part = f"{each['value'] / stated:6.0%} of {si(stated, unit)}" if stated else ""
+        clock = f"at {each['sm_mhz']:.0f} MHz" if "sm_mhz" in each else ""
+        yield f"{name:<8} {each['by']:<18} {value:>14} {part:<26} {clock}".rstrip()
+
+
+def pipe(dtype: str, capability: str | None) -> str:
+    """The pipe that multiplies a type: a tensor core, but for fp32 and, outside of the large chips, fp64."""
+    if capability is None or dtype == "fp32" or (dtype == "fp64" and capability not in ("8.0", "9.0", "10.0")):
+        return dtype
+    return f"tensor_{dtype}"
+
+
+def models(folder: Path, device: Device | None) -> Iterator[str]:
+    """Each step measured, beside its bound and what the kernels, and in eager mode the host, are expected to take."""
+    columns = "".join(f"{name:>10}" for name in ("measured", "bound", "expected"))
+    yield f"{'model':<11} {'phase':<8} {'runtime':<7} {'batch':>5}{columns}  off by"
+    for row in _steps(folder):
+        head = f"{row['model']:<11} {row['phase']:<8} {row['runtime']:<7} {row['batch']:>5}"
+        yield f"{head} {_judged(row, folder, device)}"
+
+
+def _judged(row: dict[str, str], folder: Path, device: Device | None) -> str:
+    if not row["seconds"]:
+        return row["status"]
+    measured = float(row["seconds"])
+    if device is None:
+        return f"{seconds(measured):>9}"
+    try:
+        phase = predicted(row, folder, device)
+    except RoofError as error:
+        return f"{seconds(measured):>9} {error}"
+    expected = phase.expected if row["runtime"] == "eager" else phase.kernel_seconds
+    told = "" if expected is None else f"{seconds(float(expected.seconds)):>9} {expected.seconds / measured - 1:+7.0%}"
+    return f"{seconds(measured):>9} {seconds(float(phase.bound_seconds)):>9} {told}".rstrip()
+
+
+def predicted(row: dict[str, str], folder: Path, device: Device) -> PhaseEstimate:
+    """The step as roof counts it, from the config that the model was made with."""
+    numbers = {name: int(row[name]) for name in ("batch", "seq", "context", "image") if row[name]}
+    arch = hub.load(folder / row["config"])
+    return estimate(arch, device, phase=row["phase"], dtype=row["dtype"], **numbers).phases[0]
+
+
+def next_steps(folder: Path, hw: str) -> Iterator[str]:
+    """Lines to paste, for the files that there are."""
+    for table in sorted(folder.glob("operators-*.csv")):
+        yield f"roof validate {table} --hw {hw}"
+    if cold := sorted(folder.glob("operators-[!w]*.csv")):
+        yield f"roof calibrate {' '.join(map(str, cold))} --hw {hw} -o my-{Path(hw).stem}.yaml"
+    for counters in sorted(folder.glob("ncu-*.raw-base.csv")):
+        yield f"roof plot {counters} --hw {hw} --by nvtx"
+    first: dict[tuple[str, str], dict[str, str]] = {}
+    for row in _steps(folder):  # of each phase the first one was traced, and counted on two layers
+        first.setdefault((row["model"], row["phase"]), row)
+    for (model, phase), row in first.items():
+        options = [
+            f"--{name} {row[name]}" for name in ("phase", "batch", "seq", "context", "image", "dtype") if row[name]
+        ]
+        files = {
+            row["config"]: folder / f"trace-{model}-{phase}.json.gz",
+            f"configs/{model}-2-layers.json": folder / f"ncu-{model}-{phase}.raw-base.csv",
+        }
+        for config, file in files.items():
+            if file.exists():
+                yield f"roof compare {folder / config} {file} --hw {hw} {' '.join(options)}"
+
+
+def _steps(folder: Path) -> Iterator[dict[str, str]]:
+    """The rows of all models' tables."""
+    for file in sorted(folder.glob("model-*.csv")):
+        with file.open(newline="", encoding="utf-8") as text:
+            yield from csv.DictReader(text)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """A document of the folder; empty where the part that writes it did not come so far."""
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return document
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:3])

@@ -1,0 +1,123 @@
+"""Whole models: prefill, decode, training step, launched by the host and as a CUDA graph; then each traced once.
+
+Writes a row of model-NAME.csv as each is measured, the config that it was made from, and PyTorch's traces with ranges
+named by module.
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.collect.models import Built, build, step
+from benchmarks.collect.workloads import Work, config_of, dtype, works
+from roofmodel import nvtx
+from roofmodel.study.stopwatch import Gpu, Machine, machine
+from roofmodel.units import seconds as in_words
+
+COLUMNS = (
+    "gpu", "model", "config", "phase", "runtime", "batch", "seq", "context", "image", "dtype", "seconds", "seconds_min",
+    "repeats", "tokens_per_second", "images_per_second", "peak_bytes", "sm_mhz", "watts", "status", "framework",
+)  # fmt: skip
+REPEATS = 7
+
+
+def main(folder: Path, name: str, small: bool) -> None:
+    """Everything of one model; what fails is a row with its reason."""
+    watch = machine()
+    config = config_of(name, small, watch.evidence.dram_bytes)
+    (folder / "configs").mkdir(exist_ok=True)
+    (folder / "configs" / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    torch.manual_seed(0)
+    traced: set[str] = set()
+    with (folder / f"model-{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        built = build(config, watch.device, dtype(watch.dtypes, watch.device))
+        for work in works(config, small):
+            for row in rows(built, work, watch):
+                writer.writerow({"model": name, "config": f"configs/{name}.json", **row})
+                file.flush()
+            if work.phase not in traced:
+                traced.add(work.phase)
+                try:
+                    trace(built, work, folder / f"trace-{name}-{work.phase}.json.gz", watch)
+                except RuntimeError as error:
+                    print(f"{work.phase}: no trace: {_reason(error)}", flush=True)
+    watch.close()
+
+
+def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
+    """The work timed in eager mode and, on a GPU, as a graph."""
+    for runtime in ("eager", "graph") if isinstance(watch, Gpu) else ("eager",):
+        row = {
+            "gpu": watch.evidence.name, "runtime": runtime, "dtype": built.dtype, "framework": watch.framework,
+            "status": "done", **{k: "" if v is None else v for k, v in work._asdict().items()},
+        }  # fmt: skip
+        try:
+            row |= _timed(built, work, watch, runtime)
+        except RuntimeError as error:  # out of memory is one; so is what no graph may do
+            row["status"] = _reason(error)
+        took = in_words(row["seconds"]) if "seconds" in row else row["status"]
+        print(f"{work.phase} batch {work.batch} {runtime}: {took}", flush=True)
+        yield row
+        if row["status"] != "done":  # by now nothing holds what the failing step had in memory
+            gc.collect()
+            watch.recover()
+
+
+def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
+    if isinstance(watch, Gpu):
+        torch.cuda.reset_peak_memory_stats()
+    run = step(built, work)
+    if runtime == "graph":
+        taken, least, repeats = watch.time(run, cold=False)
+    else:
+        samples = [watch.elapsed(run) for _ in range(3 + REPEATS)][3:]
+        taken, least, repeats = median(samples), min(samples), len(samples)
+    clocks = watch.read_clocks()
+    tokens = work.batch * (work.seq or 1)
+    return {
+        "seconds": taken, "seconds_min": least, "repeats": repeats,
+        "tokens_per_second": "" if work.image else tokens / taken,
+        "images_per_second": work.batch / taken if work.image else "",
+        "peak_bytes": torch.cuda.max_memory_allocated() if isinstance(watch, Gpu) else "",
+        "sm_mhz": "" if clocks.sm_mhz is None else clocks.sm_mhz, "watts": "" if clocks.watts is None else clocks.watts,
+    }  # fmt: skip
+
+
+def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
+    """One step under PyTorch's profiler, each module's kernels in its range, all of them in `step`."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run = step(built, work)
+    for _ in range(2):
+        run()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if isinstance(watch, Gpu) else [])]
+    sdpa = nvtx.patch(torch.nn.functional, "scaled_dot_product_attention", "attention")
+    with nvtx.mark(built.model), sdpa, profile(activities=activities) as profiler:
+        with nvtx.range("step"):
+            run()
+        watch.recover()  # which waits for the device
+    with tempfile.TemporaryDirectory() as elsewhere:  # the profiler does not write in one go
+        beside = Path(elsewhere) / file.name
+        profiler.export_chrome_trace(str(beside))
+        shutil.move(beside, file)
+
+
+def _reason(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], "--small" in sys.argv)
