@@ -21,7 +21,7 @@ from roofmodel.study.collect import collect
 
 LAYERS = 2  # layers are alike, and each launch is replayed dozens of times
 LAUNCHES = 400
-LARGEST = 8 * 2**20  # bytes of a report that is kept
+LARGEST = 4 * 2**20  # bytes of a report that is kept
 PAGES = {
     "raw.csv": ("--csv", "--page", "raw"),
     "raw-base.csv": ("--csv", "--page", "raw", "--print-units", "base"),

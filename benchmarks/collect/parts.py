@@ -61,7 +61,7 @@ def parts(folder: Path, small: bool) -> list[Part]:
         Part("model-bert-large", kit("whole_models", "bert-large"), 45),
         Part("model-resnet-50", kit("whole_models", "resnet-50"), 45),
         Part("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
-        Part("ncu-train", kit("ncu", "gpt2-xl", "train"), 60),
+        Part("ncu-train", kit("ncu", "gpt2-xl", "train"), 110),
     ]
 
 
