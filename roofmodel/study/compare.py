@@ -7,7 +7,7 @@ and its predicted figures those of the operators that found these kernels. What 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from roofmodel.errors import ProfileError, WorkloadError
@@ -18,9 +18,13 @@ from roofmodel.study.comparison import Comparison
 from roofmodel.study.estimate import estimate
 from roofmodel.study.identify import identify
 from roofmodel.study.items import Item
-from roofmodel.study.naming import NO_HINT, sort
+from roofmodel.study.matching import Matching
+from roofmodel.study.naming import NO_HINT, anchor, sort
 from roofmodel.study.points import work
+from roofmodel.study.sequence import Occurrence
 from roofmodel.study.tally import Tally
+
+FITTING = 0.5
 
 
 def compare(
@@ -60,7 +64,7 @@ def compare(
     fused = any(o.placed.operator.kind == "attention" for each in sequences for o in each)
     found = items.items(kernels, identified.device, fused)
     matched = matching.match(found, sequences, phases)
-    if not matched.units:
+    if not _fits(matched, found, sequences):
         raise ProfileError(_nothing(profile, architecture.name, found))
     chosen = passes.choose(matched, sequences, phases, steps)
     tally = Tally(matched, sequences, phases, chosen, identified.device)
@@ -82,6 +86,7 @@ def compare(
             *identified.warnings,
             *(note for note in told if note.partition(" ")[0] not in absent),
             *chosen.notes,
+            *_other_ways(matched, phases),
             *[lost] * bool(matched.dropped),
         ),
     )
@@ -115,8 +120,31 @@ def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
     return chosen if any(k.start is None for k in chosen) else sorted(chosen, key=lambda kernel: kernel.start or 0.0)
 
 
+def _other_ways(matched: Matching, phases: Sequence[str]) -> Iterator[str]:
+    """What the kernels do otherwise than the options say."""
+    if any(u.item.kind == "attention" and anchor(u.item.kernels[0].name) != "attention" for u in matched.units):
+        yield (
+            "attention runs as products with a softmax in between, not as one kernel: its rows are held against fused "
+            "attention; --attention eager compares them one by one"
+        )
+    backward = sum(len(item.kernels) for _, item in matched.left if item.direction in ("backward", "input", "weight"))
+    if backward and "train" not in phases:
+        yield f"{backward} kernels compute gradients, by their names: a training step? --phase train compares all of it"
+
+
+def _fits(matched: Matching, found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]]) -> bool:
+    """Whether half of the anchors of a pass found their kernel, or half of the file's anchors their operator."""
+    fixed = [unit for unit in matched.units if unit.item.kind]
+    places = {(unit.step, unit.phase, place) for unit in fixed for place in unit.operators}
+    seen = Counter((step, phase) for step, phase, place in places if sequences[phase][place].anchor)
+    whole = [sum(occurrence.anchor is not None for occurrence in sequence) for sequence in sequences]
+    of_a_pass = max((n / whole[phase] for (_, phase), n in seen.items()), default=0.0)
+    of_the_file = len(fixed) / max(1, sum(item.kind is not None for item in found))
+    return bool(fixed) and max(of_a_pass, of_the_file) > FITTING
+
+
 def _nothing(profile: Profile, model: str, found: Iterable[Item]) -> str:
     kinds = Counter(sort(kernel.name) for item in found for kernel in item.kernels)
     listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
     where = ", ".join(profile.files[:3])
-    return f"{where}: no kernel is one of the operators of {model}: it holds {listed}; is it a profile of that model?"
+    return f"{where}: its kernels are not those of {model}: it holds {listed}; is it a profile of that model?"

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 ALONE = 1.5  # an anchor without operator
 LONGEST_RUN = 6  # operators that one kernel takes: queries, keys and values, or their gradients
 
-# Kind of kernel -> kind of operator -> what it costs to take one for the other. Attention runs as products and softmax,
+# Kind of kernel -> kind of operator -> what it costs to take one for the other. Fused attention may be two products,
 # convolutions as products and the other way round; the blocks of a scan are products.
 UNLIKE = {
-    "matrix product": {"matrix product": 0.0, "convolution": 0.5, "attention": 0.9, "scan": 0.9},
+    "matrix product": {"matrix product": 0.0, "convolution": 0.5, "scan": 0.9},
     "attention": {"attention": 0.0, "bmm": 0.3},
     "convolution": {"convolution": 0.0},
     "scan": {"scan": 0.0, "bmm": 0.3},

@@ -121,7 +121,7 @@ def _kind(row: Row) -> str | None:
 class Finding(NamedTuple):
     """Something that costs time, or that puts the comparison in doubt. `seconds` are what is at stake in one pass."""
 
-    kind: str  # "model", "shape", "impossible", "idle", "left kernels", "left operators", "row", "most"
+    kind: str  # "model", "attention", "shape", "impossible", "idle", "left kernels", "left operators", "row", "most"
     phase: str
     seconds: float
     share: float  # of the pass
@@ -136,7 +136,7 @@ NOTABLE = 0.03  # of a pass
 def findings(found: Comparison) -> tuple[Finding, ...]:
     """The three that matter: what puts the comparison in doubt first, then what costs most."""
     every = [finding for passes in found.passes for finding in _of_pass(found, passes)]
-    doubts = [f for f in every if f.kind in ("model", "shape", "impossible")]
+    doubts = [f for f in every if f.kind in ("model", "attention", "shape", "impossible")]
     costs = sorted((f for f in every if f not in doubts), key=lambda f: -f.seconds)
     return tuple([*doubts[:2], *costs][:LISTED])
 
@@ -146,6 +146,9 @@ def _of_pass(found: Comparison, passes: Passes) -> Iterator[Finding]:
     rows = [row for row in found.rows if row.phase == phase]
     whole = passes.seconds
     yield from _shapes(found, phase)
+    heads = sum(left.occurrences for left in found.left_operators if _attends(found, left.operator, phase))
+    if heads and not any(row.work[0].anchor == "attention" for row in rows):
+        yield Finding("attention", phase, 0.0, 1.0, detail=units.significant(heads))
     if passes.span_seconds and passes.idle_seconds and passes.idle_seconds > 2 * NOTABLE * passes.span_seconds:
         yield Finding("idle", phase, passes.idle_seconds, passes.idle_seconds / passes.span_seconds)
     if not whole:
@@ -184,6 +187,12 @@ def _resident(row: Row, device: Device) -> bool:
     l2 = device.levels.get("l2")
     each = float(row.cost.bytes) / max(1.0, row.occurrences)
     return row.bound == "memory" and l2 is not None and l2.capacity is not None and each < l2.capacity
+
+
+def _attends(found: Comparison, operator: str, phase: str) -> bool:
+    """Whether an operator of a phase is fused attention."""
+    listed = next(p.placed for p in found.estimate.phases if p.step.phase == phase)
+    return any(placed.operator.name == operator and placed.operator.kind == "attention" for placed in listed)
 
 
 def _shapes(found: Comparison, phase: str) -> Iterator[Finding]:

@@ -12,19 +12,20 @@ from typing import NamedTuple
 
 from roofmodel.study.points import base_name, category
 
+LETTERS = 400  # of a name in which a part of it is looked for; templates may hold thousands
 ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
 
 # Written next to keys and values, or counted up for an attention kernel, which their names name as well.
-_NO_ANCHOR = re.compile(r"cache_?kernel|and_cache|kv_?cache(?!kernel)|kv_indices|metadata|triton_(?:poi|red|per|for)_")
+_NO_ANCHOR = re.compile(
+    r"and_cache|(?:store|write|append|update|copy)\w*cache|kv_indices|metadata|triton_(?:poi|red|per|for)_"
+)
 _ATTENDS = re.compile(
     r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|_fwd_(?:grouped_)?kernel"
 )
 _SCANS = re.compile(
     r"selective_scan|chunk_scan|chunk_state|chunk_cumsum|bmm_chunk|state_passing|selective_state_update"
 )
-_PRODUCTS = re.compile(
-    r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk|dot_kernel"
-)
+_PRODUCTS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
 
 # The words of light work. Several may hold: a fused kernel is called after all that it does.
 _WORDS = {
@@ -107,7 +108,7 @@ def spoken(name: str) -> str:
     """A kernel's base name and, where it is one of PyTorch's that do anything, the function that it applies."""
     base = base_name(name)
     if _GENERIC.search(base):
-        said = [part for m in _FUNCTION.finditer(_LAMBDA.split(name)[0]) for part in (m[2] or m[1],)]
+        said = [part for m in _FUNCTION.finditer(_LAMBDA.split(name[:LETTERS])[0]) for part in (m[2] or m[1],)]
         said = [s for s in said if s.lower() not in ("cuda", "unary", "binary", "aunary", "bunary", "gpu", "reduce")]
         if said:
             return f"{base.rpartition('::')[2]} ({said[-1]})"
@@ -179,7 +180,7 @@ _ROLES = (
     (r"gate_up_proj|gate_proj|up_proj|c_fc|fc1|lin1|wi|wi_0|wi_1|dense_h_to_4h|linear_fc1|w1|w3|fc_in", "up gate"),
     (r"act|act_fn|activation|activation_fn|intermediate_act_fn|gelu", "activation"),
     (r"down_proj|fc2|lin2|dense_4h_to_h|linear_fc2|w2|fc_out", "down"),
-    (r"lm_head|logits|embed_out|decoder", "logits"),
+    (r"lm_head|logits|embed_out", "logits"),
     (r"wte|embed_tokens|word_embeddings|tok_embeddings", "token"),
     (r"wpe|position_embeddings", "position add_position"),
 )
@@ -192,7 +193,7 @@ _STAGES = (
 )
 _NORMS = re.compile(r"(?:\w*_)?(?:layer_?norm|rms_?norm|norm|ln)\w*", re.I)
 _LAYER = re.compile(
-    r"(?:layers?|blocks?|h|block_list|transformerlayer|decoderlayer|encoderlayer)[._\s\[#:-]*(\d+)", re.I
+    r"(?:(?<![a-z])(?:layers?|blocks?|h|transformerlayer)|(?-i:[a-z\d](?:Layer|Block)))[._\s\[#:-]*(\d+)", re.I
 )
 
 
@@ -205,9 +206,11 @@ def hint(ranges: tuple[str, ...]) -> Hint:
     """
     layer = place = stage = None
     roles: frozenset[str] = frozenset()
-    for label in ranges:
-        parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label.lower()) if part]
-        if found := _LAYER.search(label):
+    for outer, label in zip(("", *ranges), ranges, strict=False):
+        if outer and label.startswith(f"{outer}."):  # a part of that module, which is what it says itself
+            roles = frozenset()
+        parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:LETTERS].lower()) if part]
+        if found := _LAYER.search(label[:LETTERS]):
             layer = int(found[1])
         stage = _first(_STAGES, parts) or stage
         inner = _first(_PLACES, parts)
@@ -235,8 +238,10 @@ def _roles(parts: Sequence[str], place: str | None) -> frozenset[str]:
             return frozenset(roles.split())
     if last in ("c_proj", "proj"):
         return frozenset({"output"} if place == "attention" else {"down"} if place == "mlp" else ())
-    if last == "dense" and len(parts) > 1:
-        before = parts[-2]
+    before = parts[-2] if len(parts) > 1 else ""
+    if last == "decoder" and before in ("predictions", "lm_head"):
+        return frozenset({"logits"})
+    if last == "dense":
         if before == "intermediate":
             return frozenset({"up"})
         if before == "output":

@@ -45,6 +45,13 @@ def _model(found: Comparison, finding: Finding) -> str:
     )
 
 
+def _attention(found: Comparison, finding: Finding) -> str:
+    return (
+        f"no kernel in the file looks like attention, of which a {finding.phase} pass of "
+        f"{found.estimate.architecture.name} has {finding.detail}: is it a profile of that model?"
+    )
+
+
 def _shape(found: Comparison, finding: Finding) -> str:
     told = next(product.told for product in found.shaped if product.phase == finding.phase)
     return (
@@ -114,6 +121,7 @@ def _most(found: Comparison, finding: Finding) -> str:
 
 _WORDS: Mapping[str, Callable[[Comparison, Finding], str]] = {
     "model": _model,
+    "attention": _attention,
     "shape": _shape,
     "impossible": _impossible,
     "idle": _idle,

@@ -244,7 +244,7 @@ def test_a_training_step_that_ends_within_its_backward_pass() -> None:
 
 def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", [Launch(traces.ADD, 3, "")] * 4)
-    with pytest.raises(ProfileError, match=r"no kernel is one of the operators of .*: it holds 4 of elementwise"):
+    with pytest.raises(ProfileError, match=r"its kernels are not those of .*: it holds 4 of elementwise"):
         compare("gpt2", [file], "a100", workload={})
 
 
