@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.profiles.kernel import Kernel
-    from roofmodel.study.comparison import Comparison
+    from roofmodel.study.comparing.comparison import Comparison
     from roofmodel.study.measured import Kernels
     from roofmodel.views.document import Document
 

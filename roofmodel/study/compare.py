@@ -7,22 +7,25 @@ and its predicted figures those of the operators that found these kernels. What 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
-from roofmodel.study import items, matching, passes, runs, sequence
-from roofmodel.study.comparison import Comparison
+from roofmodel.study import runs
+from roofmodel.study.comparing import items, matching, passes, sequence, summary
+from roofmodel.study.comparing.comparison import Comparison
+from roofmodel.study.comparing.items import Item
+from roofmodel.study.comparing.matching import Matching
+from roofmodel.study.comparing.naming import NO_HINT, anchor, sort
+from roofmodel.study.comparing.passes import Chosen
+from roofmodel.study.comparing.sequence import Occurrence
+from roofmodel.study.comparing.tally import Tally
 from roofmodel.study.estimate import estimate
 from roofmodel.study.identify import identify
-from roofmodel.study.items import Item
-from roofmodel.study.matching import Matching
-from roofmodel.study.naming import NO_HINT, anchor, sort
 from roofmodel.study.points import work
-from roofmodel.study.sequence import Occurrence
-from roofmodel.study.tally import Tally
 
 FITTING = 0.5
 
@@ -61,40 +64,80 @@ def compare(
     phases = [phase.step.phase for phase in predicted.phases]
     if steps is not None and len(phases) > 1:
         raise WorkloadError(f"--steps {steps}: of which pass? add --phase prefill or --phase decode")
-    fused = any(o.placed.operator.kind == "attention" for each in sequences for o in each)
-    found = items.items(kernels, identified.device, fused)
-    matched = matching.match(found, sequences, phases)
-    if not _fits(matched, found, sequences):
-        raise ProfileError(_nothing(profile, architecture.name, found))
-    chosen = passes.choose(matched, sequences, phases, steps)
-    tally = Tally(matched, sequences, phases, chosen, identified.device)
-    absent = set(phases) - {each.phase for each in chosen.passes}
+    if any(kernel.invocations > 1 for kernel in kernels):
+        if len(phases) > 1:
+            raise WorkloadError("a summary by name tells no passes apart; add --phase prefill or --phase decode")
+        paired = _by_kind(kernels, sequences[0], phases[0], identified.device, steps, profile)
+    else:
+        paired = _in_order(kernels, sequences, phases, identified.device, steps, profile, architecture.name)
+    tally = Tally(paired.matching, sequences, phases, paired.chosen, identified.device)
+    absent = set(phases) - {each.phase for each in paired.chosen.passes}
     told = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
-    lost = f"the last {matched.dropped} kernels are left out: the file is too long to match as one"
     return Comparison(
         estimate=predicted,
         identified=identified,
         profile=profile,
-        passes=chosen.passes,
+        passes=paired.chosen.passes,
         rows=tuple(sorted(tally.rows(), key=lambda row: -(row.lost_seconds or 0.0))),
         left_kernels=tuple(tally.left_kernels()),
         left_operators=tuple(tally.left_operators()),
         shaped=tuple(tally.shaped()),
-        by_ranges=any(item.hint != NO_HINT for item in found),
+        matched_by=paired.by,
         notes=(
             *profile.warnings,
             *identified.warnings,
             *(note for note in told if note.partition(" ")[0] not in absent),
-            *chosen.notes,
-            *_other_ways(matched, phases),
-            *[lost] * bool(matched.dropped),
+            *paired.notes,
         ),
     )
 
 
+class _Paired(NamedTuple):
+    """Kernels with their operators, the passes that count, what told them, and what is to be said of it."""
+
+    matching: Matching
+    chosen: Chosen
+    by: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _in_order(
+    kernels: Sequence[Kernel], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], device: Device,
+    steps: int | None, profile: Profile, model: str,
+) -> _Paired:  # fmt: skip
+    """A trace, in which kernels stand in the order in which they ran."""
+    fused = any(occurrence.anchor == "attention" for each in sequences for occurrence in each)
+    found = items.items(kernels, device, fused)
+    matched = matching.match(found, sequences, phases)
+    if not _fits(matched, found, sequences):
+        kinds = Counter(sort(kernel.name) for kernel in kernels)
+        listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
+        raise ProfileError(
+            f"{_names(profile)}: its kernels are not those of {model}: it holds {listed}; is it a profile of that "
+            "model?"
+        )
+    chosen = passes.choose(matched, sequences, phases, steps)
+    ranges = any(item.hint != NO_HINT for item in found)
+    by = (*["ranges"] * ranges, "order", "kind", "shape", "time")
+    return _Paired(matched, chosen, by, (*chosen.notes, *_other_ways(matched, phases)))
+
+
+def _by_kind(
+    kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, steps: int | None,
+    profile: Profile,
+) -> _Paired:  # fmt: skip
+    """A summary by name, which has no order."""
+    matched, chosen, note = summary.summed(kernels, sequence, phase, device, steps, _names(profile))
+    return _Paired(matched, chosen, ("kind",), (note,))
+
+
+def _names(profile: Profile) -> str:
+    return ", ".join(profile.files[:3])
+
+
 def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
     """The kernels of one GPU, in the order in which they ran. Raises ProfileError where there are none, or several."""
-    where = ", ".join(profile.files[:3])
+    where = _names(profile)
     if not profile.kernels:
         said = f"; {profile.warnings[0]}" if profile.warnings else ""
         raise ProfileError(f"{where}: holds no kernels to compare with{said}")
@@ -110,11 +153,6 @@ def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
         kernel for kernel in profile.kernels
         if device is None or (kernel.process if kernel.device is None else kernel.device) == device
     ]  # fmt: skip
-    if any(kernel.invocations > 1 for kernel in chosen):
-        raise ProfileError(
-            f"{where}: a summary by name, in which the order of the kernels is lost; give a trace, such as nsys' "
-            "SQLite export, nvprof --print-gpu-trace, or ncu without --print-summary"
-        )
     if not any(k.seconds is not None or work(k.flops) or k.bytes.dram is not None for k in chosen):
         raise ProfileError(f"{where}: neither times nor counters of kernels; there is nothing to compare with")
     return chosen if any(k.start is None for k in chosen) else sorted(chosen, key=lambda kernel: kernel.start or 0.0)
@@ -127,6 +165,8 @@ def _other_ways(matched: Matching, phases: Sequence[str]) -> Iterator[str]:
             "attention runs as products with a softmax in between, not as one kernel: its rows are held against fused "
             "attention; --attention eager compares them one by one"
         )
+    if matched.dropped:
+        yield f"the last {matched.dropped} kernels are left out: the file is too long to match as one"
     backward = sum(len(item.kernels) for _, item in matched.left if item.direction in ("backward", "input", "weight"))
     if backward and "train" not in phases:
         yield f"{backward} kernels compute gradients, by their names: a training step? --phase train compares all of it"
@@ -141,10 +181,3 @@ def _fits(matched: Matching, found: Sequence[Item], sequences: Sequence[Sequence
     of_a_pass = max((n / whole[phase] for (_, phase), n in seen.items()), default=0.0)
     of_the_file = len(fixed) / max(1, sum(item.kind is not None for item in found))
     return bool(fixed) and max(of_a_pass, of_the_file) > FITTING
-
-
-def _nothing(profile: Profile, model: str, found: Iterable[Item]) -> str:
-    kinds = Counter(sort(kernel.name) for item in found for kernel in item.kernels)
-    listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
-    where = ", ".join(profile.files[:3])
-    return f"{where}: its kernels are not those of {model}: it holds {listed}; is it a profile of that model?"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.algebra import plain
-from roofmodel.study.comparison import Comparison, Passes, Row
-from roofmodel.study.lost import why
+from roofmodel.study.comparing.comparison import Comparison, Passes, Row
+from roofmodel.study.comparing.lost import why
 from roofmodel.study.points import total
 from roofmodel.views import compare_data, files
 from roofmodel.views.compare_words import called, closing, percent, took
@@ -41,7 +41,7 @@ def table(found: Comparison) -> RenderableType:
 def _blocks(found: Comparison) -> Iterator[RenderableType]:
     estimate, device = found.estimate, found.identified.device
     assumed = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[found.identified.how]
-    how = "matched by ranges, order, kind and time" if found.by_ranges else "matched by order, kind, shape and time"
+    how = f"matched by {', '.join(found.matched_by)}"
     yield Text(f"{estimate.architecture.name} on {device.name} ({device.id}{assumed})", style="bold")
     yield Text(f"{describe_workload(estimate)} · {found.profile.tool}, {how}", style="dim")
     for passes in found.passes:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofmodel.algebra import plain
-from roofmodel.study.comparison import Comparison, Passes
-from roofmodel.study.lost import why
+from roofmodel.study.comparing.comparison import Comparison, Passes
+from roofmodel.study.comparing.lost import why
 from roofmodel.views.compare_words import called, closing
 
 
@@ -23,7 +23,7 @@ def document(found: Comparison) -> dict[str, Any]:
         "hardware": found.identified.device.id,
         "hardware_from": found.identified.how,
         "source": {"tool": found.profile.tool, "files": list(found.profile.files)},
-        "matched_by": [*["ranges"] * found.by_ranges, "order", "category", "shape", "time"],
+        "matched_by": list(found.matched_by),
         "rows": rows(found),
         "unmatched": {
             "kernels": [left._asdict() for left in found.left_kernels],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel import units
-from roofmodel.study.comparison import Comparison, Row
+from roofmodel.study.comparing.comparison import Comparison, Row
 from roofmodel.views import canvas
 from roofmodel.views.compare_words import called, closing, percent
 from roofmodel.views.rows import describe_phase, describe_workload

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from roofmodel import units
-from roofmodel.study.comparison import Comparison, Passes, Row
-from roofmodel.study.lost import Finding, findings, why
+from roofmodel.study.comparing.comparison import Comparison, Passes, Row
+from roofmodel.study.comparing.lost import Finding, findings, why
 from roofmodel.views.rows import label, merged_label, title
 
 

@@ -11,12 +11,12 @@ import pytest
 import roofmodel
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.compare import compare
-from roofmodel.study.comparison import Comparison, Row
-from roofmodel.study.lost import findings, why
+from roofmodel.study.comparing.comparison import Comparison, Row
+from roofmodel.study.comparing.lost import findings, why
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
-from tests.study import traces
-from tests.study.traces import Launch
+from tests.study.comparing import traces
+from tests.study.comparing.traces import Launch
 
 
 def of(folder: Path, launches: list[Launch], model: str = "gpt2", hw: str = "a100", **options: Any) -> Comparison:

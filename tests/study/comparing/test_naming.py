@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.study.naming import Hint, anchor, direction, helps, hint, of_experts, spoken, words
-from tests.study import traces
+from roofmodel.study.comparing.naming import Hint, anchor, direction, helps, hint, of_experts, spoken, words
+from tests.study.comparing import traces
 
 ANCHORS = {
     "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "matrix product",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting.operator import Gemm
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.naming import Hint, anchor, direction, helps, hint, words
+from roofmodel.study.comparing.naming import Hint, anchor, direction, helps, hint, words
 from roofmodel.study.points import incomplete, work
 
 if TYPE_CHECKING:

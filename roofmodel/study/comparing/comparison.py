@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.profiles.kernel import Profile
+from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.identify import Identified
-from roofmodel.study.sequence import Occurrence
 
 
 class Row(NamedTuple):
@@ -95,5 +95,5 @@ class Comparison(NamedTuple):
     left_kernels: tuple[LeftKernels, ...]
     left_operators: tuple[LeftOperators, ...]
     shaped: tuple[Shaped, ...]  # products in the layers whose shapes the file holds
-    by_ranges: bool  # whether ranges told where kernels belong
+    matched_by: tuple[str, ...]  # what told which operators kernels are, the surest first
     notes: tuple[str, ...]

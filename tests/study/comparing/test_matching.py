@@ -12,10 +12,10 @@ import pytest
 from roofmodel.devices import library
 from roofmodel.models import hub
 from roofmodel.profiles import reading
-from roofmodel.study import items, matching, sequence
+from roofmodel.study.comparing import items, matching, sequence
 from roofmodel.study.estimate import estimate
-from tests.study import traces
-from tests.study.traces import Launch
+from tests.study.comparing import traces
+from tests.study.comparing.traces import Launch
 
 GPT2, LLAMA, MIXTRAL = "gpt2", "meta-llama/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1"
 

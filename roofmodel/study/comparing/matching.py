@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.study import alignment
-from roofmodel.study.alignment import NEVER, Costs, Pair
-from roofmodel.study.evidence import TELLING, Anchors
-from roofmodel.study.items import Item
-from roofmodel.study.sequence import Occurrence
+from roofmodel.study.comparing import alignment
+from roofmodel.study.comparing.alignment import NEVER, Costs, Pair
+from roofmodel.study.comparing.evidence import TELLING, Anchors
+from roofmodel.study.comparing.items import Item
+from roofmodel.study.comparing.sequence import Occurrence
 
 if TYPE_CHECKING:
     pass
@@ -25,12 +25,17 @@ LARGEST = 60_000_000  # cells of the table that the alignment fills; 3 bytes eac
 
 
 class Unit(NamedTuple):
-    """An item, and the operators that it is, as places in the sequence of its phase."""
+    """An item, and the operators that it is, as places in the sequence of its phase.
+
+    Of a summary, an item holds the kernels of many `passes`, all those of one `kind` of work.
+    """
 
     item: Item
     step: int
     phase: int
     operators: tuple[int, ...]
+    passes: int = 1
+    kind: str = ""
 
 
 class Matching(NamedTuple):

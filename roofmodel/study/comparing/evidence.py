@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from roofmodel.study.alignment import NEVER, Costs, Pair
-from roofmodel.study.naming import Hint, of_experts
-from roofmodel.study.sequence import Occurrence
+from roofmodel.study.comparing.alignment import NEVER, Costs, Pair
+from roofmodel.study.comparing.naming import Hint, of_experts
+from roofmodel.study.comparing.sequence import Occurrence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from roofmodel.study.items import Item
+    from roofmodel.study.comparing.items import Item
 
 ALONE = 1.5  # an anchor without operator
 LONGEST_RUN = 6  # operators that one kernel takes: queries, keys and values, or their gradients

@@ -16,9 +16,8 @@ LETTERS = 400  # of a name in which a part of it is looked for; templates may ho
 ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
 
 # Written next to keys and values, or counted up for an attention kernel, which their names name as well.
-_NO_ANCHOR = re.compile(
-    r"and_cache|(?:store|write|append|update|copy)\w*cache|kv_indices|metadata|triton_(?:poi|red|per|for)_"
-)
+_CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
+_NO_ANCHOR = re.compile(rf"{_CACHES.pattern}|kv_indices|metadata|triton_(?:poi|red|per|for)_")
 _ATTENDS = re.compile(
     r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|_fwd_(?:grouped_)?kernel"
 )
@@ -34,7 +33,7 @@ _WORDS = {
     "add": r"(?<!self_)add(?!r|mm)|residual",
     "activation": r"gelu|silu|swish|sigmoid|swiglu|geglu|glu|relu|tanh|act_and_mul|activation|clamp|threshold",
     "rotary": r"rotary|rope|(?:^|[_:])(?:neg|sin|cos)(?:_|$)",
-    "gather": r"embedding|lookup|index_?select|gather",
+    "gather": r"(?<!rotary_)embedding|lookup|index_?select|gather",
     "scatter": r"embedding\w*backward|scatter|index_put|index_add|embedding_bag_bw",
     "optimizer": r"adam|sgd|lamb(?!da)|optimizer|multi_tensor",
     "pool": r"pool|meanops|mean",
@@ -120,6 +119,8 @@ def sort(name: str) -> str:
     """What kind of work a kernel's name suggests; copies and casts apart from other elementwise work."""
     kind = category(name)
     said = words(name)
+    if _CACHES.search(base_name(name).lower()):
+        return "copies and casts"
     if "copy" in said and kind in ("elementwise", "memory", "layout", "other", "optimizer"):
         return "copies and casts"
     return "elementwise" if kind == "optimizer" and "optimizer" not in said else kind

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.study.alignment import NEVER, WITHIN, Costs, Pair, align
+from roofmodel.study.comparing.alignment import NEVER, WITHIN, Costs, Pair, align
 
 
 def costs_of(letters: str, pattern: str) -> list[Costs]:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.comparison import LeftKernels, LeftOperators, Row, Shaped
-from roofmodel.study.items import product_of
-from roofmodel.study.matching import Matching, Unit
-from roofmodel.study.naming import sort, spoken
-from roofmodel.study.passes import Chosen
+from roofmodel.study.comparing.comparison import LeftKernels, LeftOperators, Row, Shaped
+from roofmodel.study.comparing.items import product_of
+from roofmodel.study.comparing.matching import Matching, Unit
+from roofmodel.study.comparing.naming import sort, spoken
+from roofmodel.study.comparing.passes import Chosen
+from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.points import incomplete, total, work
-from roofmodel.study.sequence import Occurrence
 
 
 class Tally(NamedTuple):
@@ -48,17 +48,21 @@ class Tally(NamedTuple):
 
     def _called(self, unit: Unit) -> tuple[str, ...]:
         """What its operators are called together: a slot's, whichever of them it is; groups that merge are one."""
-        return tuple(dict.fromkeys(name for occurrence in self._of(unit) for name in _names(occurrence)))
+        names = (name for occurrence in self._of(unit) for name in _names(occurrence))
+        return (unit.kind,) if unit.kind else tuple(dict.fromkeys(names))
 
     def _row(self, phase: int, stage: str, names: tuple[str, ...], units: Sequence[Unit]) -> Row:
         sequence, passes = self.sequences[phase], self.chosen.divisors[phase]
-        times = Counter(place for _, place in {(unit.step, place) for unit in units for place in unit.operators})
+        found = {(unit.step, place): unit.passes for unit in units for place in unit.operators}
+        times: Counter[int] = Counter()
+        for (_, place), n in found.items():
+            times[place] += n
         once = {sequence[place].placed.operator.name: sequence[place] for place in sorted(times)}
         each: Counter[str] = Counter()
         cost, bounds, expected = Cost(), dict.fromkeys(("compute", "memory", "communication"), 0.0), []
         for place, n in times.items():
             placed = sequence[place].placed
-            each[" ".join(_names(sequence[place])) if _merges(placed.operator.group) else placed.operator.name] += n
+            each[names[0] if units[0].kind else _counted_as(sequence[place])] += n
             cost = cost + _mean(n, passes, placed.placement.cost)
             bounds[placed.placement.bound] += n / passes * float(placed.placement.bound_seconds)
             expected.append(None if placed.expected is None else n / passes * float(placed.expected.seconds))
@@ -72,7 +76,7 @@ class Tally(NamedTuple):
             group=next(iter(once.values())).placed.operator.group,
             stage=stage,
             occurrences=max(each.values()) / passes,
-            kernels=len(kernels) / passes,
+            kernels=sum(kernel.invocations for kernel in kernels) / passes,
             cost=cost,
             bound=max(bounds, key=lambda roof: bounds[roof]),
             bound_seconds=sum(bounds.values()),
@@ -98,7 +102,8 @@ class Tally(NamedTuple):
         for (phase, name, kind), kernels in bundles.items():
             seconds, passes = total(kernel.seconds for kernel in kernels), self.chosen.divisors[phase]
             each = None if seconds is None else seconds / passes
-            found.append(LeftKernels(self.phases[phase], name, kind, len(kernels) / passes, each))
+            often = sum(kernel.invocations for kernel in kernels)
+            found.append(LeftKernels(self.phases[phase], name, kind, often / passes, each))
         return sorted(found, key=lambda left: -(left.seconds or 0.0))
 
     def left_operators(self) -> Iterator[LeftOperators]:
@@ -142,6 +147,12 @@ class Tally(NamedTuple):
 def _names(occurrence: Occurrence) -> list[str]:
     operator = occurrence.placed.operator
     return [operator.group] if _merges(operator.group) else occurrence.operators
+
+
+def _counted_as(occurrence: Occurrence) -> str:
+    """The name under which its occurrences are counted: operators of one slot each for itself."""
+    operator = occurrence.placed.operator
+    return operator.group if _merges(operator.group) else operator.name
 
 
 def _merges(group: str) -> bool:

@@ -8,8 +8,8 @@ import pytest
 
 from roofmodel.devices import library
 from roofmodel.models import hub
+from roofmodel.study.comparing.sequence import Occurrence, in_order
 from roofmodel.study.estimate import estimate
-from roofmodel.study.sequence import Occurrence, in_order
 
 
 def sequence(model: str, **workload: object) -> list[Occurrence]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.device import Device
-from roofmodel.study.comparison import Comparison, Passes, Row
+from roofmodel.study.comparing.comparison import Comparison, Passes, Row
 
 NEAR = 0.05  # figures this close are one
 MORE = 1.1
@@ -186,7 +186,8 @@ def _resident(row: Row, device: Device) -> bool:
     """Whether what it moves may come from the L2, so that DRAM does not bound it."""
     l2 = device.levels.get("l2")
     each = float(row.cost.bytes) / max(1.0, row.occurrences)
-    return row.bound == "memory" and l2 is not None and l2.capacity is not None and each < l2.capacity
+    kept = float(row.cost.weight_bytes + row.cost.cache_bytes)  # from one pass to the next
+    return row.bound == "memory" and l2 is not None and l2.capacity is not None and max(each, kept) < l2.capacity
 
 
 def _attends(found: Comparison, operator: str, phase: str) -> bool:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.comparison import Passes
-from roofmodel.study.matching import Matching
+from roofmodel.study.comparing.comparison import Passes
+from roofmodel.study.comparing.matching import Matching
+from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.points import total
-from roofmodel.study.sequence import Occurrence
 
 COMPLETE = 0.9  # of the anchors of a pass, or the file holds but a part of it
 OUTLIER = 1.5  # times the median pass

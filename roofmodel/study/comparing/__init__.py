@@ -1,0 +1,1 @@
+"""How `study.compare` finds out which kernel is which operator, and what follows from it."""
