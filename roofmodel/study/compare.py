@@ -60,17 +60,17 @@ def compare(
     identified = identify(profile.evidence, read[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
     kernels = _of_one_device(profile, device)
-    sequences = [sequence.in_order(phase) for phase in predicted.phases]
+    orders = sequence.orders(predicted.phases)
     phases = [phase.step.phase for phase in predicted.phases]
     if steps is not None and len(phases) > 1:
         raise WorkloadError(f"--steps {steps}: of which pass? add --phase prefill or --phase decode")
     if any(kernel.invocations > 1 for kernel in kernels):
         if len(phases) > 1:
             raise WorkloadError("a summary by name tells no passes apart; add --phase prefill or --phase decode")
-        paired = _by_kind(kernels, sequences[0], phases[0], identified.device, steps, profile)
+        paired = _by_kind(kernels, orders[0], phases[0], identified.device, steps, profile)
     else:
-        paired = _in_order(kernels, sequences, phases, identified.device, steps, profile, architecture.name)
-    tally = Tally(paired.matching, sequences, phases, paired.chosen, identified.device)
+        paired = _in_order(kernels, orders, phases, identified.device, steps, profile, architecture.name)
+    tally = Tally(paired.matching, paired.sequences, phases, paired.chosen, identified.device)
     absent = set(phases) - {each.phase for each in paired.chosen.passes}
     told = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
     return Comparison(
@@ -96,19 +96,21 @@ class _Paired(NamedTuple):
     """Kernels with their operators, the passes that count, what told them, and what is to be said of it."""
 
     matching: Matching
+    sequences: Sequence[Sequence[Occurrence]]  # of the phases' operators, as they ran
     chosen: Chosen
     by: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def _in_order(
-    kernels: Sequence[Kernel], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], device: Device,
+    kernels: Sequence[Kernel], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str], device: Device,
     steps: int | None, profile: Profile, model: str,
 ) -> _Paired:  # fmt: skip
     """A trace, in which kernels stand in the order in which they ran."""
-    fused = any(occurrence.anchor == "attention" for each in sequences for occurrence in each)
+    fused = any(occurrence.anchor == "attention" for each in orders[0] for occurrence in each)
     found = items.items(kernels, device, fused)
-    matched = matching.match(found, sequences, phases)
+    ways = [(matching.match(found, sequences, phases), sequences) for sequences in orders]
+    matched, sequences = min(ways, key=lambda way: way[0].cost)
     if not _fits(matched, found, sequences):
         kinds = Counter(sort(kernel.name) for kernel in kernels)
         listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
@@ -119,16 +121,16 @@ def _in_order(
     chosen = passes.choose(matched, sequences, phases, steps)
     ranges = any(item.hint != NO_HINT for item in found)
     by = (*["ranges"] * ranges, "order", "kind", "shape", "time")
-    return _Paired(matched, chosen, by, (*chosen.notes, *_other_ways(matched, phases)))
+    return _Paired(matched, sequences, chosen, by, (*chosen.notes, *_other_ways(matched, phases)))
 
 
 def _by_kind(
-    kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, steps: int | None,
+    kernels: Sequence[Kernel], sequences: Sequence[Sequence[Occurrence]], phase: str, device: Device, steps: int | None,
     profile: Profile,
 ) -> _Paired:  # fmt: skip
     """A summary by name, which has no order."""
-    matched, chosen, note = summary.summed(kernels, sequence, phase, device, steps, _names(profile))
-    return _Paired(matched, chosen, ("kind",), (note,))
+    matched, chosen, note = summary.summed(kernels, sequences[0], phase, device, steps, _names(profile))
+    return _Paired(matched, sequences, chosen, ("kind",), (note,))
 
 
 def _names(profile: Profile) -> str:

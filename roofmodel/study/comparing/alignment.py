@@ -42,9 +42,16 @@ class Pair(NamedTuple):
     extra: bool = False  # a further kernel of an operator that has one
 
 
+class Alignment(NamedTuple):
+    """All items paired, or alone, and what that costs."""
+
+    pairs: list[Pair]
+    cost: float
+
+
 def align(
     items: int, costs: Callable[[int], Costs], lengths: Sequence[int], skips: np.ndarray, repeats: bool = True
-) -> list[Pair]:
+) -> Alignment:
     """The cheapest pairing of so many items with passes over patterns of these lengths; with one pass unless `repeats`.
 
     `skips` is what each operator costs that finds no kernel, pattern after pattern, and `costs(i)` what item i does.
@@ -77,7 +84,8 @@ def align(
         best[[*track.starts, *track.ends]] -= WITHIN
     else:
         best[: track.ends[0]] = np.inf
-    return track.path(int(np.argmin(best)), moves, origins)
+    last = int(np.argmin(best))
+    return Alignment(track.path(last, moves, origins), float(best[last]))
 
 
 class _Track:

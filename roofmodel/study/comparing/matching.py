@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.study.comparing import alignment
@@ -44,6 +45,7 @@ class Matching(NamedTuple):
     units: tuple[Unit, ...]
     left: tuple[tuple[int, Item], ...]  # with the step in which they were launched
     phases: tuple[int, ...]  # of each step
+    cost: float = 0.0  # of the alignment: of two orders of the operators, the cheaper one is how it ran
     dropped: int = 0  # kernels at the end of a file that is too long
 
 
@@ -56,18 +58,23 @@ def match(found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]], phas
     fixed = fixed[:most]
     means = evidence.means([found[i] for i in fixed])
     before = _before(found, fixed)
-    pairs = alignment.align(len(fixed), lambda i: means(found[fixed[i]], before[i]), evidence.lengths, evidence.skips)
+    pairs, cost = alignment.align(
+        len(fixed), lambda i: means(found[fixed[i]], before[i]), evidence.lengths, evidence.skips
+    )
     placed = {fixed[pair.item]: pair for pair in pairs}
-    units: list[Unit] = []
-    left: list[tuple[int, Item]] = []
-    for segment in _segments(kept, placed, evidence):
-        _settle(segment, kept, placed, evidence, units, left)
+    settled = [_settle(segment, kept, placed, evidence) for segment in _segments(kept, placed, evidence)]
+    for one, other in pairwise(settled):
+        _lend(one, other, evidence)
+        _lend(other, one, evidence)
     steps = max((pair.step for pair in pairs), default=-1) + 1
     patterns = {pair.step: pair.pattern for pair in pairs if pair.operators}
     return Matching(
-        tuple(units), tuple(left), tuple(patterns.get(step, 0) for step in range(steps)),
+        units=tuple(unit for each in settled for unit in each.units),
+        left=tuple(item for each in settled for item in each.left),
+        phases=tuple(patterns.get(step, 0) for step in range(steps)),
+        cost=cost,
         dropped=sum(len(item.kernels) for item in found[len(kept) :]),
-    )  # fmt: skip
+    )
 
 
 def _before(found: Sequence[Item], fixed: Sequence[int]) -> list[frozenset[str]]:
@@ -101,11 +108,19 @@ def _segments(found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors)
         yield _Segment(range(i, end), evidence.light(pair, after))
 
 
-def _settle(
-    segment: _Segment, found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors,
-    units: list[Unit], left: list[tuple[int, Item]],
-) -> None:  # fmt: skip
+class _Settled(NamedTuple):
+    """A segment whose items have their operators, those that have none, and the light operators that are free."""
+
+    units: list[Unit]
+    left: list[tuple[int, Item]]
+    free: list[tuple[int, int, int]]
+
+
+def _settle(segment: _Segment, found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors) -> _Settled:
     """Give each item of a segment its operators, or leave it."""
+    units: list[Unit] = []
+    left: list[tuple[int, Item]] = []
+    free = set(segment.light)
     own = [i for i in segment.items if i in placed and placed[i].operators]
     inside = range(own[0], own[-1]) if own and evidence.is_attention(placed[own[0]]) else range(0)
     loose: list[int] = []
@@ -133,6 +148,26 @@ def _settle(
         at, phase, _ = segment.light[taken[0]]
         of_one = tuple(place for s, p, place in (segment.light[t] for t in taken) if (s, p) == (at, phase))
         units.append(Unit(found[i], at, phase, of_one))
+        free -= {segment.light[t] for t in taken}
+    return _Settled(units, left, sorted(free))
+
+
+def _lend(one: _Settled, other: _Settled, evidence: Anchors) -> None:
+    """What a segment leaves may be what the next one misses, if names tell it: order varies by a place."""
+    for step, item in list(one.left):
+        for spot in other.free:
+            at, phase, place = spot
+            work = evidence.sequences[phase][place].work
+            if (
+                item.kind is None
+                and at == step
+                and work in item.words & TELLING
+                and evidence.permits(item, phase, place)
+            ):
+                other.units.append(Unit(item, at, phase, (place,)))
+                one.left.remove((step, item))
+                other.free.remove(spot)
+                break
 
 
 # --- Light work -------------------------------------------------------------------------------------
@@ -164,8 +199,8 @@ def _light(
             runs.append(several)
         return Costs(runs, single + _FURTHER, _ALONE)
 
-    pairs = alignment.align(len(ways), costs, [len(works)], np.full(len(works), _SKIPPED), repeats=False)
-    return tuple(pair.operators for pair in pairs)
+    found = alignment.align(len(ways), costs, [len(works)], np.full(len(works), _SKIPPED), repeats=False)
+    return tuple(pair.operators for pair in found.pairs)
 
 
 def _unlike(said: frozenset[str], work: str) -> float:

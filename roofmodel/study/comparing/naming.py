@@ -19,7 +19,7 @@ ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
 _CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
 _NO_ANCHOR = re.compile(rf"{_CACHES.pattern}|kv_indices|metadata|triton_(?:poi|red|per|for)_")
 _ATTENDS = re.compile(
-    r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|_fwd_(?:grouped_)?kernel"
+    r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|(?<!\w)_fwd_(?:grouped_)?kernel"
 )
 _SCANS = re.compile(
     r"selective_scan|chunk_scan|chunk_state|chunk_cumsum|bmm_chunk|state_passing|selective_state_update"
@@ -40,7 +40,8 @@ _WORDS = {
     "reduction": r"reduce|sum_functor|columnsum|_sum",
     "routing": r"topk|moe_align|router|routing|gating|sort",
     "combine": r"moe_sum|combine|finalize|index_?add|unpermute",
-    "copy": r"copy|memset|fill|cat(?:array|_)|_cat|cast|contiguous|transpose|permute|nchw|nhwc|cache|float_kernel",
+    "copy": r"copy|clone|expand|memset|fill|cat(?:array|_)|_cat|cast|contiguous|transpose|permute|nchw|nhwc|cache|"
+    r"float_kernel",
     "mul": r"mul",
     "index": r"<long|long,|bool>|compare|<bool|arange|iota|with_index|index_elementwise",
     "elementwise": r"elementwise|unrolled|triton_poi|triton_red|triton_per|functor",

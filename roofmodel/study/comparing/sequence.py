@@ -20,7 +20,8 @@ ANCHORS = {
     "bmm": "matrix product",
     "grouped_gemm": "matrix product",
     "attention": "attention",
-    "conv": "convolution",
+    "conv": "convolution",  # of pixels
+    "convolution": "convolution",  # along the tokens
     "scan": "scan",
 }
 
@@ -70,6 +71,27 @@ def in_order(phase: PhaseEstimate) -> list[Occurrence]:
         for placed, layer in _walk(phase)
         for name, suffix in [_forward(placed)]
     ]
+
+
+def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
+    """The orders in which phases may run: that of the reference code; and, with experts that all tokens share, these
+    ahead of the router, as serving engines have it."""
+    usual = [in_order(phase) for phase in phases]
+    early = [_shared_first(sequence) for sequence in usual]
+    return [usual] if early == usual else [usual, early]
+
+
+def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:
+    """Each layer's shared experts ahead of its router; their sum with the others stays where it is."""
+    found: list[Occurrence] = []
+    for occurrence in sequence:
+        name = occurrence.placed.operator.name
+        if name.startswith("mlp.shared_") and name != "mlp.shared_add":
+            router = max(i for i, each in enumerate(found) if each.placed.operator.name == "mlp.router")
+            found.insert(router, occurrence)
+        else:
+            found.append(occurrence)
+    return found
 
 
 def _walk(phase: PhaseEstimate) -> Iterator[tuple[Placed, int | None]]:

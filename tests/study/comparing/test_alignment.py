@@ -25,7 +25,7 @@ def costs_of(letters: str, pattern: str) -> list[Costs]:
 def aligned(letters: str, *patterns: str) -> list[tuple[int, int, tuple[int, ...]]]:
     whole = "".join(patterns)
     costs = costs_of(letters, whole)
-    pairs = align(len(letters), costs.__getitem__, [len(p) for p in patterns], np.ones(len(whole)))
+    pairs = align(len(letters), costs.__getitem__, [len(p) for p in patterns], np.ones(len(whole))).pairs
     return [(pair.step, pair.pattern, pair.operators) for pair in pairs]
 
 
@@ -61,8 +61,9 @@ def test_an_item_that_is_nothing_alone_leaves_everything_unpaired() -> None:
 @given(st.text("abxAB", max_size=6), st.text("ab", min_size=1, max_size=3))
 def test_no_pairing_is_cheaper(letters: str, pattern: str) -> None:
     costs = costs_of(letters, pattern)
-    pairs = align(len(letters), costs.__getitem__, [len(pattern)], np.ones(len(pattern)))
-    assert paid(pairs, costs, len(pattern)) == pytest.approx(cheapest(costs, len(pattern)))
+    found = align(len(letters), costs.__getitem__, [len(pattern)], np.ones(len(pattern)))
+    assert paid(found.pairs, costs, len(pattern)) == pytest.approx(found.cost)
+    assert found.cost == pytest.approx(cheapest(costs, len(pattern)))
 
 
 def paid(pairs: list[Pair], costs: list[Costs], length: int) -> float:

@@ -18,6 +18,7 @@ from tests.study.comparing import traces
 from tests.study.comparing.traces import Launch
 
 GPT2, LLAMA, MIXTRAL = "gpt2", "meta-llama/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1"
+DEEPSEEK, MAMBA = "deepseek-ai/DeepSeek-V2-Lite", "state-spaces/mamba-130m-hf"
 
 
 class Found(NamedTuple):
@@ -32,9 +33,11 @@ def matched(folder: Path, launches: Iterable[Launch], model: str, **workload: An
     device = library.load("a100")
     phases = estimate(hub.load(model), device, **workload).phases
     names = [phase.step.phase for phase in phases]
-    sequences = [sequence.in_order(phase) for phase in phases]
-    fused = any(occurrence.anchor == "attention" for each in sequences for occurrence in each)
-    found = matching.match(items.items(list(profile.kernels), device, fused), sequences, names)
+    orders = sequence.orders(phases)
+    fused = any(occurrence.anchor == "attention" for each in orders[0] for occurrence in each)
+    whole = items.items(list(profile.kernels), device, fused)
+    ways = [(matching.match(whole, sequences, names), sequences) for sequences in orders]
+    found, sequences = min(ways, key=lambda way: way[0].cost)
     slots = {o.placed.operator.name: " ".join(o.operators) for each in sequences for o in each}
     said = {
         kernel.id: " ".join(sequences[unit.phase][place].placed.operator.name for place in unit.operators)
@@ -76,6 +79,16 @@ PROGRAMS: dict[str, tuple[list[Launch], str, dict[str, Any], tuple[str, ...]]] =
     "TensorRT-LLM": (times(6, traces.tensorrt_llm_decode(16, 10)), LLAMA, {"phase": "decode"}, ("decode",) * 6),
     "experts of vLLM": (
         times(3, traces.mixtral_vllm(32, 40)), MIXTRAL, {"phase": "decode", "batch": 32}, ("decode",) * 3,
+    ),
+    "compiled Llama": (times(3, traces.compiled_llama(16, 60)), LLAMA, {"phase": "prefill"}, ("prefill",) * 3),
+    "a state space": (times(3, traces.mamba(24, 40)), MAMBA, {"phase": "prefill"}, ("prefill",) * 3),
+    "latent attention, shared experts behind the others": (
+        times(3, traces.deepseek_vllm(27, 10, shared_first=False)), DEEPSEEK, {"phase": "decode", "batch": 4},
+        ("decode",) * 3,
+    ),
+    "latent attention, shared experts first": (
+        times(3, traces.deepseek_vllm(27, 10, shared_first=True)), DEEPSEEK, {"phase": "decode", "batch": 4},
+        ("decode",) * 3,
     ),
     "training": (times(3, traces.gpt2_training(12, 40)), GPT2, {"phase": "train"}, ("train",) * 3),
 }  # fmt: skip

@@ -477,3 +477,95 @@ def marked(launches: Iterable[Launch], layers: int) -> Iterator[Launch]:
         parts = path.split(".")
         nested = tuple(".".join(parts[: n + 1]) for n in range(len(parts)))
         yield launch._replace(ranges=("GPT2LMHeadModel", *nested))
+
+
+def deepseek_vllm(layers: int, microseconds: float, shared_first: bool) -> Iterator[Launch]:
+    """vLLM's DeepSeek V2: absorbed latent attention, and shared experts ahead of the router or behind the experts."""
+    norm = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)"
+    activate = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>(T)"
+    yield Launch("void at::native::vectorized_gather_kernel<16, long>(char*)", 4, "embedding.token")
+    yield Launch("void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)", 4, "norm.attention")
+    for layer in range(layers):
+        yield Launch("nvjet_tst_64x8_64x16_2x4_h_bz_TNT", microseconds, "attention.q")
+        yield Launch("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", microseconds / 2, "attention.kv_down")
+        yield Launch("void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)", 4, "attention.kv_norm")
+        yield Launch(
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_nn_bmm>(T)", 6, "attention.absorb_k"
+        )
+        yield Launch("void vllm::rotary_embedding_kernel<c10::BFloat16, false>(long const*)", 4, "attention.rotary")
+        yield Launch("void vllm::concat_and_cache_mla_kernel<__nv_bfloat16>(T)", 3, "")
+        yield Launch(
+            "void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>(T)", 9, "attention.flash"
+        )
+        yield Launch("void flash_fwd_splitkv_mla_combine_kernel<cutlass::bfloat16_t>(T)", 3, "attention.flash")
+        yield Launch(
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_nn_bmm>(T)", 6, "attention.absorb_v"
+        )
+        yield Launch("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", microseconds, "attention.output")
+        yield Launch(norm, 4, "residual.attention norm.mlp")
+        if layer == 0:
+            yield Launch("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", 4 * microseconds, "mlp.gate mlp.up")
+            yield Launch(activate, 5, "mlp.activation")
+            yield Launch("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", 2 * microseconds, "mlp.down")
+        else:
+            shared = [
+                Launch("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", microseconds, "mlp.shared_gate mlp.shared_up"),
+                Launch(activate, 5, "mlp.shared_activation"),
+                Launch("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", microseconds, "mlp.shared_down"),
+            ]
+            yield from shared if shared_first else ()
+            yield Launch("nvjet_tst_16x8_64x16_4x1_v_bz_TNT", 4, "mlp.router")
+            yield Launch("void vllm::moe::topkGatingSoftmax<6, 64, 4, 16>(float const*)", 4, "mlp.choose")
+            yield Launch("void vllm::moe::moe_align_block_size_kernel<int>(int*)", 4, "mlp.choose")
+            yield Launch("fused_moe_kernel", 4 * microseconds, "mlp.expert_gate_up")
+            yield Launch(activate, 5, "mlp.expert_activation")
+            yield Launch("fused_moe_kernel", 2 * microseconds, "mlp.expert_down")
+            yield Launch("void vllm::moe::moe_sum_kernel<c10::BFloat16, 6>(T)", 4, "mlp.combine")
+            yield from () if shared_first else shared
+            yield Launch(ADD, 4, "mlp.shared_add")
+        yield Launch(norm, 4, f"residual.mlp {'norm.final' if layer == layers - 1 else 'norm.attention'}")
+    yield Launch("nvjet_tst_192x8_64x8_4x1_v_bz_TNN", microseconds * 3, "head.logits")
+    yield Launch(ARGMAX, 20, "")
+
+
+def compiled_llama(layers: int, microseconds: float) -> Iterator[Launch]:
+    """torch.compile on Llama: norms fused with the sums ahead of them, named after aten's operators."""
+    norm = "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_4"
+    yield Launch("triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0", 6, "embedding.token norm.attention")
+    for layer in range(layers):
+        for which in "qkv":
+            yield Launch(GEMM, microseconds / 3, f"attention.{which}")
+        yield Launch("triton_poi_fused__to_copy_add_cat_cos_mul_neg_sin_1", 5, "attention.rotary")
+        yield Launch("triton_poi_fused__to_copy_add_cat_cos_mul_neg_sin_2", 4, "attention.rotary")
+        yield Launch("triton_poi_fused_clone_expand_3", 4, "")
+        yield Launch(FLASH, microseconds, "attention.flash")
+        yield Launch(GEMM, microseconds / 2, "attention.output")
+        yield Launch(norm, 6, "residual.attention norm.mlp")
+        yield Launch(GEMM, microseconds, "mlp.gate")
+        yield Launch(GEMM, microseconds, "mlp.up")
+        yield Launch("triton_poi_fused_mul_silu_5", 6, "mlp.activation")
+        yield Launch(GEMM, microseconds, "mlp.down")
+        yield Launch(norm, 6, f"residual.mlp {'norm.final' if layer == layers - 1 else 'norm.attention'}")
+    yield Launch(GEMM, 2 * microseconds, "head.logits")
+
+
+def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
+    """Mamba with its own kernels: a filter along the tokens, and the scan that keeps the state."""
+    yield Launch(GATHER, 4, "embedding.token")
+    for _ in range(layers):
+        yield Launch("_layer_norm_fwd_1pass_kernel", 5, "norm.ssm")
+        yield Launch(GEMM, microseconds, "ssm.input")
+        yield Launch(
+            "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true, c10::Half>>(T)",
+            6,
+            "ssm.filter",
+        )
+        yield Launch(GEMM_SMALL, 6, "ssm.select")
+        yield Launch(GEMM_SMALL, 6, "ssm.step")
+        yield Launch(
+            "void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16, 1, true>>(T)", 30, "ssm.scan"
+        )
+        yield Launch(GEMM, microseconds, "ssm.output")
+        yield Launch(ADD, 3, "residual.ssm")
+    yield Launch("_layer_norm_fwd_1pass_kernel", 5, "norm.final")
+    yield Launch(GEMM, microseconds, "head.logits")
