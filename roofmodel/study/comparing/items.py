@@ -4,18 +4,25 @@ and the layouts around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from roofmodel.algebra import product
 from roofmodel.counting.operator import Gemm
-from roofmodel.profiles.kernel import Kernel
+from roofmodel.profiles.kernel import Call, Kernel
 from roofmodel.study.comparing.naming import Hint, anchor, direction, helps, hint, words
 from roofmodel.study.points import incomplete, work
 
 if TYPE_CHECKING:
     from roofmodel.devices.device import Device
+
+
+MOST, PRODUCTS = 12, 3  # kernels, and products among them, that one call of a framework launches
+_OPERATOR = re.compile(r"(?P<name>\w+::\w+), .*?op_id = (?P<id>\d{1,12})(?:, .*?sizes = (?P<sizes>\[.*\]))?")
+_SHAPE = re.compile(r"\[((?:\d{1,12}(?:, ?\d{1,12})*)?)\]")
 
 
 class Item(NamedTuple):
@@ -48,10 +55,9 @@ def items(kernels: Sequence[Kernel], device: Device, fused_attention: bool = Tru
 
 
 def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
-    calls = (list(run) for _, run in groupby(kernels, key=lambda k: (k.call.id,) if k.call else k.id))
     found: list[Item] = []
     layout: list[Item] = []  # transforms that wait for their convolution
-    for run in calls:
+    for run in _calls(kernels):
         item = _item(run, device)
         helping = helps(run[0].name) if item.kind is None or len(run) == 1 else None
         last = found[-1] if found and not layout else None
@@ -69,6 +75,29 @@ def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
                 found.append(item)
             layout = []
     return found + _closing(found, layout)
+
+
+def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+    """The kernels of each call of the framework; one that launches a graph of many is no operator, but them all."""
+    for _, run in groupby(kernels, key=lambda kernel: (called.id,) if (called := _call(kernel)) else kernel.id):
+        together = list(run)
+        products = sum(anchor(kernel.name) == "matrix product" for kernel in together)
+        kinds = {anchor(kernel.name) for kernel in together} - {None}
+        if len(together) <= MOST and products <= PRODUCTS and len(kinds) <= 1:
+            yield together
+        else:
+            yield from ([replace(kernel, call=None)] for kernel in together)
+
+
+def _call(kernel: Kernel) -> Call | None:
+    """The framework's operator that launched a kernel: as the trace has it, or as a range of PyTorch's tells it.
+
+    `torch.autograd.profiler.emit_nvtx(record_shapes=True)` writes `aten::mm, op_id = 7, sizes = [[128, 64], [64, 32]]`.
+    """
+    if kernel.call or not kernel.nvtx or not (told := _OPERATOR.match(kernel.nvtx[-1])):
+        return kernel.call
+    shapes = tuple(tuple(map(int, shape.split(","))) if shape else () for shape in _SHAPE.findall(told["sizes"] or ""))
+    return Call(int(told["id"]), told["name"], shapes)
 
 
 def _closing(found: list[Item], layout: list[Item]) -> list[Item]:
@@ -126,7 +155,7 @@ def _joined(parts: Sequence[Item], main: Item) -> Item:
 
 
 def _item(run: Sequence[Kernel], device: Device) -> Item:
-    call = run[0].call
+    call = _call(run[0])
     kinds = [anchor(kernel.name) for kernel in run]
     kind = next((k for k in ("attention", "convolution", "scan", "matrix product") if k in kinds), None)
     said = frozenset().union(*(words(kernel.name) for kernel in run))
@@ -139,15 +168,15 @@ def _item(run: Sequence[Kernel], device: Device) -> Item:
 def _direction(run: Sequence[Kernel]) -> str | None:
     """What the names of the kernels say of it, else that of the call."""
     said = [direction(kernel.name) for kernel in run]
-    said += [direction(run[0].call.name)] if run[0].call else []
+    said += [direction(call.name)] if (call := _call(run[0])) else []
     return next((each for each in said if each), None)
 
 
 def product_of(kernel: Kernel) -> Gemm | None:
     """The matrix product that launched a kernel, by the shapes of its factors; None where they were not recorded."""
-    if not kernel.call:
+    if (call := _call(kernel)) is None:
         return None
-    name, shapes = kernel.call.name.removeprefix("aten::"), kernel.call.shapes
+    name, shapes = call.name.removeprefix("aten::"), call.shapes
     factors = shapes[1:3] if name in ("addmm", "baddbmm", "addmv") else shapes[:2]
     if name not in ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "linear", "mv", "addmv") or len(factors) < 2:
         return None

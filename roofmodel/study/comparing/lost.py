@@ -15,6 +15,7 @@ from typing import NamedTuple
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.study.comparing.comparison import Comparison, Passes, Row
+from roofmodel.study.comparing.naming import helps
 
 NEAR = 0.05  # figures this close are one
 MORE = 1.1
@@ -34,7 +35,9 @@ def _several(row: Row) -> Iterator[str]:
     merged = any("." not in name for name in row.operators)
     often = row.kernels / max(1.0, row.occurrences * (1 if merged else len(row.operators)))
     if often > 1.5:
-        yield f"{units.significant(often, 2)} kernels for one operator, which write and read in between"
+        layouts = any(helps(name) == "layout" for name in row.names)
+        how = "layouts are changed around it" if layouts else "they write and read in between"
+        yield f"{units.significant(often, 2)} kernels for one operator: {how}"
 
 
 def _fewer(row: Row) -> Iterator[str]:

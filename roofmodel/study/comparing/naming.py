@@ -187,7 +187,7 @@ _ROLES = (
     (r"wpe|position_embeddings", "position add_position"),
 )
 _STAGES = (
-    ("backward", r"backward|bwd"),
+    ("backward", r"\w*backward\d*|bwd"),
     ("optimizer", r"optimizer|adamw?|optim"),
     ("prefill", r"prefill|prompt|context_phase"),
     ("decode", r"decode|generation|generation_phase"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pytest
 from roofmodel.devices import library
 from roofmodel.models import hub
 from roofmodel.profiles import reading
+from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.comparing import items, matching, sequence
 from roofmodel.study.estimate import estimate
 from tests.study.comparing import traces
@@ -138,6 +140,22 @@ def test_ranges_place_kernels_whose_names_say_nothing(tmp_path: Path) -> None:
     found = matched(tmp_path, launches, GPT2, phase="prefill")
     named = {"attention.qkv", "attention.output", "mlp.up", "mlp.down", "head.logits"}
     assert not {truth for _, truth, _ in found.wrong} & named
+
+
+def test_a_graph_of_many_kernels_is_not_one_operator(tmp_path: Path) -> None:
+    """Kernels of a CUDA graph all carry the id of the call that launched the graph."""
+    launches = [launch._replace(call=("graph_launch", ())) for launch in traces.vllm_decode(16, 10)]
+    file = traces.write(tmp_path / "trace.json", launches, one_call=True)
+    (profile,) = [reading.read([file])]
+    found = items.items(list(profile.kernels), library.load("a100"))
+    assert len(found) == sum(1 for launch in launches if launch.name not in (traces.SPLIT_K, traces.FLASH_COMBINE))
+
+
+def test_ranges_of_pytorch_tell_calls_and_shapes() -> None:
+    label = "aten::addmm, seq = 12, op_id = 33, sizes = [[768], [141, 768], [768, 2304]]"
+    kernel = Kernel("0", "f", traces.GEMM, nvtx=("step", label))
+    assert items.product_of(kernel) == (1, 141, 2304, 768)
+    assert items.product_of(replace(kernel, nvtx=("aten::addmm, seq = 12",))) is None
 
 
 def test_shapes_tell_queries_from_values_of_fewer_heads(tmp_path: Path) -> None:

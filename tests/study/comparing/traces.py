@@ -23,18 +23,19 @@ class Launch(NamedTuple):
     call: tuple[str, Sequence[Sequence[int]]] | None = None  # aten::mm and the shapes of its arguments
 
 
-def write(path: Path, launches: Iterable[Launch], gap: float = 1.0, device: int = 0) -> str:
-    """A Kineto trace of the launches, one after the other with a gap of so many microseconds."""
+def write(path: Path, launches: Iterable[Launch], gap: float = 1.0, device: int = 0, one_call: bool = False) -> str:
+    """A Kineto trace of the launches, one after the other, so many microseconds apart; of `one_call`: as a graph's."""
     events: list[dict[str, object]] = []
     now = 1000.0
     for i, launch in enumerate(launches):
         arguments = {"device": device, "stream": 7, "correlation": i, "grid": [1, 1, 1], "block": [128, 1, 1]}
         if launch.call:
-            arguments["External id"] = i + 1
+            number = 1 if one_call else i + 1
+            arguments["External id"] = number
             dims = [list(shape) for shape in launch.call[1]]
             events.append(
                 {"ph": "X", "cat": "cpu_op", "name": launch.call[0], "pid": 1, "tid": 1, "ts": now - 900, "dur": 0.5,
-                 "args": {"External id": i + 1, "Input Dims": dims}}
+                 "args": {"External id": number, "Input Dims": dims}}
             )  # fmt: skip
         events.append(
             {"ph": "X", "cat": "kernel", "name": launch.name, "pid": 0, "tid": 7, "ts": now,
