@@ -7,7 +7,6 @@ between ways that order leaves open (one kernel for gate and up, or for queries,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from roofmodel.study.comparing.alignment import NEVER, Costs, Pair
@@ -51,7 +50,9 @@ class Anchors:
         import numpy as np
 
         self.sequences, self.phases = sequences, phases
-        self._where = [_anchors(sequence) for sequence in sequences]  # anchor of a phase -> place in its sequence
+        self._where = [  # anchor of a phase -> place in its sequence
+            [place for place, occurrence in enumerate(sequence) if occurrence.anchor] for sequence in sequences
+        ]
         self.lengths = [len(places) for places in self._where]
         self.size = sum(self.lengths)
         self.skips = np.ones(self.size)
@@ -202,15 +203,6 @@ class Anchors:
     def _between(self, pair: Pair, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
         sequence = self.sequences[pair.pattern]
         return tuple((pair.step, pair.pattern, p) for p in range(begin, end) if sequence[p].anchor is None)
-
-
-def _anchors(sequence: Sequence[Occurrence]) -> list[int]:
-    """The places of anchors; within a slot, the gradients of inputs come before those of weights."""
-    places = [p for p, occurrence in enumerate(sequence) if occurrence.anchor]
-    found: list[int] = []
-    for _, run in groupby(places, key=lambda p: (sequence[p].layer, sequence[p].slot.partition(".grad")[0])):
-        found += sorted(run, key=lambda p: sequence[p].placed.operator.name.endswith("grad_weight"))
-    return found
 
 
 def _ahead(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozenset[str]]:

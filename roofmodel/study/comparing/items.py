@@ -65,7 +65,7 @@ def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
             item = item._replace(kind="convolution", faces=())
         if helping in ("layout", "transform"):
             layout.append(item)
-        elif last and last.kind and (helping == "finish" or last.kind == item.kind == "attention"):
+        elif last and last.kind and _belongs(item, helping, last):
             found[-1] = _joined([last, item], last)
         else:
             if item.kind == "convolution":
@@ -75,6 +75,11 @@ def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
                 found.append(item)
             layout = []
     return found + _closing(found, layout)
+
+
+def _belongs(item: Item, helping: str | None, last: Item) -> bool:
+    """Whether an item finishes the anchor ahead of it; attention's kernels follow one another."""
+    return (helping == "finish" and item.kind in (None, last.kind)) or item.kind == last.kind == "attention"
 
 
 def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:

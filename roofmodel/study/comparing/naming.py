@@ -58,7 +58,7 @@ _DIRECTIONS = (
 # A kernel that finishes or prepares the work of the anchor before it.
 _HELPS = re.compile(
     r"split_?k_?reduce|epilogue::|globalkernel|_reduce_kernel|reduce_segments|combine|stage2|stage_2|merge_|"
-    r"dot_do_o|convert_dq|_bwd_convert|_bwd_preprocess|cublasgemmt?helper|split_?k_?init"
+    r"cublasgemmt?helper|split_?k_?init"
 )
 _LAYOUT = re.compile(
     r"nchwtonhwc|nhwctonchw|compute\w*offset|scalepackedtensor|convertfilter|flip_filter|im2col|col2im|fft2d|"

@@ -74,11 +74,34 @@ def in_order(phase: PhaseEstimate) -> list[Occurrence]:
 
 
 def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
-    """The orders in which phases may run: that of the reference code; and, with experts that all tokens share, these
-    ahead of the router, as serving engines have it."""
-    usual = [in_order(phase) for phase in phases]
-    early = [_shared_first(sequence) for sequence in usual]
-    return [usual] if early == usual else [usual, early]
+    """The orders in which phases may run, that of the reference code first.
+
+    Serving engines have experts that all tokens share ahead of the router. Where products of one input run as one, so
+    do their gradients: those of the inputs, then those of the matrices.
+    """
+    found = [[in_order(phase) for phase in phases]]
+    for change in (_shared_first, _gradients_together):
+        for order in list(found):
+            changed = [change(sequence) for sequence in order]
+            found += [changed] if changed != order else []
+    return found
+
+
+def _gradients_together(sequence: Sequence[Occurrence]) -> list[Occurrence]:
+    """The gradients of products that share a slot: of their inputs, of their matrices, then all else among them."""
+    found: list[Occurrence] = []
+    for slot, run in groupby(sequence, key=lambda occurrence: _of_slot(occurrence)):
+        together = list(run)
+        if slot and len({o.placed.operator.name for o in together}) > 2:
+            together.sort(key=lambda o: (o.anchor is None, o.placed.operator.name.endswith("grad_weight")))
+        found += together
+    return found
+
+
+def _of_slot(occurrence: Occurrence) -> object:
+    """The same for gradients of products that share a slot, and for what stands among them; None for all else."""
+    name, grad, _ = occurrence.slot.partition(".grad")
+    return (occurrence.layer, name) if grad and " + " in name else None
 
 
 def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:

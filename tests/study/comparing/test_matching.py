@@ -82,6 +82,12 @@ PROGRAMS: dict[str, tuple[list[Launch], str, dict[str, Any], tuple[str, ...]]] =
     "experts of vLLM": (
         times(3, traces.mixtral_vllm(32, 40)), MIXTRAL, {"phase": "decode", "batch": 32}, ("decode",) * 3,
     ),
+    "training with projections apart": (
+        times(2, traces.llama_training(16, 60, fused=False)), LLAMA, {"phase": "train"}, ("train",) * 2,
+    ),
+    "training with fused projections": (
+        times(2, traces.llama_training(16, 60, fused=True)), LLAMA, {"phase": "train"}, ("train",) * 2,
+    ),
     "compiled Llama": (times(3, traces.compiled_llama(16, 60)), LLAMA, {"phase": "prefill"}, ("prefill",) * 3),
     "a state space": (times(3, traces.mamba(24, 40)), MAMBA, {"phase": "prefill"}, ("prefill",) * 3),
     "latent attention, shared experts behind the others": (

@@ -570,3 +570,58 @@ def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
         yield Launch(ADD, 3, "residual.ssm")
     yield Launch("_layer_norm_fwd_1pass_kernel", 5, "norm.final")
     yield Launch(GEMM, microseconds, "head.logits")
+
+
+def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[Launch]:
+    """A step of Llama, its projections apart as Hugging Face has them, or fused as training frameworks do."""
+    norm = "void at::native::(anonymous namespace)::rms_norm_kernel<c10::Half>(T)"
+    back = "void at::native::(anonymous namespace)::rms_norm_backward_kernel<c10::Half>(T)"
+    qkv, gated = [["attention.q"], ["attention.k"], ["attention.v"]], [["mlp.gate"], ["mlp.up"]]
+    if fused:
+        qkv, gated = [["attention.q", "attention.k", "attention.v"]], [["mlp.gate", "mlp.up"]]
+    yield Launch(GATHER, 4, "embedding.token")
+    for _ in range(layers):
+        yield Launch(norm, 4, "norm.attention")
+        for together in qkv:
+            yield Launch(GEMM, microseconds, " ".join(together))
+        yield Launch("rotary_fwd_kernel", 4, "attention.rotary")
+        yield Launch(FLASH, microseconds, "attention.flash")
+        yield Launch(GEMM, microseconds, "attention.output")
+        yield Launch(ADD, 3, "residual.attention")
+        yield Launch(norm, 4, "norm.mlp")
+        for together in gated:
+            yield Launch(GEMM, microseconds, " ".join(together))
+        yield Launch("void swiglu_fwd_kernel<c10::Half>(T)", 4, "mlp.activation")
+        yield Launch(GEMM, microseconds, "mlp.down")
+        yield Launch(ADD, 3, "residual.mlp")
+    yield Launch(norm, 4, "norm.final")
+    yield Launch(GEMM, 2 * microseconds, "head.logits")
+    yield Launch("liger_cross_entropy_kernel", 90, "head.loss")
+    yield Launch("liger_cross_entropy_backward_kernel", 90, "head.loss.grad")
+    yield from product_gradients("head.logits", 2 * microseconds)
+    yield Launch(back, 5, "norm.final.grad")
+    for _ in range(layers):
+        yield from product_gradients("mlp.down", microseconds)
+        yield Launch("void swiglu_bwd_kernel<c10::Half>(T)", 4, "mlp.activation.grad")
+        yield from gradients_of(gated, microseconds)
+        yield Launch(back, 5, "norm.mlp.grad")
+        yield Launch(ADD, 3, "norm.mlp.grad_sum_x")
+        yield from product_gradients("attention.output", microseconds)
+        for part in ("dot_do_o", "dq_dk_dv_loop_seqk_parallel", "convert_dq"):
+            yield Launch(f"void flash_bwd_{part}_kernel<Flash_bwd_kernel_traits<128>>(T)", 20, "attention.flash.grad")
+        yield Launch("rotary_bwd_kernel", 4, "attention.rotary.grad")
+        yield from gradients_of(qkv, microseconds)
+        yield Launch(back, 5, "norm.attention.grad")
+        yield Launch(ADD, 3, "norm.attention.grad_sum_x")
+    yield Launch("void embedding_backward_feature_kernel<c10::Half>(T)", 9, "embedding.token.grad_weight")
+    for _ in range(6):
+        yield Launch("void multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(T)", 50, "optimizer.step")
+
+
+def gradients_of(products: Sequence[Sequence[str]], microseconds: float) -> Iterator[Launch]:
+    """Products of one input, last first; the gradients of that input add up where there are several."""
+    for together in reversed(products):
+        for of in ("input", "weight"):
+            yield Launch(GEMM, microseconds, " ".join(f"{name}.grad_{of}" for name in reversed(together)))
+    for name in list(reversed([together[0] for together in products]))[1:]:
+        yield Launch(ADD, 3, f"{name}.grad_sum_n")
