@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roofmodel.views.document import Document
 
 __all__ = [
-    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "compare", "estimate", "explain",
+    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "compare", "crossover", "estimate", "explain",
     "read_profile",
 ]  # fmt: skip
 
@@ -161,6 +161,28 @@ def explain(
     with _named_as_arguments():
         device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
         return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
+
+
+def crossover(
+    model: str | os.PathLike[str],
+    hw: str | os.PathLike[str] | Device,
+    *,
+    over: str | None = None,
+    op: str | None = None,
+    family: str | None = None,
+    **workload: Any,
+) -> Derivation:
+    """Where another roof starts to bind an operator, or a phase as a whole, over "batch", "seq" or "context".
+
+    `model` may be a plain kernel such as "matmul", whose size varies. `.to_dict()` has the first such size under
+    `value`, None where there is none. Raises RoofError.
+    """
+    from roofmodel.study.crossover import crossover as find
+    from roofmodel.views.crossover import document
+
+    with _named_as_arguments():
+        device = hw if isinstance(hw, Device) else Device.load(hw)
+        return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
 
 
 class ProfileReport:
@@ -313,7 +335,7 @@ def compare(
 
 def _argument(message: str) -> str:
     """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    others = ("family", "hw", "times", "steps", "device", "op", "n")
+    others = ("family", "hw", "times", "steps", "device", "op", "n", "over")
     flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
 

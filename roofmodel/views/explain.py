@@ -11,6 +11,7 @@ from roofmodel.counting.operator import AXES, Line
 from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
+from roofmodel.prediction.engine import PASSES
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
@@ -300,6 +301,8 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
     if expected:
         low, high = (units.seconds(plain(value)) for value in (expected.low, expected.high))
         words += f"; expected {units.seconds(plain(expected.seconds), 4)} ({low} to {high})"
+        if counted.formula and (passes := PASSES.get(counted.operator.kind)):
+            words += f", as {passes} passes over the data"
     yield Paragraph(words)
     if counted.formula:
         yield from _expected(counted.formula, explanation)

@@ -186,8 +186,9 @@ def _product(expression: Any, writer: _Writer) -> str:
 
 def _runs_in(before: Any, after: Any) -> bool:
     """Whether two factors side by side would be read as one: a name of several letters beside another."""
+    numbers = [part.as_base_exp()[0].is_number for part in (before, after)]
     long = (len(part.as_base_exp()[0].name) > 1 for part in (before, after) if part.as_base_exp()[0].is_Symbol)
-    return (any(long) and not (before.is_number or after.is_Add)) or (before.is_number and after.is_number)
+    return (any(long) and not (before.is_number or after.is_Add)) or all(numbers)
 
 
 def _grouped(factor: Any, writer: _Writer) -> str:

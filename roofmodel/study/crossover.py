@@ -1,0 +1,312 @@
+"""Where a bound changes: the size from which on another roof binds an operator, or a phase taken as a whole.
+
+Which roof binds is asked of the counts themselves, size by size, so that the answer is what `roof estimate` says at
+that size and at the one before. The place between the two comes from the equation of both roofs' times, counted with a
+symbol: solved exactly where it is a polynomial, by bisection where it is not. Where both take the same time at a whole
+number, that number is the answer, although the old roof still binds at it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number, minimum
+from roofmodel.counting import kernels, phases
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.widths import FORMATS
+from roofmodel.counting.workload import Phase, Workload
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError, choices
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.symbols import symbol
+from roofmodel.prediction.roofline import place
+from roofmodel.study import estimate as study
+
+VARIABLES = ("batch", "seq", "context", "gpus")
+SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "n": "n"}
+LARGEST = study.LONGEST
+GRID = 1.25  # sizes that are asked grow by so much; what changes and changes back in between is found by its equation
+
+Costs = Callable[[Number], Cost]
+"""What something costs at a size: an int, or a symbol."""
+
+
+class Equation(NamedTuple):
+    """Work over ceiling on both sides: what the roofs take, in the variable; `pipe` and the bandwidth as numbers."""
+
+    flops: Any
+    bytes: Any
+    pipe: str
+    peak: float
+    bandwidth: float
+
+
+class Change(NamedTuple):
+    """`value` is the first size at which `to` binds; `exact` the real number at which both take the same time."""
+
+    value: int
+    exact: float
+    before: str
+    to: str
+    equation: Equation
+    solved: bool  # else by bisection
+
+
+class Changes(NamedTuple):
+    """What binds at the smallest size, and where that changes; FLOPs per byte at the smallest and the largest."""
+
+    name: str
+    first: str
+    changes: tuple[Change, ...]
+    intensities: tuple[float, float]
+
+
+class Crossover(NamedTuple):
+    """Of a model's phase, one of its operators, or a kernel: the changes along a variable."""
+
+    name: str
+    variable: str
+    dtype: str
+    device: Device
+    subject: Changes
+    operators: tuple[Changes, ...] = ()  # of a phase, one by one
+    phase: str | None = None
+    op: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def crossover(
+    model: str | os.PathLike[str], device: Device, *, over: str | None = None, op: str | None = None,
+    family: str | None = None, **options: Any,
+) -> Crossover:  # fmt: skip
+    """Where the roof changes over `batch`, `seq` or `context`; a plain kernel's over its size. Raises RoofError."""
+    if over == "gpus":
+        raise WorkloadError("--over gpus: more than one GPU is not counted yet; --over batch, seq and context are")
+    if isinstance(model, str) and model in kernels.KERNELS:
+        return _of_kernel(model, device, over, op, options)
+    over = over or "batch"
+    if over not in VARIABLES:
+        raise WorkloadError(f"--over: unknown variable {over!r}{choices(over, VARIABLES)}")
+    return _of_model(hub.load(model, family), device, over, op, options)
+
+
+def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
+    dtype = options.get("dtype", "fp16")
+    study.check("n", 1, dtype)
+    widths = Workload((), dtype=dtype).widths
+    idle = [*study.given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    return Crossover(
+        name,
+        "n",
+        dtype,
+        device,
+        changes(name, lambda n: kernels.operator(name, n, widths).cost, symbol("n"), device, dtype),
+        op=name,
+        notes=tuple(f"--{option} is ignored: {name} is a kernel" for option in idle),
+    )
+
+
+# --- A model ----------------------------------------------------------------------------------------
+
+
+def _of_model(arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any]) -> Crossover:
+    phase = options.get("phase") or _usual(arch, over)
+    if over == "context" and phase not in ("prefill", "decode", "generate"):
+        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over seq")
+    if over == "seq" and arch.image:
+        raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
+    if over == "context":
+        options = {**options, "context": options.get("context") or study.DEFAULT_SEQ}  # any length: it is what varies
+    options = {**options, "phase": phase}
+    work, notes = study.workload(arch, **options)
+    counted = _Counted(arch, options, over)
+    operators = counted.at(counted.start)
+    names = [operator.name for operator in operators]
+    if op is not None:
+        index = next((i for i, name in enumerate(names) if op in (name, name.rpartition(".")[2])), None)
+        if index is None:
+            raise WorkloadError(f"--op: unknown operator {op!r}{choices(op, dict.fromkeys(names))}")
+        one = changes(names[index], counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
+        return Crossover(arch.name, over, work.dtype, device, one, (), phase, names[index], (*arch.notes, *notes))
+    found = [
+        changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
+        for index, name in enumerate(names)
+    ]
+    whole = changes(phase, counted.cost, counted.symbol, device, work.dtype, counted.start)
+    return Crossover(arch.name, over, work.dtype, device, whole, tuple(found), phase, None, (*arch.notes, *notes))
+
+
+def _usual(arch: Architecture, over: str) -> Phase:
+    """The phase that a variable is about: many sequences and long caches are a decode's."""
+    if not arch.causal:
+        return "forward"
+    return "prefill" if over == "seq" else "decode"
+
+
+class _Counted:
+    """The operators of a phase at each size of a variable, or with a symbol in its place."""
+
+    def __init__(self, arch: Architecture, options: dict[str, Any], over: str) -> None:
+        self.arch, self.options, self.over = arch, options, over
+        self.symbol = symbol(SYMBOLS[over])
+        self.start = 2 if over == "seq" else 1  # a pass over a single token may be another pass
+        self.at = cache(self._at)
+
+    def _at(self, n: Number) -> tuple[Operator, ...]:
+        work = self._sized(n) if isinstance(n, int) else self._symbolic()
+        return phases.operators(self.arch, work.steps()[0])
+
+    def _sized(self, n: int) -> Workload:
+        return study.workload(self.arch, **{**self.options, self.over: n})[0]
+
+    def _symbolic(self) -> Workload:
+        """With the variable as the only symbol; a decoder's prompt that is as long as its source follows it."""
+        changed: dict[str, Any] = {self.over: self.symbol}
+        if self.over == "seq" and self.arch.encoder and not self.options.get("decoder_seq"):
+            limit = self.arch.max_tokens
+            changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
+        return replace(self._sized(self.start), **changed)
+
+    def cost(self, n: Number) -> Cost:
+        """Of the whole phase."""
+        return sum((op.count * op.cost for op in self.at(n)), Cost())
+
+    def cost_of(self, index: int) -> Costs:
+        """Of one occurrence of an operator."""
+        return lambda n: self.at(n)[index].cost
+
+
+# --- Where it changes -------------------------------------------------------------------------------
+
+
+def changes(name: str, cost: Costs, variable: Any, device: Device, dtype: str, start: int = 1) -> Changes:
+    """All changes of the roof from `start` on."""
+
+    def bound(n: int) -> str:
+        return str(place(cost(n), device, dtype).bound)
+
+    found = []
+    for low, high in _cells(bound, [start, *_suspects(cost, variable, device, dtype, start)], start):
+        first = _first(bound, low, high)
+        equation, exact, solved = _between(cost, variable, device, dtype, first)
+        value = math.ceil(exact) if solved else first
+        found.append(Change(value, exact, bound(first - 1), bound(first), equation, solved))
+    return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(LARGEST).intensity)))
+
+
+def _cells(bound: Callable[[int], str], suspects: Sequence[int], start: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring sizes that were asked and gave different answers."""
+    sizes, n = {*suspects}, float(start)
+    while n < LARGEST:
+        sizes.add(int(n))
+        n = max(n + 1, n * GRID)
+    asked = sorted(sizes)
+    answers = [bound(size) for size in asked]
+    for (low, before), (high, after) in zip(
+        zip(asked, answers, strict=True), zip(asked[1:], answers[1:], strict=True), strict=False
+    ):
+        if before != after:
+            yield low, high
+
+
+def _first(bound: Callable[[int], str], low: int, high: int) -> int:
+    """The smallest size above `low` at which another roof binds, by halving."""
+    before = bound(low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bound(middle) == before else (low, middle)
+    return high
+
+
+def _suspects(cost: Costs, variable: Any, device: Device, dtype: str, start: int) -> Iterator[int]:
+    """The sizes around each solution of the equations: where something might change that the grid steps over."""
+    for equation in _equations(cost(variable), device, dtype):
+        for root in _roots(equation, variable):
+            yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < LARGEST)
+
+
+def _equations(cost: Cost, device: Device, dtype: str) -> list[Equation]:
+    """Each compute roof against memory's."""
+    pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    sides = [(cost.matmul_flops, pipe), *([(cost.vector_flops, vector)] if vector else [])]
+    return [Equation(flops, cost.bytes, pipe.name, pipe.peak, device.bandwidth) for flops, pipe in sides]
+
+
+def _difference(equation: Equation) -> Any:
+    """Seconds of the compute roof less seconds of memory's, times both ceilings."""
+    import sympy
+
+    peak, bandwidth = (sympy.Rational(value) for value in (equation.peak, equation.bandwidth))
+    return sympy.expand(sympy.sympify(equation.flops) * bandwidth - sympy.sympify(equation.bytes) * peak)
+
+
+def _roots(equation: Equation, variable: Any) -> list[float]:
+    """The positive solutions, where the equation is a polynomial; none otherwise."""
+    import sympy
+
+    difference = _difference(equation)
+    if not difference.has(variable) or not difference.is_polynomial(variable):
+        return []
+    return [float(root) for root in sympy.Poly(difference, variable).real_roots() if root.is_positive]
+
+
+def _between(cost: Costs, variable: Any, device: Device, dtype: str, first: int) -> tuple[Equation, float, bool]:
+    """The equation whose roofs meet at the size `first` or just below, where they do, and whether that was solved."""
+    placed = place(cost(first), device, dtype)
+    matmul, *vector = _equations(cost(variable), device, dtype)
+    equation = vector[0] if vector and placed.vector_seconds > placed.matmul_seconds else matmul
+    for root in _roots(equation, variable):
+        if first - 1 - 1e-9 <= root <= first:
+            return equation, root, True
+    difference = _difference(equation)
+    low, high = float(first - 1), float(first)
+    sign = difference.subs(variable, high) > 0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if (difference.subs(variable, middle) > 0) == sign else (middle, high)
+    return equation, high, False
+
+
+# --- What a lecture's figure rests on ---------------------------------------------------------------
+
+
+class Assumption(NamedTuple):
+    """One way to ask from which n on a product of n x n matrices is bound by compute, and the answer."""
+
+    passes: int
+    element: int  # bytes
+    pipe: str
+    peak: float
+    bandwidth: float
+    exact: float
+
+
+SLIDES = {1555e9: 1.5e12}  # bandwidths as the lecture rounds them
+
+
+def assumptions(device: Device, dtype: str) -> Iterator[Assumption]:
+    """The same question under the assumptions that lectures make, one after the other, down to what is asked here."""
+    pipe, bandwidth = device.matmul_pipe(dtype), device.bandwidth
+    rounded = [SLIDES[bandwidth]] if bandwidth in SLIDES else []
+    element = FORMATS[dtype].bits // 8
+    for passes, size in dict.fromkeys(((4, 8), (4, element), (3, element))):
+        for speed in (*rounded, bandwidth):
+            yield _assumed(passes, size, pipe.name, pipe.peak, speed)
+    if dtype != "fp64" and any(name in device.pipes for name in ("fp64", "tensor_fp64")):
+        double = device.matmul_pipe("fp64")
+        yield _assumed(4, 8, double.name, double.peak, bandwidth)
+
+
+def _assumed(passes: int, element: int, pipe: str, peak: float, bandwidth: float) -> Assumption:
+    """2 n^3 / peak = passes n^2 element / bandwidth, solved on the kernel's own line."""
+    variable, form = symbol("n"), {8: "fp64", 4: "fp32", 2: "fp16", 1: "fp8"}[element]
+    name = {3: "matmul", 4: "matmul-accumulate"}[passes]
+    cost = kernels.operator(name, variable, Workload((), dtype=form).widths).cost
+    (exact,) = _roots(Equation(cost.matmul_flops, cost.bytes, pipe, peak, bandwidth), variable)
+    return Assumption(passes, element, pipe, peak, bandwidth, exact)

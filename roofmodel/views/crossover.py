@@ -1,0 +1,173 @@
+"""A Crossover as a document, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from roofmodel import units
+from roofmodel.models.symbols import symbol
+from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, assumptions
+from roofmodel.views import formula
+from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
+from roofmodel.views.document import Equation as Line
+
+
+def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
+    """What binds on either side, and the equation that says where it changes; then what was asked to be explained."""
+    return Document([*_blocks(found), *explained], to_dict(found), found.notes)
+
+
+def _blocks(found: Crossover) -> Iterator[Block]:
+    yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
+    yield Paragraph(_answer(found.subject, found.variable, found.op is None))
+    for change in found.subject.changes:
+        yield Equations(list(_derived(change, found.variable)))
+    if found.operators:
+        yield Heading("operator by operator")
+        yield Table(
+            ("operator", "binds at first", f"|changes at {found.variable}", "to"),
+            [_row(changes) for changes in found.operators],
+        )
+
+
+def _what(found: Crossover) -> str:
+    if found.phase is None:
+        return f"{found.name}, {found.dtype},"
+    return f"{found.name}: {f'{found.op}, ' if found.op else ''}{found.phase}, {found.dtype},"
+
+
+def _variable(found: Crossover) -> str:
+    return "its size n" if found.variable == "n" else f"--{found.variable}"
+
+
+def _answer(changes: Changes, variable: str, whole: bool) -> str:
+    """`memory binds up to 601, compute from n = 602 on.`"""
+    means = "; taken as a whole: all its FLOPs against all its bytes" if whole else ""
+    if not changes.changes:
+        low, high = map(units.significant, changes.intensities)
+        reach = f"{low} FLOP/B" if low == high else f"{low} FLOP/B at first, {high} in the end"
+        return f"{changes.first} binds at every {variable}{means}: no crossover. The intensity is {reach}."
+    words = f"{changes.first} binds at first"
+    for change in changes.changes:
+        words += f", {change.to} from {variable} = {change.value} on"
+    return f"{words}{means}."
+
+
+def _row(changes: Changes) -> tuple[str, str, str, str]:
+    values = ", ".join(str(change.value) for change in changes.changes)
+    return changes.name, changes.first, values or "never", ", ".join(change.to for change in changes.changes)
+
+
+def _derived(change: Change, variable: str) -> Iterator[Line]:
+    """Both sides, the equation, and its solution."""
+    equation, name = change.equation, SYMBOLS[variable]
+    flops, size = (formula.readable(side) for side in (equation.flops, equation.bytes))
+    yield Line("FLOPs", [Form(formula.text(flops), formula.latex(flops))])
+    yield Line("bytes", [Form(formula.text(size), formula.latex(size))])
+    yield Line("compute", [said(f"FLOPs / {units.si(equation.peak, 'FLOP/s', 4)} ({equation.pipe})")])
+    yield Line("memory", [said(f"bytes / {units.si(equation.bandwidth, 'B/s', 4)}")])
+    yield Line("both equal where", [Form(_text(equation), _latex(equation))])
+    how = "" if change.solved else ", by bisection"
+    exact = Form(f"{name} = {change.exact:.6g}{how}", rf"{name} = {change.exact:.6g}\text{{{how}}}")
+    yield Line("at", [exact])
+    yield Line("so", [said(f"{change.to} binds from {variable} {change.value} on")])
+
+
+def _text(equation: Equation) -> str:
+    sides = (formula.readable(side) for side in (equation.flops, equation.bytes))
+    flops, size = (f"({formula.text(side)})" if side.is_Add else formula.text(side) for side in sides)
+    peak, bandwidth = units.si(equation.peak, "FLOP/s", 4), units.si(equation.bandwidth, "B/s", 4)
+    return f"{flops} / {peak} = {size} / {bandwidth}"
+
+
+def _latex(equation: Equation) -> str:
+    flops, size = (formula.latex(formula.readable(side)) for side in (equation.flops, equation.bytes))
+    peak, bandwidth = units.si(equation.peak, "FLOP/s", 4), units.si(equation.bandwidth, "B/s", 4)
+    return rf"\frac{{{flops}}}{{\text{{{peak}}}}} = \frac{{{size}}}{{\text{{{bandwidth}}}}}"
+
+
+def explained(found: Crossover) -> list[Block]:
+    """Of a matrix product, the assumptions that lectures make; of another kernel, why nothing changes."""
+    if found.op in ("matmul", "matmul-accumulate"):
+        return _assumptions(found)
+    return [
+        Paragraph(
+            f"How the FLOPs and bytes come about: roof explain {found.name}"
+            f"{f' --op {found.op} --phase {found.phase}' if found.phase and found.op else ''} --hw {found.device.id}"
+        )
+    ]
+
+
+def _assumptions(found: Crossover) -> list[Block]:
+    """The same question as lectures ask it, side by side."""
+    rows = [
+        (
+            "C read as well, so 4" if a.passes == 4 else "3: A, B in, C out",
+            str(a.element),
+            f"{units.si(a.peak, 'FLOP/s', 4)} ({a.pipe})",
+            units.si(a.bandwidth, "B/s", 4),
+            f"{a.exact:.6g}",
+            str(math.ceil(a.exact)),
+        )
+        for a in assumptions(found.device, found.dtype)
+    ]
+    peak, bandwidth, passes, element = map(symbol, ("P", "W", "p", "b"))
+    solution = passes * element * peak / (2 * bandwidth)
+    return [
+        Heading("what an answer rests on"),
+        Paragraph(
+            "A product of n × n matrices does 2n³ FLOPs over p matrices of n² elements of b bytes. Under a peak P and "
+            "a bandwidth W it is bound by compute from the n on where"
+        ),
+        Equations(
+            [
+                Line("both equal", [Form("2n³/P = p b n²/W", r"\frac{2n^3}{P} = \frac{p\,b\,n^2}{W}")]),
+                Line("so", [Form(f"n = {formula.text(solution)}", f"n = {formula.latex(solution)}")]),
+            ]
+        ),
+        Table(("matrices that pass", "|bytes an element", "peak", "|bandwidth", "|n", "|first n"), rows),
+        Paragraph(
+            "Lectures that say 3328 for an A100 take elements of 8 bytes, four passes, and 1.5 TB/s, under the peak of "
+            "elements of 2 bytes. A kernel that accumulates reads C; matmul here is one that does not "
+            f"(matmul-accumulate does), and its elements are as wide as {found.dtype} is."
+        ),
+    ]
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def to_dict(found: Crossover) -> dict[str, Any]:
+    """The document `roofmodel.crossover/1`."""
+    first = found.subject.changes[0] if found.subject.changes else None
+    return {
+        "schema": "roofmodel.crossover/1",
+        "name": found.name,
+        "hardware": found.device.id,
+        "dtype": found.dtype,
+        "phase": found.phase,
+        "op": found.op,
+        "variable": found.variable,
+        **_change(first, found.subject.first),
+        "changes": [_change(change) for change in found.subject.changes],
+        "operators": [
+            {"name": each.name, **_change(each.changes[0] if each.changes else None, each.first)}
+            for each in found.operators
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def _change(change: Change | None, binds: str = "") -> dict[str, Any]:
+    """A change, or what binds at every size."""
+    return {
+        "value": change and change.value,
+        "exact": change and change.exact,
+        "equation": change and _text(change.equation),
+        "latex": change and _latex(change.equation),
+        "from": change.before if change else binds,
+        "to": change and change.to,
+        "solved": change and change.solved,
+    }

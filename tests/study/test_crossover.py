@@ -1,0 +1,147 @@
+"""Where a bound changes: by hand for kernels, and against what `estimate` says on either side."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel.devices import library
+from roofmodel.study import crossover
+from roofmodel.views import crossover as views
+
+
+def found(*arguments: Any, **options: Any) -> dict[str, Any]:
+    return roofmodel.crossover(*arguments, **options).to_dict()
+
+
+def test_square_matrices_on_the_a100_cross_at_602() -> None:
+    # 2 n^3 / 312e12 = 3 n^2 2 / 1555e9: n = 3 x 312e12 / 1555e9
+    answer = found("matmul", "a100-sxm-40gb", dtype="fp16")
+    assert answer["schema"] == "roofmodel.crossover/1"
+    assert (answer["variable"], answer["value"], answer["from"], answer["to"]) == ("n", 602, "memory", "compute")
+    assert answer["exact"] == pytest.approx(3 * 312e12 / 1555e9, rel=1e-12)
+    assert answer["equation"] == "2n³ / 312 TFLOP/s = 6n² / 1.555 TB/s"
+    assert answer["latex"] == r"\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{1.555 TB/s}}"
+
+
+def test_the_lectures_figures_stand_side_by_side() -> None:
+    rows = list(crossover.assumptions(library.load("a100-sxm-40gb"), "fp16"))
+    answers = {(row.passes, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
+    # passes x bytes / 2 x peak / bandwidth, as counting.md lists them
+    assert answers == {
+        (4, 8, 1.5e12, "tensor_fp16"): 3328,
+        (4, 8, 1555e9, "tensor_fp16"): 3211,
+        (4, 2, 1.5e12, "tensor_fp16"): 832,
+        (4, 2, 1555e9, "tensor_fp16"): 803,
+        (3, 2, 1.5e12, "tensor_fp16"): 624,
+        (3, 2, 1555e9, "tensor_fp16"): 602,
+        (4, 8, 1555e9, "tensor_fp64"): 201,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "intensity"),
+    [("saxpy", "fp64", "0.0833"), ("triad", "fp64", "0.0833"), ("stencil7", "fp64", "0.438")],
+)
+def test_kernels_of_one_intensity_never_cross(kernel: str, dtype: str, intensity: str) -> None:
+    derivation = roofmodel.crossover(kernel, "v100", dtype=dtype)
+    answer = derivation.to_dict()
+    assert (answer["value"], answer["exact"], answer["equation"]) == (None, None, None)
+    assert (answer["from"], answer["to"]) == ("memory", None)
+    assert f"The intensity is {intensity} FLOP/B" in derivation.to_markdown()
+
+
+def test_the_same_number_of_flops_and_bytes_is_reached_where_the_ridge_is() -> None:
+    # q projection of a decode of llama 2: 2 B D^2 / P = (2 D^2 + 4 B D) / W, D = 4096
+    peak, width, size = 312e12, 2039e9, 4096
+    expected = 2 * size**2 / (2 * size**2 * width / peak - 4 * size)
+    answer = found("llama-2-7b-hf", "a100", over="batch", op="attention.q")
+    assert answer["exact"] == pytest.approx(expected, rel=1e-9)
+    assert answer["value"] == math.ceil(expected)
+
+
+def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
+    """What `estimate` says binds each operator, and by None the phase's totals against its ceilings."""
+    (phase,) = roofmodel.estimate(model, hw, **options).to_dict()["phases"]
+    device, totals = library.load(hw), phase["totals"]
+    vector = device.vector_pipe("fp16")
+    assert vector is not None
+    compute = max(totals["matmul_flops"] / device.matmul_pipe("fp16").peak, totals["vector_flops"] / vector.peak)
+    whole = "compute" if compute > totals["bytes"] / device.bandwidth else "memory"
+    return {None: whole, **{op["name"]: op["bound"] for op in phase["ops"]}}
+
+
+@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    model=st.sampled_from(["gpt2", "llama-3.1-8b", "mixtral-8x7b-v0.1", "gemma-2-9b", "deepseek-v3", "t5-small"]),
+    hw=st.sampled_from(["v100", "a100", "h100", "rtx4090", "t4"]),
+    over=st.sampled_from(["batch", "seq", "context"]),
+    phase=st.sampled_from(["prefill", "decode"]),
+    batch=st.integers(1, 64),
+    attention=st.sampled_from(["flash", "eager"]),
+)
+def test_the_roof_changes_where_estimate_says_so(
+    model: str, hw: str, over: str, phase: str, batch: int, attention: str
+) -> None:
+    options: dict[str, Any] = {"phase": phase, "attention": attention, "seq": 128}
+    if over != "batch":
+        options["batch"] = batch
+    answer = found(model, hw, over=over, **options)
+    subjects = [(None, answer), *((op["name"], op) for op in answer["operators"])]
+    names = [name for name, _ in subjects]
+    told = cache(lambda size: bounds(model, hw, **options | {over: size}))
+    for op, one in subjects:
+        if one["value"] is None or names.count(op) > 1 or one["exact"] == one["value"]:
+            continue
+        for size, roof in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
+            assert told(size)[op] == roof, (op, size)
+
+
+def test_experts_are_solved_by_bisection() -> None:
+    # which experts are touched grows as a power of the batch: no polynomial
+    answer = found("mixtral-8x7b-v0.1", "h100", over="batch", op="expert_down")
+    assert answer["solved"] is False
+    assert answer["value"] - 1 < answer["exact"] <= answer["value"]
+
+
+def test_where_both_roofs_meet_at_a_whole_number_it_is_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
+    answer = found("matmul", file)  # n/3 = 100
+    assert (answer["value"], answer["exact"]) == (300, 300.0)
+
+
+def test_a_phase_tells_of_its_operators_too() -> None:
+    answer = found("bert-base-uncased", "a100", over="seq")
+    assert answer["phase"] == "forward"
+    by_name = {op["name"]: op for op in answer["operators"]}
+    assert by_name["residual.mlp"]["value"] is None
+    assert by_name["mlp.up"]["value"] is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"over": "gpus"}, "more than one GPU is not counted yet"),
+        ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
+        ({"over": "context", "phase": "train"}, "train reads no KV cache"),
+        ({"op": "nothing"}, "unknown operator 'nothing'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(roofmodel.WorkloadError, match=message):
+        roofmodel.crossover("gpt2", "a100", **options)
+
+
+def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
+    answer = crossover.crossover("matmul", library.load("a100-sxm-40gb"))
+    text = views.document(answer, views.explained(answer)).written("markdown")
+    assert "| 3328 | 3328 |" in text
+    assert "| 601.929 | 602 |" in text
