@@ -191,18 +191,24 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
     def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
         return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
 
-    def expected(operators: Sequence[Operator]) -> tuple[Placed, ...]:
-        expect = expect_fused if runtime == "graph" else expect_eager
-        times = expect(operators, device, dtype)
-        return tuple(one._replace(expected=time) for one, time in zip(placed(operators), times, strict=True))
-
     eager = phases.operators(arch, step._replace(attention="eager"))
-    return PhaseEstimate(
+    phase = PhaseEstimate(
         step,
-        expected(phases.operators(arch, step)),
+        placed(phases.operators(arch, step)),
         all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
         uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
+    )
+    return timed(phase, device, runtime)
+
+
+def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
+    """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
+    operators, dtype = [placed.operator for placed in phase.placed], phase.step.widths.dtype.name
+    expect = expect_fused if runtime == "graph" else expect_eager
+    times = expect(operators, device, dtype)
+    return phase._replace(
+        placed=tuple(placed._replace(expected=time) for placed, time in zip(phase.placed, times, strict=True)),
         launch=EAGER_LAUNCH if runtime == "eager" else NO_TIME,
     )
 

@@ -5,7 +5,7 @@ whose widths are recorded numbers (`recorded.py`). What comes of it is a PhaseEs
 formula of the inputs below, of `bytes`, for which the format that a role has at the time stands in, and of those
 functions of `prediction` that are marked as formulas. Nothing is counted or timed in a second way.
 
-What is no number is told apart instead: the phase, the attention, the runtime.
+What is no number is told apart instead: phase and attention (`Variant`), and the runtime.
 
     batch, seq, context, decoder_seq          the workload, as `roof estimate` has it
     bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
@@ -27,9 +27,10 @@ from roofmodel.counting.workload import Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.device import Device, Level, Pipe
 from roofmodel.devices.fitted import TIMINGS
+from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.recorded import Book, Cases
-from roofmodel.study.estimate import TRAINED_BITS, PhaseEstimate, phase_estimate, phases_of, workload
+from roofmodel.recorded import Book, Cases, Undecided
+from roofmodel.study.estimate import TRAINED_BITS, PhaseEstimate, phase_estimate, phases_of, timed, workload
 
 Length = Literal["seq", "decoder_seq", "context"]
 
@@ -42,13 +43,12 @@ class Variant(NamedTuple):
 
     phase: Phase
     attention: str
-    runtime: str
 
 
 class Situation(NamedTuple):
     """What `roof estimate` says of a variant, every figure a formula."""
 
-    estimate: PhaseEstimate
+    estimates: Mapping[str, PhaseEstimate]  # by runtime
     memory: Memory
     fits: Any
 
@@ -57,14 +57,13 @@ Told = TypeVar("Told")
 
 
 def explore(arch: Architecture, book: Book, tell: Callable[[Situation], Told]) -> dict[Variant, Cases[Told]]:
-    """Write a model down in the book, in every variant: what `tell` makes of the situation."""
+    """Write a model down in the book, in every variant: what `tell` makes of the situation.
+
+    Raises WorkloadError where a variant falls into too many cases.
+    """
     attentions = ("flash",) if isinstance(arch.body, Network) else ("flash", "eager")
     variants = [
-        Variant(phase, attention, runtime)
-        for phase in phases_of(arch)
-        if phase not in LEFT_OUT
-        for attention in attentions
-        for runtime in ("eager", "graph")
+        Variant(phase, attention) for phase in phases_of(arch) if phase not in LEFT_OUT for attention in attentions
     ]
     return {variant: _told(arch, variant, book, tell) for variant in variants}
 
@@ -78,10 +77,15 @@ def _told(arch: Architecture, variant: Variant, book: Book, tell: Callable[[Situ
     step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)._replace(widths=widths)
 
     def estimated() -> Told:
+        eager = phase_estimate(arch, device, step, "eager")
         need = phases.peak(arch, step, phases.weight_bytes(arch, step))
-        return tell(Situation(phase_estimate(arch, device, step, variant.runtime), need, need.total <= device.capacity))
+        runtimes = {"eager": eager, "graph": timed(eager, device, "graph")}
+        return tell(Situation(runtimes, need, need.total <= device.capacity))
 
-    return book.cases(estimated)
+    try:
+        return book.cases(estimated)
+    except Undecided:
+        raise WorkloadError(f"{arch.name} cannot be explored: its {variant.phase} falls into too many cases") from None
 
 
 def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:

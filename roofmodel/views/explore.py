@@ -1,6 +1,6 @@
 """Models under sliders as one page: what `roof estimate --format json` says, evaluated in the browser.
 
-Python writes down the formulas (study/explore.py), which `explore.js` evaluates and draws. In the page's data
+Python writes down the formulas (study/explore.py), which the scripts beside it evaluate and draw. In the page's data
 
     {"$": 12}                                    is node 12 of the book
     {"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
@@ -32,12 +32,13 @@ from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import Expected, chosen, form
 from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
-from roofmodel.study.estimate import Placed, parameters, workload
+from roofmodel.study.estimate import PhaseEstimate, Placed, parameters, workload
 from roofmodel.views import canvas
 from roofmodel.views.panel import COLOURS, nameless
 from roofmodel.views.rows import describe_parameters, kind, label, memory_document, phase_document, title
 
 SUFFIXES = ("html",)
+SCRIPTS = ("explore_numbers.js", "explore_draw.js", "explore.js")  # evaluate, draw, be moved
 Thing = TypeVar("Thing", Architecture, Device)
 
 
@@ -49,7 +50,7 @@ def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
     return Template(_part("explore.html")).substitute(
         title=escape(f"{names}: roofline to explore"),
         style=_part("explore.css"),
-        script=_part("explore.js"),
+        script="\n".join(map(_part, SCRIPTS)),
         footer=f"roofmodel {version('roofmodel')}",
         data=_packed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )
@@ -118,14 +119,10 @@ class Rows:
 
 def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
     def tell(situation: study.Situation) -> dict[str, Any]:
-        document = phase_document(situation.estimate)
-        operators = [
-            rows.index(_plain(row | _working(placed)))
-            for row, placed in zip(document.pop("ops"), situation.estimate.placed, strict=True)
-        ]
         memory = {**memory_document(situation.memory), "fits": situation.fits}
-        whole = _place(situation.estimate.cost, situation.estimate.bound_seconds, situation.estimate.expected)
-        return {**document, "memory": memory, "whole": whole, "ops": operators}
+        return {
+            runtime: _told(estimate, rows) | {"memory": memory} for runtime, estimate in situation.estimates.items()
+        }
 
     explored = study.explore(arch, book, tell)
     usual, _ = workload(arch)
@@ -138,9 +135,19 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
         "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
         "limits": {"seq": arch.max_source if arch.encoder else arch.max_tokens, "positions": arch.max_tokens},
         "image": arch.image,
+        "encodes": arch.encoder is not None,
         "notes": [nameless(note, ()) for note in arch.notes],
         "situations": {" ".join(variant): _plain(cases) for variant, cases in explored.items()},
     }
+
+
+def _told(estimate: PhaseEstimate, rows: Rows) -> dict[str, Any]:
+    """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
+    document = phase_document(estimate)
+    operators = [
+        rows.index(_plain(row | _working(placed))) for row, placed in zip(document["ops"], estimate.placed, strict=True)
+    ]
+    return {**document, "ops": operators, "whole": _place(estimate.cost, estimate.bound_seconds, estimate.expected)}
 
 
 def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:

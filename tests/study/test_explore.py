@@ -9,6 +9,7 @@ import pytest
 
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import chosen, form
@@ -29,7 +30,7 @@ DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")  # fitte
 
 def document(situation: explore.Situation) -> dict[str, Any]:
     memory = memory_document(situation.memory) | {"fits": situation.fits}
-    return {"phase": phase_document(situation.estimate), "memory": memory}
+    return {"memory": memory, **{runtime: phase_document(one) for runtime, one in situation.estimates.items()}}
 
 
 @cache
@@ -80,17 +81,28 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
         sizes = {"batch": draw.choice((1, 2, 17, 10**6))}  # with 10**6, counts are beyond 2**53
         for length in explore.lengths(hub.load(model), variant.phase):
             sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
-        expected = to_dict(estimate(hub.load(model), device, **variant._asdict(), dtype=dtype, **stored, **sizes))
         found = Sheet(book, inputs(device, dtype, stored, sizes)).fill(situations[variant])
-        assert found["phase"] == expected["phases"][0], (variant, device.id, dtype, stored, sizes)
-        assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
+        for runtime in ("eager", "graph"):
+            options = {**variant._asdict(), "runtime": runtime, "dtype": dtype, **stored, **sizes}
+            expected = to_dict(estimate(hub.load(model), device, **options))
+            assert found[runtime] == expected["phases"][0], (device.id, options)
+            assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
 
 
 def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
     book, situations = explored("mamba-130m-hf")
-    variant = explore.Variant("prefill", "flash", "eager")
+    variant = explore.Variant("prefill", "flash")
     for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
         sizes = {"batch": 3, "seq": seq, "context": context}
         expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
         found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes)).fill(situations[variant])
-        assert found["phase"] == expected["phases"][0]
+        assert found["eager"] == expected["phases"][0]
+
+
+def test_what_falls_into_too_many_cases_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asking(arch: Any, device: Any, step: Any, runtime: str) -> Any:
+        return [1 if step.batch > size else 0 for size in range(2, 100)]
+
+    monkeypatch.setattr(explore, "phase_estimate", asking)
+    with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill falls into too many cases"):
+        explore.explore(hub.load("gpt2"), Book(), document)

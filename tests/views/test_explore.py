@@ -50,6 +50,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(chromium: Any, made: Path) -> Iterator[Any]:
+    still = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # marks stand where they are to go
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": still})
     with opened(chromium, f"{made.as_uri()}#theme=light"):
         wait(chromium, "return Boolean(globalThis.roof)")
         yield chromium

@@ -1,0 +1,405 @@
+// The page in a situation: the figures, the roofline, the bars, the table, the formula of one operator. Names come from
+// configs that anybody may have written: everything is put in as text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function grown(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") Object.assign(node.style, value);
+    else if (value !== null) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+const html = (name, attributes = {}, ...children) => grown(document.createElement(name), attributes, children);
+const svg = (name, attributes = {}, ...children) => grown(document.createElementNS(SVG, name), attributes, children);
+const cell = (text, look = "") => html("td", look ? { class: look } : {}, text);
+const swatch = (colour) => html("span", { class: "swatch", style: { background: colour } });
+
+let operators = []; // of the situation, all figures in place
+let shown = null; // the operator whose formula is read, by its place in the list
+let held = false; // whether a click or Enter holds it
+
+const bytesOf = (op) => Number(op.bytes_read) + Number(op.bytes_written);
+const flopsOf = (op) => Number(op.matmul_flops) + Number(op.vector_flops);
+const named = (op) => (op.label.includes(op.of) ? op.label : `${op.of}: ${op.label}`);
+const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
+
+function draw() {
+  const { sheet, told } = current();
+  operators = told.ops.map((row) => sheet.fill(data.rows[row]));
+  const situation = sheet.fill({ ...told, ops: [] });
+  const time = situation.totals.expected_seconds === null ? "all_bound_seconds" : "all_expected_seconds";
+  const all = sum(operators.map((op) => op[time]));
+  for (const op of operators) op.share = op[time] / all;
+  if (shown === null || shown >= operators.length) {
+    shown = operators.reduce((best, op, n) => (op.share > operators[best].share ? n : best), 0);
+    held = false;
+  }
+  byId("heading").textContent = `${model().name} on ${device().name}`;
+  byId("situation").textContent = inWords(situation);
+  byId("complaint").textContent = complaints.join(" ");
+  byId("complaint").hidden = complaints.length === 0;
+  drawFigures(situation);
+  drawRoofline(situation.whole);
+  drawBars(situation);
+  drawTable();
+  drawNotes(situation);
+  show(shown);
+}
+
+function inWords({ tokens, context }) {
+  const { image, parameters } = model(), many = state.batch === 1 ? "" : "s";
+  const work = image === null
+    ? `${grouped(state.batch)} sequence${many} × ${grouped(tokens)} new token${Number(tokens) === 1 ? "" : "s"}`
+    : `${grouped(state.batch)} image${many} of ${image.join(" × ")} pixels`;
+  const parts = [
+    Number(context) > 0 ? ` after ${grouped(context)} in the cache` : "",
+    model().encodes ? `, source of ${grouped(state.seq)} tokens` : "",
+    `; ${state.dtype}`,
+    state.weights ? `, weights ${state.weights}` : "",
+    state.kv && phase().cached ? `, KV cache ${state.kv}` : "",
+    `, ${state.attention} attention, ${state.runtime} runtime. ${parameters}; ${device().parameters}.`,
+  ];
+  return `${state.phase}: ${work}${parts.join("")}`;
+}
+
+/** The numbers that the back row reads. */
+function drawFigures({ totals, memory }) {
+  const inMemory = sum(operators.filter((op) => op.bound === "memory").map((op) => op.all_bound_seconds));
+  const part = inMemory / totals.bound_seconds, what = model().image === null ? "tokens" : "images";
+  const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s`;
+  const host = totals.host_bound ? `; it waits for the host, which launches ${grouped(totals.kernels)} kernels` : "";
+  const known = totals.expected_seconds !== null, capacity = figure(device().capacity);
+  const cards = [
+    ["bound", "at least (bound)", seconds(totals.bound_seconds), `at most ${rate("bound_")}`],
+    ["expected", "expected", seconds(totals.expected_seconds), known
+      ? `${seconds(totals.expected_low_seconds)} to ${seconds(totals.expected_high_seconds)}; ${rate("")}${host}`
+      : device().parameters],
+    [part > 0.5 ? "memory" : "compute", "bound by", part > 0.5 ? "memory" : "compute",
+      `memory binds ${percent(part)} of the time at the bound, compute ${percent(1 - part)}`],
+    [memory.fits === false ? "alarm" : "fits", "memory", binary(memory.total), capacity === null
+      ? "the device's is not known" : `of ${binary(capacity)}: ${memory.fits ? "fits" : "DOES NOT FIT"}`],
+  ];
+  byId("figures").replaceChildren(...cards.map(([look, name, value, rest]) => html("div", { class: `card ${look}` },
+    html("span", { class: "name" }, name), html("strong", {}, value), html("span", { class: "rest" }, rest))));
+}
+
+// --- The roofline ----------------------------------------------------------------------------------------------------
+
+// one plane for all situations, so that operators and roofs are seen to move; in powers of ten
+const peaks = data.devices.flatMap((one) => Object.values(one.pipes)).map((pipes) => Number(pipes.matmul));
+const plane = { left: -2, right: 4.7, bottom: 9, top: Math.log10(Math.max(...peaks)) + 0.55 };
+const marks = new Map(); // what draws an operator, by what it is, so that it is kept while it moves
+let places = []; // where marks stand, in pixels
+
+/** Pixels of the picture as it is now. */
+function measured() {
+  const picture = byId("roofline"), width = Math.max(picture.clientWidth, 280);
+  const height = Math.max(picture.clientHeight, 260);
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const box = { left: 5.6 * rem, right: width - 0.6 * rem, top: 0.6 * rem, bottom: height - 2.6 * rem };
+  const part = (value, low, high) => {
+    const power = Math.log10(Number(value));
+    return (Math.min(Math.max(Number.isNaN(power) ? low : power, low), high) - low) / (high - low);
+  };
+  picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  return {
+    rem, width, height, box, letter: 0.8 * rem,
+    x: (intensity) => box.left + part(intensity, plane.left, plane.right) * (box.right - box.left),
+    y: (rate) => box.bottom - part(rate, plane.bottom, plane.top) * (box.bottom - box.top),
+  };
+}
+
+function layer(name) {
+  const picture = byId("roofline");
+  return picture.querySelector(`.${name}`) ?? picture.appendChild(svg("g", { class: name }));
+}
+
+function drawRoofline(whole) {
+  const at = measured();
+  layer("back").replaceChildren(...axes(at), ...roofs(at));
+  drawMarks(at);
+  layer("sums").replaceChildren(...diamonds(at, whole));
+  const largest = places.filter(({ n }) => operators[n].share > 0.01).slice(0, 7);
+  layer("labels").replaceChildren(...lettering(at, largest));
+}
+
+function axes({ x, y, box, height, rem }) {
+  const text = (x1, y1, anchor, words) => svg("text", { x: x1, y: y1, class: "tick", "text-anchor": anchor }, words);
+  const lines = [text((box.left + box.right) / 2, height - 0.3 * rem, "middle", "intensity: FLOP per byte")];
+  for (let power = plane.left; power <= plane.right; power++) {
+    const across = x(10 ** power);
+    lines.push(svg("line", { x1: across, x2: across, y1: box.top, y2: box.bottom, class: "grid" }),
+      text(across, box.bottom + 1.1 * rem, "middle", significant(10 ** power)));
+  }
+  for (let power = plane.bottom; power <= plane.top; power++) {
+    const up = y(10 ** power);
+    lines.push(svg("line", { x1: box.left, x2: box.right, y1: up, y2: up, class: "grid" }),
+      text(box.left - 0.3 * rem, up + 0.3 * rem, "end", si(10 ** power, "FLOP/s")));
+  }
+  return lines;
+}
+
+/** DRAM's slope, the pipe that multiplies, and the one for vector work where it is another. */
+function roofs({ x, y, box, letter }) {
+  const pipes = device().pipes[state.dtype], bandwidth = Number(device().bandwidth), peak = Number(pipes.matmul);
+  const ridge = peak / bandwidth, start = Math.max(10 ** plane.left, 10 ** plane.bottom / bandwidth);
+  const slope = (rate, intensity) => `${x(intensity)} ${y(rate)}`;
+  const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
+  const near = start ** 0.72 * ridge ** 0.28, turn = `rotate(${angle} ${x(near)} ${y(near * bandwidth)})`;
+  const text = (attributes, words) => svg("text", { class: "roofname", "text-anchor": "end", ...attributes }, words);
+  const lines = [
+    svg("path", { class: "roof", d: `M${slope(start * bandwidth, start)}L${slope(peak, ridge)}H${box.right}` }),
+    svg("line", { class: "ridge", x1: x(ridge), x2: x(ridge), y1: y(peak), y2: box.bottom }),
+    text({ x: box.right, y: y(peak) - 1.2 * letter }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
+    text({ x: x(near), y: y(near * bandwidth) - 0.5 * letter, "text-anchor": "middle", transform: turn },
+      `DRAM  ${si(bandwidth, "B/s", 4)}`),
+    text({ x: x(ridge) + 0.4 * letter, y: box.bottom - 0.5 * letter, class: "tick", "text-anchor": "start" },
+      `ridge ${significant(ridge)} FLOP/B`),
+  ];
+  const vector = Number(pipes.vector);
+  if (pipes.vector !== null && vector !== peak) {
+    lines.push(svg("line", { class: "lower", x1: x(vector / bandwidth), x2: box.right, y1: y(vector), y2: y(vector) }),
+      text({ x: box.right, y: y(vector) - 0.4 * letter, class: "tick" },
+        `vector work: ${pipes.vector_name}  ${si(vector, "FLOP/s", 4)}`));
+  }
+  return lines;
+}
+
+/** Operators that have FLOPs, the largest behind the others, each with its bound and its expectation. */
+function drawMarks({ x, y, rem }) {
+  const drawn = operators.map((op, n) => ({ op, n })).filter(({ op }) => Number(op.intensity) > 0)
+    .sort((a, b) => b.op.share - a.op.share);
+  places = drawn.map(({ op, n }) => ({
+    n,
+    x: x(op.intensity),
+    bound: y(op.bound_flops_per_second),
+    expected: op.expected_flops_per_second === null ? null : y(op.expected_flops_per_second),
+    r: Math.max(0.28 * rem, Math.sqrt(op.share) * 2.1 * rem), // the area is the share
+  }));
+  const gone = new Map(marks);
+  for (const place of places) {
+    const op = operators[place.n], key = `${op.name} ${op.stage} ${op.layers}`;
+    const mark = marks.get(key) ?? newMark();
+    marks.set(key, mark);
+    gone.delete(key);
+    put(mark, place, op.colour, rem);
+  }
+  for (const [key, mark] of gone) {
+    mark.group.remove();
+    marks.delete(key);
+  }
+}
+
+function newMark() {
+  const parts = { stem: svg("line", { class: "stem" }), ring: svg("circle", { class: "ring" }) };
+  parts.dot = svg("circle", { class: "dot" });
+  return { ...parts, group: layer("front").appendChild(svg("g", { class: "mark" }, ...Object.values(parts))) };
+}
+
+function put({ group, stem, ring, dot }, { n, x, bound, expected, r }, colour, rem) {
+  const down = expected === null ? 0 : expected - bound;
+  group.style.transform = `translate(${x}px, ${bound}px)`;
+  group.style.setProperty("--colour", colour);
+  group.dataset.operator = n;
+  stem.setAttribute("y2", down);
+  ring.setAttribute("r", expected === null ? r : 0.32 * rem);
+  dot.setAttribute("r", expected === null ? 0 : r);
+  dot.style.transform = `translate(0, ${down}px)`;
+}
+
+/** The whole phase: hollow at its bound, filled as expected. */
+function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, expected_flops_per_second: expected }) {
+  const r = 0.75 * rem, rates = [["whole bound", bound], ["whole", expected]].filter(([, rate]) => Number(rate) > 0);
+  return rates.map(([look, rate]) => svg("path",
+    { class: look, d: `M${x(intensity)} ${y(rate) - r}l${r} ${r}l${-r} ${r}l${-r} ${-r}Z` }));
+}
+
+/** Names of the largest marks, where they meet neither one another, large marks, diamonds, nor the names of roofs. */
+function lettering({ box, letter }, largest) {
+  const centre = ({ bound, expected }) => expected ?? bound;
+  const taken = places.filter(({ r }) => r > letter).map((place) => (
+    { left: place.x - place.r, right: place.x + place.r, top: centre(place) - place.r,
+      bottom: centre(place) + place.r }));
+  for (const name of byId("roofline").querySelectorAll(".back text:not([transform]), .sums path")) {
+    const { x, y, width, height } = name.getBBox();
+    taken.push({ left: x, right: x + width, top: y, bottom: y + height });
+  }
+  const apart = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
+  const found = [];
+  for (const place of largest) {
+    const words = named(operators[place.n]), long = words.length * letter * 0.55, gap = place.r + 5;
+    const around = [["start", gap, 0.35 * letter, 0], ["end", -gap, 0.35 * letter, long],
+      ["middle", 0, place.r + 1.1 * letter, long / 2], ["middle", 0, -place.r - 0.4 * letter, long / 2]];
+    for (const [anchor, across, down, back] of around) {
+      const x = place.x + across, y = centre(place) + down;
+      const own = { left: x - back, right: x - back + long, top: y - letter, bottom: y + 0.25 * letter };
+      if (own.left > 0 && own.right < box.right && own.bottom < box.bottom && taken.every((one) => apart(one, own))) {
+        taken.push(own);
+        found.push(svg("text", { class: "label", x, y, "text-anchor": anchor }, words));
+        break;
+      }
+    }
+  }
+  return found;
+}
+
+// --- Bars: where the time goes, what fills the memory ----------------------------------------------------------------
+
+const HELD = [
+  ["weights", "weights", "#0072B2"], ["kv_cache", "KV cache", "#E69F00"], ["activations", "activations", "#009E73"],
+  ["gradients", "gradients", "#CC79A7"], ["optimizer", "optimizer's state", "#D55E00"],
+];
+
+function drawBars({ totals, memory }) {
+  const groups = [...new Set(operators.map((op) => op.of))];
+  const parts = (key) => groups.map((name) => {
+    const own = operators.filter((op) => op.of === name), size = sum(own.map((op) => op[key]));
+    return { name, colour: own[0].colour, size, text: seconds(size) };
+  });
+  const bound = parts("all_bound_seconds"), longest = Math.max(totals.bound_seconds, totals.expected_seconds ?? 0);
+  const bars = [bar("at least", bound, longest, seconds(totals.bound_seconds))];
+  if (totals.expected_seconds !== null) {
+    const expected = parts("all_expected_seconds");
+    if (totals.host_bound) {
+      const size = totals.expected_seconds - sum(expected.map((part) => part.size));
+      expected.push({ name: "the host, still launching", colour: "", size, text: seconds(size) });
+    }
+    bars.push(bar("expected", expected, longest, seconds(totals.expected_seconds)));
+  }
+  bars.push(legend(bound.map(({ name, colour }) => [name, colour])), ...memoryBar(memory));
+  byId("bars").replaceChildren(...bars);
+}
+
+function memoryBar(memory) {
+  const held = HELD.filter(([key]) => Number(memory[key]) > 0).map(([key, name, colour]) => (
+    { name, colour, size: Number(memory[key]), text: binary(memory[key]) }));
+  const capacity = device().capacity === null ? null : Number(device().capacity), total = Number(memory.total);
+  const space = Math.max(capacity ?? 0, total), left = `${100 * capacity / space}%`;
+  const end = capacity && html("span", { class: "capacity", style: { left }, title: `${binary(capacity)} there are` });
+  return [
+    bar("memory", held, space, `${binary(total)}${capacity ? ` of ${binary(capacity)}` : ""}`, end),
+    legend(held.map(({ name, colour, text }) => [`${name} ${text}`, colour])),
+  ];
+}
+
+/** Parts of a whole, as wide as they are large; each names itself where there is room. */
+function bar(name, parts, whole, total, end = null) {
+  const pieces = parts.map((part) => html("span", {
+    class: part.colour ? "piece" : "piece waiting",
+    title: `${part.name}: ${part.text}`,
+    style: { width: `${100 * part.size / whole}%`, background: part.colour },
+  }, part.size / whole > 0.12 ? part.name : ""));
+  const words = `${name}: ${total}; ${parts.map((part) => `${part.name} ${part.text}`).join(", ")}`;
+  return html("div", { class: "bar", role: "img", "aria-label": words }, html("span", { class: "name" }, name),
+    html("span", { class: "track" }, ...pieces, end), html("span", { class: "total" }, total));
+}
+
+function legend(parts) {
+  return html("p", { class: "legend" }, ...parts.flatMap(([name, colour]) => [swatch(colour), ` ${name}  `]));
+}
+
+// --- The table, and the formula of one operator ----------------------------------------------------------------------
+
+function drawTable() {
+  const staged = new Set(operators.map((op) => op.stage)).size > 1;
+  byId("operators").tBodies[0].replaceChildren(...operators.map((op, n) => {
+    const name = ` ${staged ? `${op.stage}: ` : ""}${named(op)}`;
+    const button = html("button", { type: "button", title: op.spec }, swatch(op.colour), name);
+    return html("tr", { "data-operator": n }, html("th", { scope: "row", class: "word" }, button),
+      cell(grouped(op.count)), cell(si(flopsOf(op))), cell(si(bytesOf(op), "B")),
+      cell(significant(Number(op.intensity))), cell(op.bound, `word ${op.bound}`), cell(seconds(op.all_bound_seconds)),
+      cell(op.all_expected_seconds === null ? "–" : seconds(op.all_expected_seconds)), cell(percent(op.share)));
+  }));
+}
+
+function drawNotes({ context, tokens }) {
+  const limit = model().limits.positions, reach = Number(context) + Number(tokens), notes = [...model().notes];
+  if (limit !== null && reach > limit) {
+    notes.unshift(`${state.phase} reaches ${grouped(reach)} tokens, but ${model().name} has positions for `
+      + `${grouped(limit)}; counted as if it had more.`);
+  }
+  byId("notes").replaceChildren(...notes.map((note) => html("li", {}, note)));
+}
+
+/** Reads one operator's formula, and marks where it stands. */
+function show(n) {
+  shown = n;
+  for (const row of byId("operators").tBodies[0].rows) {
+    if (Number(row.dataset.operator) === n) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+  for (const { group } of marks.values()) group.classList.toggle("shown", Number(group.dataset.operator) === n);
+  byId("details").replaceChildren(...formula(operators[n]));
+}
+
+const written = (size) => (Number.isInteger(Number(size)) ? grouped(size) : significant(Number(size), 4));
+const multiplied = (factors) => factors.join(" · ");
+const exactly = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
+
+/** The FLOPs of an operator's products, in letters and in today's numbers; empty where it has none. */
+function products({ products: lines }) {
+  return {
+    letters: lines.map((axes) => multiplied(["2", ...axes.map(([letter]) => letter)])).join(" + "),
+    numbers: lines.map((axes) => multiplied(["2", ...axes.map(([, size]) => written(size))])).join(" + "),
+  };
+}
+
+function formula(op) {
+  const { letters, numbers } = products(op), pipes = device().pipes[state.dtype];
+  const bytes = si(bytesOf(op), "B"), matmul = si(op.matmul_flops, "FLOP"), vector = si(op.vector_flops, "FLOP");
+  const line = (name, ...content) => html("div", { class: "line" },
+    html("span", { class: "name" }, name), ...content.map((one) => html("div", {}, ...[one].flat())));
+  const roofs = [
+    [op.memory_seconds, `${bytes} ÷ ${si(device().bandwidth, "B/s", 4)}`],
+    [op.matmul_seconds, `${matmul} ÷ ${si(pipes.matmul, "FLOP/s", 4)}`],
+    [op.vector_seconds, `${vector} ÷ ${si(pipes.vector ?? 0, "FLOP/s", 4)}`],
+  ].filter(([time]) => time > 0).map(([time, text]) => (time === op.bound_seconds
+    ? html("strong", {}, `${text} = ${seconds(time)}  ← ${op.bound} binds`) : `${text} = ${seconds(time)}`));
+  const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
+  return [
+    html("h2", {}, swatch(op.colour), ` ${named(op)}`),
+    html("code", { class: "spec" }, op.spec),
+    letters ? line("FLOPs", html("code", {}, letters), `= ${numbers}${exactly(op.matmul_flops)}`,
+      html("strong", {}, `= ${matmul}`)) : null,
+    op.vector_flops > 0 ? line("vector FLOPs", `${vector}${exactly(op.vector_flops)}`) : null,
+    line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
+      html("strong", {}, `= ${bytes}`)),
+    line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
+      html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
+    line("at least", ...roofs, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
+    line("expected", op.expected_seconds === null ? device().parameters : `${seconds(op.expected_seconds)} `
+      + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
+      + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
+    line("axes", ...[...sizes].map(([letter, size]) => [
+      html("code", {}, letter), ` = ${written(size)}: ${data.axes[letter]}`])),
+  ].filter((one) => one !== null);
+}
+
+/** A tensor's bytes: its axes' sizes times the width of its role's format. */
+function moved({ axes, role, way, partly, bytes }) {
+  const format = role in data.formats ? role : input(`format|${role}`);
+  const sizes = multiplied(axes.map(([, size]) => written(size))) || "1";
+  return `${way}: ${partly ? "what is needed of " : ""}${sizes} in ${format} = ${si(bytes, "B")}`;
+}
+
+/** The formula in short, beside the mark. */
+function drawBeside({ n, x, bound, expected, r }) {
+  const beside = byId("beside"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
+  const op = operators[n], { letters, numbers } = products(op), flops = si(flopsOf(op), "FLOP");
+  const likely = op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
+  const lines = [
+    letters ? `= ${numbers} = ${si(op.matmul_flops, "FLOP")}` : flops,
+    `÷ ${si(bytesOf(op), "B")} = ${significant(Number(op.intensity))} FLOP/B`,
+    `${op.bound} binds: at least ${seconds(op.bound_seconds)}${likely} × ${grouped(op.count)}`,
+  ];
+  beside.replaceChildren(html("strong", {}, named(op)), html("code", {}, letters || op.spec),
+    ...lines.map((text) => html("span", {}, text)));
+  beside.hidden = false;
+  beside.style.left = x > box.width / 2 ? "" : `${x + gap}px`;
+  beside.style.right = x > box.width / 2 ? `${box.width - x + gap}px` : "";
+  beside.style.top = y > 150 ? "" : `${y + 12}px`;
+  beside.style.bottom = y > 150 ? `${box.height - y + 12}px` : "";
+}

@@ -1,0 +1,139 @@
+// What Python wrote down (study/explore.py) is evaluated here. No formula of a cost or a time stands in these scripts:
+// only what + and min mean, and how figures are shown.
+
+const byId = (id) => document.getElementById(id);
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const data = await unpacked(byId("data").textContent);
+
+// --- Numbers as Python has them: ints are BigInt, floats are Number, None is null and spreads ------------------------
+
+const PYTHON = (() => {
+  const floorDivide = (a, b) => (a - modulo(a, b)) / b;
+  const modulo = (a, b) => {
+    const rest = a % b;
+    return rest !== 0n && rest < 0n !== b < 0n ? rest + b : rest;
+  };
+  const floatModulo = (a, b) => {
+    const rest = a % b;
+    return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
+  };
+  const floatFloorDivide = (a, b) => {  // as CPython does it: a / b may round up to the next whole number
+    const quotient = (a - floatModulo(a, b)) / b, floor = Math.floor(quotient);
+    return quotient - floor > 0.5 ? floor + 1 : floor;
+  };
+  const number = (x) => (typeof x === "boolean" ? BigInt(x) : x);
+  const of = (ints, floats) => (a, b) => {
+    a = number(a);
+    b = number(b);
+    return typeof a === "bigint" && typeof b === "bigint" ? ints(a, b) : floats(Number(a), Number(b));
+  };
+  return {
+    "+": of((a, b) => a + b, (a, b) => a + b),
+    "-": of((a, b) => a - b, (a, b) => a - b),
+    "*": of((a, b) => a * b, (a, b) => a * b),
+    "/": of((a, b) => Number(a) / Number(b), (a, b) => a / b),
+    "//": of(floorDivide, floatFloorDivide),
+    "%": of(modulo, floatModulo),
+    "**": of((a, b) => (b < 0n ? Number(a) ** Number(b) : a ** b), (a, b) => a ** b),
+    "<": (a, b) => a < b,  // exact, also of a BigInt and a Number
+    "<=": (a, b) => a <= b,
+    "==": (a, b) => a == b,
+    min: (a, b) => (a <= b ? a : b),
+    max: (a, b) => (a >= b ? a : b),
+    neg: (a) => -number(a),
+  };
+})();
+
+const figure = (value) => (typeof value === "string" ? BigInt(value) : value);  // ints travel as text
+
+/** A book's nodes under given inputs, each evaluated once, and only if it is asked for. */
+class Sheet {
+  constructor(nodes, input) {
+    this.nodes = nodes;
+    this.input = input;
+    this.values = new Array(nodes.length);
+  }
+
+  get(index) {
+    const known = this.values[index];
+    return known === undefined ? (this.values[index] = this.evaluate(this.nodes[index])) : known;
+  }
+
+  evaluate(node) {
+    const [what, a, b, c] = node;
+    if (what === "whole") return BigInt(a);
+    if (what === "real" || what === "text") return a;
+    if (what === "input") return this.input(a);
+    if (what === "if") {
+      const condition = this.get(a);
+      return condition === null ? null : this.get(condition ? b : c);
+    }
+    const rule = PYTHON[what];
+    if (rule !== undefined) {
+      const left = this.get(a), right = b === undefined ? undefined : this.get(b);
+      return left === null || right === null ? null : rule(left, right);
+    }
+    if (what === "bytes") return called(`bytes|${this.input(`format|${this.get(a)}`)}`, [this.get(b)]);
+    return called(what, node.slice(1).map((index) => this.get(index)));
+  }
+
+  /** What of a fork its condition picks; a fork that is none is itself. */
+  pick(cases) {
+    const forks = typeof cases === "object" && "if" in cases;
+    return forks ? this.pick(this.get(cases.if) ? cases.yes : cases.no) : cases;
+  }
+
+  /** Data with every formula in it replaced by its value. */
+  fill(value) {
+    if (value === null || typeof value !== "object") return value;
+    if (Array.isArray(value)) return value.map((one) => this.fill(one));
+    if ("$" in value) return this.get(value.$);
+    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, this.fill(one)]));
+  }
+}
+
+function called(name, values) {
+  if (values.includes(null)) return null;
+  const formula = data.formulas[name];
+  const sheet = new Sheet(formula.nodes, (parameter) => values[parameter]);
+  return sheet.fill(sheet.pick(formula.result));
+}
+
+// --- Figures as people read them (as units.py writes them) -----------------------------------------------------------
+
+const DECIMAL = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
+const BINARY = [["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];
+
+function significant(value, digits = 3) {
+  const text = value.toPrecision(digits);
+  return text.includes("e+") ? Number(text).toFixed(0) : text.includes("e-") ? String(Number(text)) :
+    text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function si(value, unit = "", digits = 3) {
+  const x = Number(value);
+  const [prefix, factor] = DECIMAL.find(([, size]) => Math.abs(x) >= size * (1 - 0.5 * 10 ** -digits)) ?? ["", 1];
+  return `${significant(x / factor, digits)} ${prefix}${unit}`.trimEnd();
+}
+
+function seconds(value) {
+  if (value === null) return "not known";
+  const x = Number(value);
+  const [factor, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([size]) => x >= size * 0.9995) ?? [1e-9, "ns"];
+  return `${significant(x / factor)} ${unit}`;
+}
+
+function binary(value) {
+  const x = Number(value);
+  const [prefix, factor] = BINARY.find(([, size]) => x >= size) ?? ["", 1];
+  return `${significant(x / factor)} ${prefix}B`;
+}
+
+const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, " ");
+const percent = (part) => `${(100 * part).toFixed(part < 0.0995 && part > 0 ? 1 : 0)} %`;
