@@ -117,9 +117,12 @@ def _some(values: Any, of: Array) -> Any:
 
 def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     """Everything that the tables have measurements of, fitted; needs scipy. Raises ProfileError for what is no table,
-    WorkloadError where nothing can be fitted."""
+    DeviceError for a file that says too little, WorkloadError where nothing can be fitted."""
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install 'roofmodel[calibrate]'")
+    if device.multiprocessors is None or "boost" not in device.clocks:
+        lacking = "multiprocessors" if device.multiprocessors is None else "clocks: {boost: ...}"
+        raise DeviceError(f"{device.id}: its file lacks '{lacking}', which the timing model counts with")
     found: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,19 @@ def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path
     assert 0.2 < fit.held_out / 900 < 0.5
     assert 0.9 < fit.low < 0.97
     assert 1.03 < fit.high < 1.12
+
+
+@pytest.mark.parametrize(
+    ("lacking", "stated"),
+    [("multiprocessors", "clocks: {boost: 1 GHz}"), ("clocks: {boost: ...}", "multiprocessors: 4")],
+)
+def test_a_device_that_does_not_say_how_wide_and_fast_it_is_cannot_be_calibrated(
+    tmp_path: Path, lacking: str, stated: str
+) -> None:
+    toy = "name: Toy\npipes:\n  tensor_bf16: {peak: 9 TFLOP/s}\nmemory:\n  dram: {bandwidth: 9 GB/s}\n"
+    (tmp_path / "toy.yaml").write_text(f"{toy}{stated}\n")
+    with pytest.raises(DeviceError, match=f"toy: its file lacks '{re.escape(lacking)}'"):
+        calibrate([str(made_up(tmp_path, rows=90))], Device.load(tmp_path / "toy.yaml"), "made up")
 
 
 def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> None:

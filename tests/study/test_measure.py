@@ -28,6 +28,7 @@ torch = pytest.importorskip("torch", reason="measuring needs torch: pip install 
 CPU = """\
 name: A processor
 multiprocessors: 2
+clocks: {boost: 3 GHz}
 pipes:
   fp32: {peak: 2 TFLOP/s}
   bf16: {peak: 2 TFLOP/s}
