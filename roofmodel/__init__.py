@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnswerError",
     "CompareReport",
     "Derivation",
     "Device",
@@ -41,7 +42,15 @@ if TYPE_CHECKING:
         explain,
         read_profile,
     )  # fmt: skip
-    from roofmodel.errors import DeviceError, ModelError, OutputError, ProfileError, RoofError, WorkloadError
+    from roofmodel.errors import (
+        AnswerError,
+        DeviceError,
+        ModelError,
+        OutputError,
+        ProfileError,
+        RoofError,
+        WorkloadError,
+    )
 
 
 def __getattr__(name: str) -> Any:

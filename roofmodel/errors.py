@@ -5,6 +5,7 @@
     ├── DeviceError          a device's name, its YAML file, or a value in it
     ├── ProfileError         a profiler's file: not one, damaged, or ambiguous
     ├── WorkloadError        batch, lengths, phase, widths, or a combination that makes no sense
+    ├── AnswerError          a file of answers to homework: not one, or of another sheet
     └── OutputError          a file that cannot be written
 
 Every message says where, what (quoting the offending token), and what would work.
@@ -34,6 +35,10 @@ class ProfileError(RoofError):
 
 class WorkloadError(RoofError):
     """Batch, lengths, phase, widths, or a combination of them that makes no sense."""
+
+
+class AnswerError(RoofError):
+    """A file of answers to homework that is none, or that answers another sheet."""
 
 
 class OutputError(RoofError):

@@ -6,7 +6,7 @@ keys, unknown keys (with the nearest known one), quantities without a unit or wi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,13 +103,13 @@ class Place(NamedTuple):
         return value
 
 
-def read(path: Path, kind: type[RoofError], wanted: str) -> Place:
-    """The root of a YAML file; `wanted` says in messages what it should be.
+def read(path: Path, kind: type[RoofError], wanted: str, part: Callable[[str], str] = str) -> Place:
+    """The root of a YAML file; `wanted` says in messages what it should be, `part` what of its text is YAML.
 
     Raises FileNotFoundError where there is none, an error of that `kind` for what cannot be read or is not YAML.
     """
     try:
-        node = yaml.compose(read_text(path), Loader=_LOADER)
+        node = yaml.compose(part(read_text(path)), Loader=_LOADER)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:

@@ -12,7 +12,7 @@ from roofmodel.cli.doors import print_text
 
 COMMANDS = (
     "estimate", "explain", "crossover", "explore", "kernels", "plot", "compare", "count", "ncu-command", "validate",
-    "calibrate", "measure", "models", "hw",
+    "calibrate", "measure", "models", "hw", "homework",
 )  # fmt: skip
 """In the order of the help. Each is a module beside this one, with `_` for `-`, whose `app` is the command."""
 

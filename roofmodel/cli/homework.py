@@ -1,0 +1,52 @@
+"""`roof homework`: problem sheets with numbers of each student's own, and answers checked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
+
+app = typer.Typer(
+    add_completion=False, help="Problem sheets with numbers of each student's own, and checks.", no_args_is_help=True
+)
+
+Student = Annotated[str, typer.Option("--student", help="The student's name or number, as it decides the numbers.")]
+Seed = Annotated[
+    str, typer.Option("--seed", envvar="ROOF_HOMEWORK_SEED", help="The lecturer's word, without which no key is made.")
+]
+
+
+@app.command("new")
+def homework_new(
+    student: Student,
+    sheet: Annotated[str, typer.Option(help="lectures, rooflines, transformers or measuring.")] = "lectures",
+    seed: Seed = "",
+    key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers, and how they are found.")] = False,
+    form: Written = "table",
+    output: Saved = None,
+) -> None:
+    """A student's sheet, with blanks to fill in; or its key."""
+    known_format(form, WRITTEN)
+    from roofmodel.study import homework as study
+    from roofmodel.views import homework as views
+
+    write(views.document(study.sheet(student, sheet, seed), key), form, output)
+
+
+@app.command("check")
+def homework_check(
+    answers: Annotated[str, typer.Argument(help="The sheet with its blanks filled in, or the answers' YAML alone.")],
+    student: Student,
+    sheet: Annotated[str | None, typer.Option(help="Where the answers do not say: which sheet; lectures.")] = None,
+    seed: Seed = "",
+    form: Written = "table",
+    output: Saved = None,
+) -> None:
+    """Which answers are right, and what the wrong ones look like."""
+    known_format(form, WRITTEN)
+    from roofmodel.study import homework as study
+    from roofmodel.views import homework as views
+
+    write(views.report(study.check(answers, student, sheet, seed)), form, output)
