@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
-
 from roofmodel import units
+from roofmodel.algebra import Number
 from roofmodel.counting import kernels
+from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
+from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.profiles import catalogue, metrics
+from roofmodel.study.crossover import changes
 from roofmodel.study.problem import (
     FASTER,
     FEWER_BITS,
@@ -23,7 +24,6 @@ from roofmodel.study.problem import (
     Question,
     Slip,
     bandwidth,
-    computes,
     device_of,
     roofs,
     width,
@@ -34,7 +34,7 @@ def stream(draw: Draw) -> Problem:
     """A vector update: intensity and bound."""
     name, dtype, device = draw("kernel", ("saxpy", "triad")), draw("dtype", ("fp32", "fp64")), device_of(draw)
     n = draw("n", range(10, 100)) * 10**6
-    placed = _kernel(name, n, dtype, device, dtype)
+    placed = _kernel(name, n, dtype, device)
     pipe = device.vector_pipe(dtype)
     assert pipe is not None
     values = {"n": n, "b": width(dtype), "P_peak": pipe.peak, "B_mem": device.bandwidth}
@@ -78,9 +78,9 @@ def matmul(draw: Draw) -> Problem:
     peak, values = device.matmul_pipe("fp16").peak, roofs(device, "fp16")
 
     def even(kernel: str, width: str) -> int:
-        """The smallest n whose elements are as wide as `width`, multiplied at the rate of fp16."""
-        found = partial(_kernel, kernel, width=width, device=device, dtype="fp16")
-        return bisect_left(range(10**5), True, lo=1, key=lambda n: computes(found(n)))
+        """The smallest n that is bound by compute with elements as wide as `width`, multiplied at the rate of fp16."""
+        found = changes(kernel, lambda n: _cost(kernel, n, width), symbol("n"), device, "fp16")
+        return found.changes[-1].value
 
     half, double = even(name, "fp16"), even("matmul-accumulate", "fp64")
     other = Slip((7 - passes) / passes, f"this counts {7 - passes} passes over matrices; here there are {passes}")
@@ -120,7 +120,7 @@ def stencil(draw: Draw) -> Problem:
     """A 7-point stencil with and without a cache."""
     dtype, device = draw("dtype", ("fp32", "fp64")), device_of(draw)
     n = draw("n", range(260, 1020, 20))
-    cached, uncached = (_kernel(name, n, dtype, device, dtype) for name in ("stencil7", "stencil7-uncached"))
+    cached, uncached = (_kernel(name, n, dtype, device) for name in ("stencil7", "stencil7-uncached"))
     pipe = device.vector_pipe(dtype)
     assert pipe is not None
     values = {"n": n, "b": width(dtype), "P_peak": pipe.peak, "B_mem": device.bandwidth}
@@ -157,7 +157,7 @@ def stencil(draw: Draw) -> Problem:
 def achieved(draw: Draw) -> Problem:
     """A measured matrix product beside its bound."""
     device, n = device_of(draw), draw("n", (2048, 2560, 3072, 4096, 5120, 6144, 8192))
-    placed = _kernel("matmul", n, "fp16", device, "fp16")
+    placed = _kernel("matmul", n, "fp16", device)
     share = draw("share", range(31, 94)) / 100
     took = float(f"{placed.bound_seconds / share * 1e6:.4g}")
     pipe, values = device.matmul_pipe("fp16"), {"n": n, **roofs(device, "fp16")}
@@ -247,9 +247,13 @@ def counters(draw: Draw) -> Problem:
     )  # fmt: skip
 
 
-def _kernel(name: str, n: int, width: str, device: Device, dtype: str) -> Placement:
-    """A plain kernel with elements as wide as one format, computed at the rate of another."""
-    return place(kernels.operator(name, n, Workload((), dtype=width).widths).cost, device, dtype)
+def _cost(name: str, n: Number, width: str) -> Cost:
+    """Of a plain kernel with elements as wide as a format."""
+    return kernels.operator(name, n, Workload((), dtype=width).widths).cost
+
+
+def _kernel(name: str, n: int, dtype: str, device: Device) -> Placement:
+    return place(_cost(name, n, dtype), device, dtype)
 
 
 def _metric(operation: str) -> str:

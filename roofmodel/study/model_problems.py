@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any
 
 from roofmodel import units
@@ -13,6 +12,7 @@ from roofmodel.devices import library
 from roofmodel.models import hub
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.study import fitting
+from roofmodel.study.crossover import crossover
 from roofmodel.study.estimate import parameters
 from roofmodel.study.problem import (
     FASTER,
@@ -27,7 +27,6 @@ from roofmodel.study.problem import (
     Question,
     Slip,
     bandwidth,
-    computes,
     device_of,
     roofs,
 )
@@ -87,7 +86,8 @@ def phase_bounds(draw: Draw) -> Problem:
         return place(next(op.cost for op in found if op.name == "mlp.up"), device, "fp16")
 
     prefill, decode = up("prefill", batch), up("decode", batch)
-    even = bisect_left(range(10**4), True, lo=1, key=lambda n: computes(up("decode", n)))
+    found = crossover(arch.name, device, over="batch", phase="decode", op="mlp.up").subject
+    even = found.changes[-1].value
     sizes = phases.operators(arch, _step("decode"))
     d, f = (next(op.sizes[axis] for op in sizes if op.name == "mlp.up") for axis in "df")
     values = {"B": batch, "S": seq, "D": d, "W": f}

@@ -14,7 +14,6 @@ from roofmodel.algebra import Number
 from roofmodel.counting.widths import FORMATS
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.prediction.roofline import Placement
 
 Draw = Callable[[str, Sequence[Any]], Any]
 """One of the options, by the name of what is drawn."""
@@ -94,8 +93,3 @@ def roofs(device: Device, dtype: str) -> dict[str, Number]:
 def bandwidth(device: Device) -> str:
     """The DRAM's, in words."""
     return f"{units.si(device.bandwidth, 'B/s', 4)} from DRAM"
-
-
-def computes(placed: Placement) -> bool:
-    """Whether compute takes as long as memory, or longer."""
-    return bool(placed.compute_seconds >= placed.memory_seconds)
