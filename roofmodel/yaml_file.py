@@ -66,8 +66,13 @@ class Place(NamedTuple):
         """What YAML takes it for: text, a number, true or false, null, a list."""
         try:
             return yaml.SafeLoader("").construct_object(self.node, deep=True)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError):  # PyYAML's own for `!!bool x`, `!!timestamp x`
             raise self.error(f"{self.path} has a tag that its value does not fit") from None
+
+    @property
+    def is_null(self) -> bool:
+        """Whether nothing is written there, or null."""
+        return bool(self.node.tag == "tag:yaml.org,2002:null")
 
     def text(self) -> str:
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:

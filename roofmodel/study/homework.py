@@ -156,13 +156,14 @@ def _same(entries: Mapping[str, Place], asked: Sheet) -> None:
 
 
 def _graded(problem: Problem, answers: Place | None) -> tuple[Graded, ...]:
-    blank = answers is None or answers.value() is None
-    given = {} if blank or answers is None else answers.mapping([question.id for question in problem.questions])
+    given = (
+        {} if answers is None or answers.is_null else answers.mapping([question.id for question in problem.questions])
+    )
     return tuple(_grade(question, given.get(question.id)) for question in problem.questions)
 
 
 def _grade(question: Question, place: Place | None) -> Graded:
-    if place is None or place.value() is None:
+    if place is None or place.is_null:
         return Graded(question, None, False)
     if isinstance(question.value, str):
         word = place.text().strip().lower()

@@ -252,6 +252,7 @@ BAD = [
     ("answers:\n  stream:\n    time: nan\n", "is 'nan'"),
     ("answers:\n  stream:\n    rate: 1e308\n", "is '1e308'"),
     ("answers:\n  stream:\n    time: [1]\n", "answers.stream.time must be text"),
+    ("answers:\n  stream: !!timestamp x\n", "answers.yaml:2: answers.stream must be a mapping"),
     ("answers:\n  phases:\n    decode_bound: memroy\n", "it must be one of compute, memory"),
     ("student: bob\nanswers:\n", "answers.yaml:1: these are answers of student 'bob', not of 'ada'; see --student"),
     ("sheet: lecture\nanswers:\n", "answers.yaml:1: unknown sheet 'lecture'; did you mean 'lectures'?"),
