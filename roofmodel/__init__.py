@@ -21,12 +21,14 @@ __all__ = [
     "ProfileReport",
     "Report",
     "RoofError",
+    "SweepReport",
     "WorkloadError",
     "compare",
     "crossover",
     "estimate",
     "explain",
     "read_profile",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
         Device,
         ProfileReport,
         Report,
+        SweepReport,
         compare,
         crossover,
         estimate,
         explain,
         read_profile,
+        sweep,
     )  # fmt: skip
     from roofmodel.errors import (
         AnswerError,

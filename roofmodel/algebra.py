@@ -4,6 +4,9 @@ One formula serves all of them: ints give exact counts, arrays a sweep in one ca
 derivation, recorded numbers what a browser evaluates (recorded.py). Plain `+ - *` already work on all of
 them; the few functions that do not live here and look at what they are given. The libraries are never
 imported by this module: if a value is an array or a symbol, its library is loaded already.
+
+Counts in arrays are int64, or Python's ints as objects where 64 bits are too few, and as exact as a plain int; times
+are float64.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from functools import reduce, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 Number: TypeAlias = Any
-"""An int, a float, a NumPy array (float64), a SymPy expression or a recorded number."""
+"""An int, a float, a Fraction; a NumPy array of them, or Shares; a SymPy expression; a recorded number."""
 
 
 _PLAIN = (int, float)  # looked at first: a whole model asks thousands of times, and nearly always of these
@@ -27,14 +30,23 @@ def _recorded() -> Any:
 
 def _library(*values: Number) -> Any:
     """The library that understands these values: SymPy, NumPy, recorded.py, or None for plain numbers."""
+    asked = [value for value in values if type(value) not in _PLAIN]
+    if not asked:
+        return None
     sympy, numpy, recorded = sys.modules.get("sympy"), sys.modules.get("numpy"), _recorded()
-    if recorded is not None and any(isinstance(v, recorded.Recorded) for v in values):
+    if recorded is not None and any(isinstance(v, recorded.Recorded) for v in asked):
         return recorded
-    if sympy is not None and any(isinstance(v, sympy.Basic) for v in values):
+    if sympy is not None and any(isinstance(v, sympy.Basic) for v in asked):
         return sympy
-    if numpy is not None and any(isinstance(v, numpy.ndarray | numpy.generic) for v in values):
+    if numpy is not None and any(isinstance(v, numpy.ndarray | numpy.generic) for v in asked):
         return numpy
     return None
+
+
+def _arrays(*values: Number) -> Any:
+    """NumPy where it is the library that understands these values, else None."""
+    library = _library(*values)
+    return library if library is sys.modules.get("numpy") else None
 
 
 def product(values: Iterable[Number]) -> Number:
@@ -73,17 +85,86 @@ def largest(values: Iterable[Number]) -> Number:
 
 def ceil_div(a: Number, b: int) -> Number:
     """`a / b` rounded up; exact for ints."""
-    if type(a) in _PLAIN:
-        return -(-a // b)
     library = _library(a)
-    if library in (None, _recorded()):
-        return -(-a // b)
-    return library.ceiling(a / b) if library.__name__ == "sympy" else library.ceil(a / b)
+    if library is not None and library.__name__ == "sympy":
+        return library.ceiling(a / b)
+    if _arrays(a) and a.dtype.kind == "f":
+        return library.ceil(a / b)
+    return -(-a // b)
 
 
-def mean(total: Number, n: Number) -> Number:
-    """`total / n`; exact for ints: an int, or a Fraction where they do not divide."""
-    if not (isinstance(total, int) and isinstance(n, int)):
+def lowered(best: Number, hopeful: Any, function: Callable[..., Number], *values: Number) -> Number:
+    """`best`, or `function(*values)` where that is less; it is evaluated only where there is hope.
+
+    `values` are numbers, or arrays that combine to the shape of `hopeful`.
+    """
+    numpy = _arrays(hopeful)
+    if numpy is None or hopeful.ndim == 0:
+        return minimum(best, function(*values)) if _stands_for_one(hopeful) or hopeful else best
+    if not hopeful.any():
+        return best
+    there = (numpy.broadcast_to(v, hopeful.shape)[hopeful] if _arrays(v) else v for v in values)
+    best = numpy.broadcast_to(best, hopeful.shape).copy()
+    best[hopeful] = numpy.minimum(best[hopeful], function(*there))
+    return best
+
+
+def power(base: Number, exponent: Number) -> Number:
+    """`base` to the power of `exponent`; for arrays as Python has it, since the last bit of NumPy's may be another."""
+    numpy = _arrays(base, exponent)
+    if numpy is None:
+        return base**exponent
+    return numpy.asarray(numpy.frompyfunc(pow, 2, 1)(base, exponent), dtype=float)[()]  # [()]: of no axes, a number
+
+
+def expm1(a: Number) -> Number:
+    """e to the power of `a`, less 1: exact where `a` is small, which the difference is not."""
+    library = _library(a)
+    return math.expm1(a) if library is None else library.expm1(a)
+
+
+class Shares:
+    """Ints of an array over a common denominator: what a Fraction is to an int.
+
+    It is what the mean over a run of passes needs: sums, products with ints, division rounded down.
+    """
+
+    __array_ufunc__ = None  # an array that meets one leaves the arithmetic to it
+
+    def __init__(self, numerators: Number, denominator: int) -> None:
+        self.numerators, self.denominator = numerators, denominator
+
+    def __add__(self, other: Number) -> Number:
+        if not isinstance(other, Shares):
+            return Shares(self.numerators + other * self.denominator, self.denominator)
+        common = math.lcm(self.denominator, other.denominator)
+        summands = (each.numerators * (common // each.denominator) for each in (self, other))
+        return Shares(sum(summands), common)
+
+    def __mul__(self, other: Number) -> Number:
+        if not isinstance(other, int):
+            return Shares(self.numerators * other, self.denominator)
+        common = math.gcd(other, self.denominator)
+        numerators, denominator = self.numerators * (other // common), self.denominator // common
+        return numerators if denominator == 1 else Shares(numerators, denominator)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Shares:
+        return Shares(-self.numerators, self.denominator)
+
+    def __floordiv__(self, other: int) -> Number:
+        return self.numerators // (self.denominator * other)
+
+    def __truediv__(self, other: Number) -> Number:
+        return self.numerators / (self.denominator * other)
+
+
+def mean(total: Number, n: int) -> Number:
+    """`total / n`, exact: of ints an int where they divide and else a Fraction, of arrays Shares."""
+    if _arrays(total):
+        return Shares(total, n)
+    if isinstance(total, float) or _library(total):
         return total / n
     from fractions import Fraction
 
@@ -96,17 +177,26 @@ def whole(a: Number) -> Number:
 
 
 def plain(a: Number) -> Number:
-    """A Fraction as a float, for JSON and the like; anything else as it stands."""
-    return a if isinstance(a, int | float) or _stands_for_one(a) else float(a)
+    """A Fraction as a float, for JSON and the like; an array as floats, as times have it; else as it stands."""
+    if isinstance(a, int | float) or _stands_for_one(a):
+        return a
+    if isinstance(a, Shares):
+        return plain(a.numerators) / a.denominator
+    return a.astype(float) if _arrays(a) else float(a)
 
 
 def quotient(a: Number, b: Number) -> Number:
-    """`a / b` where b is known to divide a; an int stays an int, and symbols cancel."""
-    return a // b if all(isinstance(n, int) or _stands_for_one(n) for n in (a, b)) else a / b
+    """`a / b` where b is known to divide a; ints stay ints, and symbols cancel."""
+    return a // b if _counts(a) and _counts(b) else a / b
+
+
+def _counts(a: Number) -> bool:
+    """Whether it is an int, or an array of them."""
+    return isinstance(a, int) or _stands_for_one(a) or bool(_arrays(a) and a.dtype.kind != "f")
 
 
 def half(a: Number) -> Number:
-    """`a / 2` for a number known to be even; an int stays an int."""
+    """`a / 2` for a number known to be even; ints stay ints."""
     return quotient(a, 2)
 
 

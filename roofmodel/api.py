@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from roofmodel.profiles.kernel import Kernel
     from roofmodel.study.comparing.comparison import Comparison
     from roofmodel.study.measured import Kernels
+    from roofmodel.study.sweep import Sweep
     from roofmodel.views.document import Document
 
 __all__ = [
-    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "compare", "crossover", "estimate", "explain",
-    "read_profile",
+    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "SweepReport", "compare", "crossover",
+    "estimate", "explain", "read_profile", "sweep",
 ]  # fmt: skip
 
 
@@ -39,7 +40,7 @@ class Report:
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase: `report.totals["decode"]["bound_seconds"]`. Keys as in the JSON."""
-        from roofmodel.views.rows import totals
+        from roofmodel.study.phase import totals
 
         return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
 
@@ -100,6 +101,81 @@ def estimate(
     with _named_as_arguments():
         device = hw if isinstance(hw, Device) else Device.load(hw)
         return Report(study.estimate(hub.load(model, family), device, **workload))
+
+
+class SweepReport:
+    """What `sweep` returns: a grid of points with the totals of each. It is evaluated when it is asked for.
+
+    A grid may be larger than memory: `save` writes it block by block; `to_frame` and `to_dict` hold all of it.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, ignored, or is worth a warning."""
+        return tuple(map(_argument, self.sweep.notes))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a point, base units, with the names that an estimate's totals have: what `--format csv` prints."""
+        from roofmodel.views.sweep import frame
+
+        return frame(self.sweep)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof sweep --format json` prints."""
+        from roofmodel.views.sweep import document
+
+        return document(self.sweep)
+
+    def save(self, path: str | os.PathLike[str], picture: str | None = None) -> None:
+        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
+        from roofmodel.views.sweep import save
+
+        save(self.sweep, os.fspath(path), picture)
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.sweep import View
+
+        return View(self.sweep)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.views.notebook import mimebundle
+
+        return mimebundle(self.__rich__())
+
+    def __repr__(self) -> str:
+        return f"<SweepReport of {self.sweep.points} points>"
+
+
+def sweep(
+    models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    hw: str | os.PathLike[str] | Device | Sequence[str | os.PathLike[str] | Device],
+    *,
+    family: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    cluster: str | None = None,
+    **options: Any,
+) -> SweepReport:
+    """Totals of all combinations of models, devices and the values of each option.
+
+    `options` are those of `estimate`, each one value or several: `batch=range(1, 65), seq="512:4096:*2",
+    dtype=["fp16", "fp8"]`. `price` is dollars an hour, of every device or by name; `cluster` the address of a Dask
+    scheduler, or `local`. Raises RoofError, with what would work, for anything that cannot be.
+    """
+    from roofmodel.study.sweep import sweep
+
+    with _named_as_arguments():
+        devices = [one if isinstance(one, Device) else Device.load(one) for one in _several(hw)]
+        found = sweep(
+            [hub.load(one, family) for one in _several(models)], devices, price=price, cluster=cluster, **options
+        )
+        return SweepReport(found)
+
+
+def _several(asked: Any) -> Sequence[Any]:
+    return asked if isinstance(asked, list | tuple) else [asked]
 
 
 class Derivation:

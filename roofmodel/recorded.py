@@ -294,3 +294,8 @@ def _choice(what: str, a: Any, b: Any, never: float, among: Callable[[float, flo
 def where(condition: Any, yes: Any, no: Any) -> Any:
     """`yes if condition else no`, as a step."""
     return condition.book.step("if", condition, yes, no)
+
+
+def expm1(a: Any) -> Any:
+    """e to the power of a number, less 1, as a step."""
+    return a.book.step("expm1", a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, "==": operator.eq, "neg": operator.neg,
     "min": lambda a, b: a if a <= b else b, "max": lambda a, b: a if a >= b else b,
+    "expm1": math.expm1,
 }  # fmt: skip
 
 

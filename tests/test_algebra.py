@@ -74,6 +74,68 @@ def test_ints_arrays_and_symbols_agree_on_products(factors: list[int]) -> None:
     assert numpy.array_equal(algebra.product(arrays), numpy.array([expected, 1]) if arrays else 1)
 
 
+WHOLES = st.lists(st.integers(0, 2**30), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(WHOLES, st.integers(1, 2**20), st.sampled_from(["int64", "object"]))
+def test_arrays_of_ints_divide_as_ints_do(values: list[int], divisor: int, kind: str) -> None:
+    array = numpy.array(values, dtype=kind)
+    assert algebra.ceil_div(array, divisor).tolist() == [-(-value // divisor) for value in values]
+    assert algebra.half(2 * array).tolist() == values
+    assert algebra.half(2 * array).dtype == array.dtype
+
+
+@settings(deadline=None)
+@given(WHOLES, st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 50), st.sampled_from(["int64", "object"]))
+def test_shares_are_to_arrays_what_fractions_are_to_ints(
+    totals: list[int], n: int, other: int, factor: int, kind: str
+) -> None:
+    array = numpy.array(totals, dtype=kind)
+    shares, fractions = algebra.mean(array, n), [Fraction(total, n) for total in totals]
+    assert algebra.ceil_div(shares, factor).tolist() == [-(-f // factor) for f in fractions]
+    assert algebra.plain(shares).tolist() == [float(f) for f in fractions]
+    # a run of n passes: n times the mean is the total, whatever was multiplied or added on the way
+    assert (n * (factor * shares)).tolist() == [factor * total for total in totals]
+    assert (n * (array * shares)).tolist() == [total * total for total in totals]
+    assert (n * (factor + shares)).tolist() == [n * factor + total for total in totals]
+    both = sum([shares, algebra.mean(array + 1, other)])
+    assert (n * other * both).tolist() == [other * total + n * (total + 1) for total in totals]
+
+
+def test_a_mean_of_an_array_is_exact_where_a_float_would_not_be() -> None:
+    total = numpy.array([2**60 + 1])
+    assert (3 * algebra.mean(total, 3)).tolist() == [2**60 + 1]
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.lists(st.integers(0, 10**6), min_size=1, max_size=5))
+def test_powers_of_arrays_are_those_of_numbers_to_the_last_bit(base: float, exponents: list[int]) -> None:
+    assert algebra.power(base, numpy.array(exponents)).tolist() == [base**n for n in exponents]
+    assert algebra.power(base, exponents[0]) == base ** exponents[0]
+
+
+def test_what_is_lowered_is_evaluated_only_where_there_is_hope() -> None:
+    asked = []
+
+    def function(values: Any) -> Any:
+        asked.append(values.tolist())
+        return values / 10
+
+    best, values = numpy.array([5.0, 5.0, 5.0]), numpy.array([10.0, 20.0, 90.0])
+    hopeful = numpy.array([True, False, True])
+    assert algebra.lowered(best, hopeful, function, values).tolist() == [1.0, 5.0, 5.0]
+    assert asked == [[10.0, 90.0]]
+    assert best.tolist() == [5.0, 5.0, 5.0]
+    assert algebra.lowered(5.0, False, lambda: 1 / 0) == 5.0
+    assert algebra.lowered(5.0, True, lambda value: value, 3.0) == 3.0
+
+
+def test_a_choice_is_made_elementwise() -> None:
+    assert algebra.either(3 > 2, 1, 2) == 1
+    assert algebra.either(numpy.array([True, False]), 1, numpy.array([5, 6])).tolist() == [1, 6]
+
+
 def test_a_product_of_nothing_is_one() -> None:
     assert algebra.product([]) == 1
     assert algebra.product(iter(())) == 1

@@ -17,7 +17,7 @@ from tests.study.comparing import traces
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(
-    r"## (?:A short tour|For lectures|What was measured|Predicted beside measured)\n\n```console\n(.*?)```",
+    r"## (?:A short tour|For lectures|What was measured|Predicted beside measured|Grids)\n\n```console\n(.*?)```",
     README,
     re.DOTALL,
 )

@@ -47,5 +47,14 @@ def takes_workload(command: Command) -> Command:
     return command
 
 
+def takes_grid(command: Command) -> Command:
+    """A command that ends in `**grid` takes the options as text, which may say several values; those of GPUs not."""
+    own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    asked = [p for p in _parameters(options) if p.name not in ("tp", "dp", "pp", "ep")]
+    texts = [p.replace(annotation=Annotated[str | None, *p.annotation.__metadata__], default=None) for p in asked]
+    command.__signature__ = inspect.Signature([*own, *texts])  # type: ignore[attr-defined]
+    return command
+
+
 def _parameters(function: Command) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True).parameters.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, quotient
+from roofmodel.algebra import Number, power, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import Site
@@ -90,7 +90,7 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
 
 def touched(moe: MoE, tokens: Number) -> Number:
     """How many experts at least one token chose, expected where each chooses evenly: all where all are active."""
-    return moe.experts * (1 - (1 - moe.active / moe.experts) ** tokens)
+    return moe.experts * (1 - power(1 - moe.active / moe.experts, tokens))
 
 
 def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:

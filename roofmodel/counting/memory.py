@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, largest, minimum, quotient
+from roofmodel.algebra import Number, either, largest, minimum, quotient
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
@@ -37,6 +37,10 @@ class Memory(NamedTuple):
     def total(self) -> Number:
         return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer
 
+    def or_more(self, other: Memory) -> Memory:
+        """This need, or the other one where it is larger."""
+        return Memory(*(either(self.total >= other.total, *roles) for roles in zip(self, other, strict=True)))
+
 
 def resident(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:
     """What one pass needs on the device at its peak: the weights of the whole model, whatever the pass runs of it."""
@@ -53,7 +57,7 @@ def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
 
 
 def met_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
-    """How many parameters a token meets: all but those of the experts that the router does not choose for it."""
+    """How many parameters a token meets: all but those of the experts that the router does not either for it."""
     idle: Number = 0
     for operator in operators:
         if operator.kind == "grouped_gemm":

@@ -391,7 +391,7 @@ class Builder(NamedTuple):
         if line.contracted:
             matmul = 2 * product(self.sizes[axis] for axis in line.axes)
         else:
-            flops += vector * line.inputs[0].elements(self.sizes)
+            flops = flops + vector * line.inputs[0].elements(self.sizes)
         return Operator(name, group, kind, (line,), self.sizes, self.widths, matmul, flops, keeps=keeps)
 
     def gather(self, name: str, group: str, text: str) -> Operator:

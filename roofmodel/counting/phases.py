@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from roofmodel.algebra import Number, mean
 from roofmodel.counting import blocks, memory
@@ -27,12 +28,12 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 def need(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
     """What the phase that needs most needs on the device at its peak; `weights` spares counting their bytes again."""
     weights = weights or weight_bytes(arch, work.steps()[0])
-    return max((peak(arch, step, weights) for step in work.steps()), key=lambda peak: peak.total)
+    return reduce(Memory.or_more, (peak(arch, step, weights) for step in work.steps()))
 
 
 def peak(arch: Architecture, step: Step, weights: Number) -> Memory:
     """What a phase needs on the device at its peak."""
-    return max((need for _, need in needs(arch, step, weights)), key=lambda need: need.total)
+    return reduce(Memory.or_more, (need for _, need in needs(arch, step, weights)))
 
 
 def needs(arch: Architecture, step: Step, weights: Number) -> Iterator[tuple[Step, Memory]]:

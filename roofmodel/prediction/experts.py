@@ -19,11 +19,10 @@ takes ints and arrays.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.prediction.chip import Chip
 
@@ -83,7 +82,7 @@ def product_seconds(product: Chosen, chip: Chip, timing: ExpertsTiming, idle: Nu
     each = product.rows / product.experts
     best: Number = float("inf")
     for height, width in TILES:
-        high = product.experts / (1 - math.e ** (-height / each)) + idle / height
+        high = product.experts / -expm1(-height / each) + idle / height
         tiles = high * ceil_div(product.n, width)
         waves = maximum(tiles / chip.multiprocessors + 0.5, 1)
         multiply = 2 * height * width / (chip.peak / chip.multiprocessors * timing.pipe)

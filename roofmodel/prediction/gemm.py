@@ -22,9 +22,10 @@ parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes int
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, lowered, maximum, minimum
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.chip import Chip
 
@@ -77,14 +78,17 @@ class Way(NamedTuple):
 
 @formula
 def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
-    """The time of the best tile and split, in seconds; elementwise for arrays."""
+    """The time of the best tile and split, in seconds; elementwise for arrays.
+
+    Splits are tried where K in one part is slower than the least that any of them can take.
+    """
     streamed = _stream(product, chip, timing) ** OVERLAP
-    best: Number = float("inf")
-    for split in SPLITS:
-        depth, fixed = _cut(product, split, chip, timing)
-        for tile in TILES:
-            busy = _busy(*_parts(product, tile, split, depth, chip, timing))
-            best = minimum(best, fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
+
+    def best_split(streamed: Number, *fields: Number) -> Number:
+        return reduce(minimum, (_split_seconds(Product(*fields), s, chip, timing, streamed) for s in SPLITS[1:]))
+
+    whole = _split_seconds(product, 1, chip, timing, streamed)
+    best = lowered(whole, _least_split(product, chip, timing, streamed) < whole, best_split, streamed, *product)
     return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
@@ -110,15 +114,36 @@ def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     return product.bytes / (timing.dram * chip.bandwidth) + timing.ramp * product.bytes / (product.bytes + LONG)
 
 
+def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """The time of the best tile with K in so many parts; `streamed` is the stream's, to the power of OVERLAP."""
+    depth, fixed = _cut(product, split, chip, timing)
+    busy = reduce(minimum, (_busy(*_parts(product, tile, split, depth, chip, timing)) for tile in TILES))
+    return fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+
+
+def _least_split(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """What no split and tile can beat: two parts to join, work and stores shared evenly, and no edge for nothing."""
+    area = 2 * product.batch * product.n * product.m
+    some = area / (chip.multiprocessors * max(rows * columns for rows, columns in TILES))
+    sustained = 1 + timing.sustained * some / (some + WAVES)
+    multiply = area * (product.k / (chip.peak * timing.pipe)) * sustained
+    busy = multiply + area * (product.c / (timing.store * chip.port))
+    return timing.latency + _join(product, 2, chip, timing) + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+
+
 def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """The elements of K that are left to a part, and the seconds that no part escapes."""
     depth = SLICE * ceil_div(ceil_div(product.k, split), SLICE)
     join: Number = 0.0
     if split > 1:
-        depth = maximum(depth, LEAST)
-        sums = 4 * (split + 1) * product.batch * product.m * product.n
-        join = timing.split + sums / (PARTIAL * chip.port)
+        depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
     return depth, timing.latency + timing.fill * depth / (depth + FILLED) + join
+
+
+def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
+    """What it takes to add up so many parts."""
+    sums = 4 * (split + 1) * product.batch * product.n * product.m
+    return timing.split + sums / (PARTIAL * chip.port)
 
 
 def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
@@ -129,19 +154,20 @@ def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number
 def _parts(
     product: Product, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
 ) -> tuple[Number, Number, Number, Number]:
-    """How long the busiest multiprocessor multiplies, loads, steps along K, and stores."""
+    """How long the busiest multiprocessor multiplies, loads, steps along K, and stores.
+
+    Plain numbers are multiplied first: arrays take longer.
+    """
     rows, columns = tile
-    tiles = product.batch * ceil_div(product.m, rows) * ceil_div(product.n, columns) * split
+    tiles = product.batch * ceil_div(product.n, columns) * split * ceil_div(product.m, rows)
     waves, some = ceil_div(tiles, chip.multiprocessors), tiles / chip.multiprocessors
-    work = waves * depth
     sustained = 1 + timing.sustained * some / (some + WAVES)
-    multiply = work * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)) * sustained
+    multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe))) * sustained
     multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
-    load = work * loaded / (timing.l2 * chip.port)
+    load = waves * loaded * (depth / (timing.l2 * chip.port))
     at_once = min(max(2 * 128 * 128 // (rows * columns), 1), 6)  # tiles that a multiprocessor's memory holds
-    step = ceil_div(tiles, chip.multiprocessors * at_once) * depth * timing.step
-    stored = used_rows * used_columns * product.c
-    store = waves * stored / (timing.store * chip.port / chip.multiprocessors)
-    return multiply, load, step, store
+    step = ceil_div(tiles, chip.multiprocessors * at_once) * (depth * timing.step)
+    share = used_columns * product.c / (timing.store * chip.port / chip.multiprocessors)
+    return multiply, load, step, waves * used_rows * share

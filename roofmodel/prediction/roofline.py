@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, maximum
+from roofmodel.algebra import Number, either, maximum, plain
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 
@@ -46,9 +46,9 @@ def place(cost: Cost, device: Device, dtype: str) -> Placement:
     vector = device.vector_pipe(dtype)
     return Placement(
         cost,
-        matmul_seconds=cost.matmul_flops / device.matmul_pipe(dtype).peak,
-        vector_seconds=cost.vector_flops / vector.peak if vector else 0.0,
-        memory_seconds=cost.bytes / device.bandwidth,
+        matmul_seconds=plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak,
+        vector_seconds=plain(cost.vector_flops) / vector.peak if vector else 0.0,
+        memory_seconds=plain(cost.bytes) / device.bandwidth,
         link_seconds=cost.link_bytes / device.link if device.link else 0.0,
     )
 

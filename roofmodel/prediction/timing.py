@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, maximum, plain
 from roofmodel.algebra import product as product_of
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS, Format
@@ -147,7 +147,7 @@ def _kernel(
         return found(
             "gemm", matrices, calibration.gemm, lambda timing: gemm.seconds(matrices, ceilings, timing), implementation
         )
-    data, compute = placed.cost.bytes, placed.compute_seconds
+    data, compute = plain(placed.cost.bytes), placed.compute_seconds
     return found(
         "stream", data, calibration.stream, lambda timing: stream.seconds(data, compute, ceilings, timing),
         implementation if implementation and implementation in calibration.stream else movement(operator),
@@ -242,7 +242,8 @@ def product(operator: Operator, dtype: str) -> Product | None:
     quantised, narrow = 0, computed(operator, dtype).bits / 8
     if narrow < of_a:  # read as it is, written as the product wants it
         quantised, of_a = batch * m * k * (of_a + narrow), narrow
-    return Product(batch, m, n, k, operator.cost.bytes, of_a, of_b, of_c, quantised)
+    batch, m, n, k, moved, quantised = map(plain, (batch, m, n, k, operator.cost.bytes, quantised))
+    return Product(batch, m, n, k, moved, of_a, of_b, of_c, quantised)
 
 
 def of_experts(operator: Operator, dtype: str) -> Chosen | None:
@@ -256,7 +257,7 @@ def of_experts(operator: Operator, dtype: str) -> Chosen | None:
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product_of(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
     narrow = min(computed(operator, dtype).bits, widths.format(a).bits) / 8
-    return Chosen(touched, sizes["b:t:x"], each / k, k, narrow, widths.format(b).bits / 8)
+    return Chosen(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8)
 
 
 def mixture(operator: Operator, dtype: str) -> Mixture:
@@ -279,15 +280,15 @@ def attended(operator: Operator) -> Attended:
     kept = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
     of_each_head = any("k" in tensor.axes for tensor in kept)
     return Attended(
-        batch=sizes["b"],
+        batch=plain(sizes["b"]),
         heads=product_of(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: an indexer's
         kv_heads=sizes["k"] if of_each_head else 1,
-        queries=sizes["t"],
-        keys=sizes["s"],
-        pairs=sizes["t:s"],
-        flops=cost.matmul_flops,
-        bytes=cost.bytes,
-        kv_bytes=sum(operator.bytes_of(tensor) for tensor in kept),
+        queries=plain(sizes["t"]),
+        keys=plain(sizes["s"]),
+        pairs=plain(sizes["t:s"]),
+        flops=plain(cost.matmul_flops),
+        bytes=plain(cost.bytes),
+        kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in kept)),
     )
 
 

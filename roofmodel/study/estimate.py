@@ -6,129 +6,25 @@ for every operator: there is no efficiency factor to multiply with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from inspect import signature
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting import memory, phases
-from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, Step, Workload
+from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Norm, Patches
-from roofmodel.prediction.engine import expect_eager, expect_fused
-from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
+from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Patches
 from roofmodel.study.fitting import largest_batch, largest_context
+from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes
+from roofmodel.study.phase import PhaseEstimate, phase_estimate, placed
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 LONGEST = 10**9
 TRAINED_BITS = 16  # at least, of formats that training is counted with
-
-
-NO_TIME = Expected(0.0, 0.0, 0.0)
-
-
-class Placed(NamedTuple):
-    """An operator and where one occurrence of it stands under the roofs."""
-
-    operator: Operator
-    placement: Placement
-    expected: Expected | None = None  # of one occurrence
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of all occurrences together."""
-        return self.operator.count * self.placement.cost
-
-    @property
-    def seconds(self) -> Number:
-        """The bound of all occurrences together."""
-        return self.operator.count * self.placement.bound_seconds
-
-
-class PhaseEstimate(NamedTuple):
-    """A phase: its operators placed, and its totals over all occurrences."""
-
-    step: Step
-    placed: tuple[Placed, ...]
-    all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
-    uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
-    ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
-    launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
-
-    def of(self, stage: str) -> list[Placed]:
-        """The operators of one stage."""
-        return [placed for placed in self.placed if placed.operator.stage == stage]
-
-    @property
-    def cost(self) -> Cost:
-        return total_cost(self.placed)
-
-    @property
-    def bound_seconds(self) -> Number:
-        return total_seconds(self.placed)
-
-    @property
-    def kernels(self) -> int:
-        """How many kernels the phase launches: one an operator."""
-        return sum(placed.operator.count for placed in self.placed)
-
-    @property
-    def kernel_seconds(self) -> Expected | None:
-        """What all kernels are expected to take, one after the other; None where one of them is not known."""
-        total = NO_TIME
-        for placed in self.placed:
-            if placed.expected is None:
-                return None
-            total = total + placed.operator.count * placed.expected
-        return total
-
-    @property
-    def expected(self) -> Expected | None:
-        """The step: its kernels, or the host's launches where those take longer."""
-        kernels, host = self.kernel_seconds, self.kernels * self.launch
-        return kernels and Expected(*(maximum(*pair) for pair in zip(kernels, host, strict=True)))
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the host is expected to launch kernels more slowly than the device runs them."""
-        kernels = self.kernel_seconds
-        return kernels is not None and self.kernels * self.launch.seconds > kernels.seconds
-
-    @property
-    def tokens(self) -> Number:
-        """New tokens over the batch: those that the pass takes in, source and all, or those that generation gives."""
-        step = self.step
-        if step.phase == "generate":
-            return step.batch * (step.passes - 1)
-        return step.batch * (step.tokens + (step.source if step.encodes else 0))
-
-    @property
-    def images(self) -> Number:
-        """Images that the pass takes in; 0 where it reads text."""
-        return self.step.batch if self.step.image != NO_IMAGE else 0
-
-    @property
-    def bound_tokens_per_second(self) -> Number:
-        return self.tokens / self.bound_seconds
-
-    @property
-    def bound_images_per_second(self) -> Number:
-        return self.images / self.bound_seconds
-
-
-def total_cost(placed: Iterable[Placed]) -> Cost:
-    """The cost of all occurrences of all operators."""
-    return sum((p.cost for p in placed), Cost())
-
-
-def total_seconds(placed: Iterable[Placed]) -> Number:
-    """The bound of all occurrences of all operators."""
-    return sum(p.seconds for p in placed)
 
 
 class Estimate(NamedTuple):
@@ -159,7 +55,12 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     """
     work, notes = workload(arch, **options)
 
-    found = [phase_estimate(arch, device, step, work.runtime) for step in work.steps()]
+    found = []
+    for step in work.steps():
+        phase = phase_estimate(arch, device, step, work.runtime)
+        if step.phase == "generate":
+            phase = phase._replace(uncached=placed(phases.uncached(arch, step), device, work.dtype))
+        found.append(phase)
     held, active = _parameters(arch, work)
     weights = phases.weight_bytes(arch, work.steps()[0])
     return Estimate(
@@ -173,43 +74,15 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         notes=(
             *arch.notes,
             *notes,
-            *_model_notes(arch, work),
-            *_device_notes(device, work),
-            *_timing_notes(device, found),
+            *model_notes(arch, work),
+            *device_notes(device, work),
+            *timing_notes(device, found),
+            *host_notes(found),
         ),
         largest_batch=device.capacity and largest_batch(arch, work, weights, device.capacity, LONGEST),
         largest_context=None
         if arch.image
         else device.capacity and largest_context(arch, work, weights, device.capacity, LONGEST),
-    )
-
-
-def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
-    """One phase on the device. Raises WorkloadError where the device lacks the working format."""
-    dtype = step.widths.dtype.name
-
-    def placed(operators: Iterable[Operator]) -> tuple[Placed, ...]:
-        return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
-
-    eager = phases.operators(arch, step._replace(attention="eager"))
-    phase = PhaseEstimate(
-        step,
-        placed(phases.operators(arch, step)),
-        all_pairs_matmul_flops=sum(op.total.matmul_flops for op in eager),
-        uncached=placed(phases.uncached(arch, step)) if step.phase == "generate" else None,
-        ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
-    )
-    return timed(phase, device, runtime)
-
-
-def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
-    """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
-    operators, dtype = [placed.operator for placed in phase.placed], phase.step.widths.dtype.name
-    expect = expect_fused if runtime == "graph" else expect_eager
-    times = expect(operators, device, dtype)
-    return phase._replace(
-        placed=tuple(placed._replace(expected=time) for placed, time in zip(phase.placed, times, strict=True)),
-        launch=EAGER_LAUNCH if runtime == "eager" else NO_TIME,
     )
 
 
@@ -224,6 +97,23 @@ def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any]:
 
 
 # --- Options -> Workload ----------------------------------------------------------------------------
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "phase": get_args(Phase),
+    "dtype": COMPUTE_FORMATS,
+    "weights": tuple(FORMATS),
+    "kv": tuple(FORMATS),
+    "attention": ("flash", "eager"),
+    "logits": ("last", "all"),
+    "mla": ("absorbed", "naive"),
+    "optimizer": get_args(Optimizer),
+    "recompute": get_args(Recompute),
+    "runtime": ("eager", "graph"),
+}
+"""What the options that name something may say."""
+
+LEAST = {"batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1}
+"""The smallest number that an option may say."""
 
 
 def workload(
@@ -249,21 +139,19 @@ def workload(
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
     phases = _phases(arch, phase)
-    _choice("attention", attention, ("flash", "eager"))
-    _choice("dtype", dtype, COMPUTE_FORMATS)
-    for name, value in (("weights", weights), ("kv", kv)):
+    for name, value in (
+        ("dtype", dtype), ("weights", weights), ("kv", kv), ("attention", attention), ("logits", logits),
+        ("mla", mla), ("optimizer", optimizer), ("recompute", recompute), ("runtime", runtime),
+    ):  # fmt: skip
         if value is not None:
-            _choice(name, value, tuple(FORMATS))
-    if logits is not None:
-        _choice("logits", logits, ("last", "all"))
-    _choice("mla", mla, ("absorbed", "naive"))
-    _choice("runtime", runtime, ("eager", "graph"))
-    _whole("batch", batch, 1)
+            check_choice(name, value)
+    for name, number in (
+        ("batch", batch), ("seq", seq), ("decoder_seq", decoder_seq), ("context", context), ("new_tokens", new_tokens),
+        ("image", image),
+    ):  # fmt: skip
+        if number is not None:
+            _whole(name.replace("_", "-"), number, LEAST[name])
     notes = []
-    if seq is not None:
-        _whole("seq", seq, 1)
-    if image is not None:
-        _whole("image", image, 1)
     pixels = NO_IMAGE
     if arch.image:
         pixels = (image, image) if image else arch.image
@@ -273,20 +161,10 @@ def workload(
     elif image is not None:
         notes.append(f"--image is ignored: {arch.name} takes no images")
     if seq is None:
-        seq = arch.padded_to or _within(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
-    if decoder_seq is not None:
-        _whole("decoder-seq", decoder_seq, 1)
-        if not arch.encoder:
-            notes.append(f"--decoder-seq is ignored: {arch.name} is no encoder-decoder")
-    decoder_seq = decoder_seq or _within(arch.max_tokens, seq) if arch.encoder else None
-    if context is not None:
-        _whole("context", context, 0)
-
-    if new_tokens is not None:
-        _whole("new-tokens", new_tokens, 1)
-    if optimizer is not None:
-        _choice("optimizer", optimizer, get_args(Optimizer))
-    _choice("recompute", recompute, get_args(Recompute))
+        seq = arch.padded_to or within(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
+    if decoder_seq is not None and not arch.encoder:
+        notes.append(f"--decoder-seq is ignored: {arch.name} is no encoder-decoder")
+    decoder_seq = decoder_seq or within(arch.max_tokens, seq) if arch.encoder else None
 
     cached = any(p not in ("forward", "train") for p in phases)
     passed = "a training step" if phases == ("train",) else "a forward pass"
@@ -295,16 +173,23 @@ def workload(
         context = None
     if kv is not None and not cached:
         notes.append(f"--kv is ignored: {passed} keeps no KV cache")
+        kv = None
     if logits is not None and not any(stage.rows == "logits" for stage in arch.head.stages):
         notes.append(f"--logits is ignored: {arch.head.name} has no logits to choose from")
+        logits = None
     if attention != "flash" and isinstance(arch.body, Network):
         notes.append(f"--attention is ignored: {arch.name} has no attention")
+        attention = "flash"
     if new_tokens is not None and phases != ("generate",):
         notes.append(f"--new-tokens is ignored: {' and '.join(phases)} generates no text; --phase generate does")
+        new_tokens = None
     latent = arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)
     if mla != "absorbed" and not latent:
         notes.append(f"--mla is ignored: {arch.name} has no multi-head latent attention")
+        mla = "absorbed"
     notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
+    if phases != ("train",):
+        optimizer, recompute = None, "none"
     _one_gpu(others)
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
@@ -313,9 +198,9 @@ def workload(
     return work, tuple(notes)
 
 
-def _within(limit: int | None, length: int) -> int:
+def within(limit: int | None, length: Number) -> Number:
     """A length, or the model's limit where that is smaller."""
-    return length if limit is None else max(1, min(length, limit))
+    return length if limit is None else maximum(1, minimum(length, limit))
 
 
 def _training_notes(
@@ -376,9 +261,10 @@ def _tokens(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
     return arch.stack.embedding.tokens(pixels)
 
 
-def _choice(option: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{choices(str(value), known)}")
+def check_choice(option: str, value: object) -> None:
+    """Raises WorkloadError, with what would work, for a name that the option does not know."""
+    if value not in CHOICES[option]:
+        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
 
 
 def _whole(option: str, value: object, low: int) -> None:
@@ -405,7 +291,7 @@ def given(options: Mapping[str, Any]) -> list[str]:
 def check(option: str, size: object, dtype: str) -> None:
     """Raises WorkloadError for a size or a type that a kernel cannot have."""
     _whole(option, size, 1)
-    _choice("dtype", dtype, COMPUTE_FORMATS)
+    check_choice("dtype", dtype)
 
 
 def _one_gpu(others: Mapping[str, Any]) -> None:
@@ -416,86 +302,3 @@ def _one_gpu(others: Mapping[str, Any]) -> None:
         _whole(option, value, 1)
         if value != 1:
             raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")
-
-
-# --- Notes ------------------------------------------------------------------------------------------
-
-
-def _model_notes(arch: Architecture, work: Workload) -> list[str]:
-    return [*_length_notes(arch, work), *_image_notes(arch, work)]
-
-
-def _length_notes(arch: Architecture, work: Workload) -> list[str]:
-    limit, notes = arch.max_tokens, []
-    if arch.padded_to not in (None, work.seq):
-        notes.append(
-            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted as if it took {work.seq}"
-        )
-    elif arch.max_source is not None and work.seq > arch.max_source:
-        notes.append(
-            f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
-            f"counted as if it had more (--seq {arch.max_source} stays inside)"
-        )
-    for step in work.steps():
-        length = step.context + step.tokens + step.passes - 1
-        if limit is not None and length > limit:
-            notes.append(
-                f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
-                f"counted as if it had more{_stay_inside(arch, step)}"
-            )
-    return notes
-
-
-def _stay_inside(arch: Architecture, step: Step) -> str:
-    """What to ask for instead, where a decode goes one token too far."""
-    if step.phase == "generate" and arch.max_tokens is not None:
-        longest = arch.max_tokens - step.context - step.passes + 1
-        return f" (--seq {longest} stays inside)" if longest > 0 else ""
-    if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
-        return ""
-    return f" (--context {arch.max_tokens - 1} stays inside)"
-
-
-def _image_notes(arch: Architecture, work: Workload) -> list[str]:
-    if isinstance(arch.body, Network):
-        note = (
-            "batch norms are kernels of their own, as in eager PyTorch; compilers for inference fold them into the "
-            "convolutions, and they cost nothing"
-        )
-        folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
-        return [note] if folds and work.phases != ("train",) else []
-    if arch.image not in (None, work.image):
-        made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
-        return [f"positions are those of {made_for} pixels, resized to {now}"]
-    return []
-
-
-def _device_notes(device: Device, work: Workload) -> list[str]:
-    notes = []
-    if device.vector_pipe(work.dtype) is None:
-        notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
-    if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
-        notes.append(
-            f"--weights {work.weights} holds for the matrices of the layers; tables, head, norms and biases stay "
-            f"{work.dtype}, as quantised checkpoints have it"
-        )
-    return notes
-
-
-def _timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """What expected times rest on, or why there are none."""
-    operators = [placed for phase in found for placed in phase.placed]
-    unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
-    if device.calibration is None:
-        yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
-    elif unknown:
-        yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
-    else:
-        for other, kinds in device.calibration.borrowed.items():
-            yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
-    for phase in found:
-        if phase.host_bound:
-            yield (
-                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in some "
-                f"{phase.launch.seconds * 1e6:.0f} µs each, take longer than they run; see --runtime graph"
-            )

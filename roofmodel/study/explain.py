@@ -19,7 +19,8 @@ from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symb
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
 from roofmodel.study import estimate as study
-from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed
+from roofmodel.study.estimate import Estimate
+from roofmodel.study.phase import PhaseEstimate, Placed
 
 Sources = Mapping[Any, Source]
 

@@ -30,7 +30,8 @@ from roofmodel.devices.fitted import TIMINGS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.recorded import Book, Cases, Undecided
-from roofmodel.study.estimate import TRAINED_BITS, PhaseEstimate, phase_estimate, phases_of, timed, workload
+from roofmodel.study.estimate import TRAINED_BITS, phases_of, workload
+from roofmodel.study.phase import PhaseEstimate, phase_estimate, timed
 
 Length = Literal["seq", "decoder_seq", "context"]
 

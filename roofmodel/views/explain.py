@@ -129,8 +129,8 @@ def _times(section: Section) -> Iterator[Equation]:
     """Bound and expectation of a phase, and the rates and fractions that follow from them."""
     phase = section.phase
     assert phase is not None
-    bound, tokens = phase.bound_seconds, phase.images or phase.tokens
-    things = "images" if phase.images else "tokens"
+    bound, tokens = phase.bound_seconds, phase.step.batch if phase.sees else phase.tokens
+    things = "images" if phase.sees else "tokens"
     yield Equation("bound", [said("Σ times × bound, over the operators"), said(units.seconds(bound, 4))])
     yield Equation(
         "rate at the bound", [said(f"{tokens} {things} / {units.seconds(bound, 4)}"), said(describe_rate(phase))]

@@ -32,7 +32,8 @@ from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import Expected, chosen, form
 from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
-from roofmodel.study.estimate import PhaseEstimate, Placed, parameters, workload
+from roofmodel.study.estimate import parameters, workload
+from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas
 from roofmodel.views.panel import COLOURS, nameless
 from roofmodel.views.rows import describe_parameters, kind, label, memory_document, phase_document, title

@@ -47,6 +47,7 @@ const PYTHON = (() => {
     min: (a, b) => (a <= b ? a : b),
     max: (a, b) => (a >= b ? a : b),
     neg: (a) => -number(a),
+    expm1: (a) => Math.expm1(Number(a)),
   };
 })();
 

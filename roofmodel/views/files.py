@@ -57,14 +57,14 @@ def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[st
     target = check(path, (*(PICTURES if draw else ()), *texts))
     suffix = target.suffix.lower().lstrip(".")
     if draw and suffix in PICTURES:
-        _replace(target, lambda file: draw(file, suffix))
+        replace(target, lambda file: draw(file, suffix))
     else:
         content = texts[suffix]() + "\n"
-        _replace(target, lambda file: file.write_text(content, encoding="utf-8"))
+        replace(target, lambda file: file.write_text(content, encoding="utf-8"))
     return target
 
 
-def _replace(asked: Path, write: Callable[[Path], object]) -> None:
+def replace(asked: Path, write: Callable[[Path], object]) -> None:
     """Write beside the target, then rename over it. A link is followed; a device or pipe is written to as it is."""
     target = Path(os.path.realpath(asked))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def _drawn(axes: Axes, point: float) -> Iterator[Box]:
         else:
             yield left, low, right, high
     for line in axes.lines:
-        ends = line.get_transform().transform(line.get_xydata())
-        yield from _chain(ends[0], ends[-1], point)
+        if line.get_linestyle() != "None":  # clouds of dots, which signs may cover
+            for ends in pairwise(line.get_transform().transform(line.get_xydata())):
+                yield from _chain(*ends, point)
 
 
 def _chain(start: Place, end: Place, half: float) -> Iterator[Box]:

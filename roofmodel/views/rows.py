@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from roofmodel import units
@@ -12,7 +12,8 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
-from roofmodel.study.estimate import Estimate, PhaseEstimate, Placed, total_cost, total_seconds
+from roofmodel.study.estimate import Estimate
+from roofmodel.study.phase import PhaseEstimate, Placed, total_cost, total_seconds, totals, totals_of
 
 # What a person calls an operator; a name that is not here is read as it stands.
 LABELS = {
@@ -278,41 +279,8 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
     }
     if phase.uncached is not None:
         document["new_tokens"] = step.passes - 1
-        document["without_cache"] = _totals(phase.uncached)
+        document["without_cache"] = totals_of(phase.uncached)
     return document
-
-
-def totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals, over all occurrences of all operators."""
-    expected, cost = phase.expected, phase.cost
-    peak, bandwidth = phase.ceilings
-    return {
-        **_totals(phase.placed),
-        "expected_seconds": expected and plain(expected.seconds),
-        "expected_low_seconds": expected and plain(expected.low),
-        "expected_high_seconds": expected and plain(expected.high),
-        "bound_tokens_per_second": phase.bound_tokens_per_second if phase.tokens else None,
-        **({"bound_images_per_second": phase.bound_images_per_second} if phase.images else {}),
-        "tokens_per_second": phase.tokens / plain(expected.seconds) if expected and phase.tokens else None,
-        **({"images_per_second": expected and phase.images / expected.seconds} if phase.images else {}),
-        "mfu": expected and plain(cost.matmul_flops) / (expected.seconds * peak),
-        "mbu": expected and plain(cost.bytes) / (expected.seconds * bandwidth),
-        "kernels": phase.kernels,
-        "host_bound": phase.host_bound if expected else None,
-        "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
-    }
-
-
-def _totals(placed: Sequence[Placed]) -> dict[str, Any]:
-    cost = total_cost(placed)
-    return {
-        "matmul_flops": cost.matmul_flops,
-        "vector_flops": cost.vector_flops,
-        "bytes": cost.bytes,
-        "weight_bytes": cost.weight_bytes,
-        "kv_cache_bytes": cost.cache_bytes,
-        "bound_seconds": total_seconds(placed),
-    }
 
 
 def _op(placed: Placed) -> dict[str, Any]:
@@ -356,7 +324,7 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
 def describe_phase(phase: PhaseEstimate) -> str:
     """`prefill: 1 × 1024 tokens`, `generate: 1 × 128 tokens after 1024`, `forward: 32 images of 224 × 224 pixels`."""
     step = phase.step
-    if phase.images:
+    if phase.sees:
         images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     generates = step.phase == "generate"
@@ -409,7 +377,8 @@ def describe_rate(phase: PhaseEstimate) -> str:
 
 
 def _rate(phase: PhaseEstimate, seconds: Number) -> str:
-    return f"{units.si((phase.images or phase.tokens) / seconds)} {'images' if phase.images else 'tokens'}/s"
+    many, what = (phase.step.batch, "images") if phase.sees else (phase.tokens, "tokens")
+    return f"{units.si(many / seconds)} {what}/s"
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:

@@ -13,7 +13,8 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.counting.operator import Cost
 from roofmodel.prediction.roofline import ridge
-from roofmodel.study.estimate import Estimate, PhaseEstimate
+from roofmodel.study.estimate import Estimate
+from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import chart
 from roofmodel.views.columns import fitting
 from roofmodel.views.rows import (

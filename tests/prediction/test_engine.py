@@ -7,8 +7,9 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
 from roofmodel.prediction.timing import expect
-from roofmodel.study.estimate import Placed, estimate
+from roofmodel.study.estimate import estimate
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.phase import Placed
 
 A100 = Device.load("a100")
 

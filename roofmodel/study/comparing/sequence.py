@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from roofmodel.prediction.timing import movement
-from roofmodel.study.estimate import PhaseEstimate, Placed
+from roofmodel.study.phase import PhaseEstimate, Placed
 
 # Kinds of operators that have a kernel of their own in every framework, in an order that no framework changes.
 ANCHORS = {

@@ -1,0 +1,62 @@
+"""`roof sweep`: grids over workload, models, devices and widths."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from roofmodel.cli.doors import known_format, note, print_rich
+from roofmodel.cli.workload import takes_grid
+from roofmodel.errors import WorkloadError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("sweep")
+@takes_grid
+def sweep_command(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL…", help="As for estimate; several, one after another.")],
+    hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw once for each.")] = None,
+    family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
+    price: Annotated[
+        str | None, typer.Option(help="Dollars an hour of each device, or of each: a100=1.5,h100=3.")
+    ] = None,
+    picture: Annotated[
+        str | None, typer.Option(help="What -o FILE.png shows: rates, roofs or costs; rates, with --price costs.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Dask: a scheduler's address, or local for processes on this machine.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json or csv, on stdout.")] = "table",
+    output: Annotated[
+        list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .csv .json .parquet .png .svg .pdf")
+    ] = None,
+    **grid: Any,
+) -> None:
+    """Grids: totals of every combination. Each option of estimate takes 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
+    known_format(form, ("table", "json", "csv"))
+    if hw is None:
+        raise WorkloadError("--hw is missing; give devices such as --hw a100,h100 (see 'roof hw list')")
+    from roofmodel.devices import library
+    from roofmodel.models import hub
+    from roofmodel.study.sweep import sweep
+    from roofmodel.views import files, sweep_picture
+    from roofmodel.views import sweep as views
+
+    for path in output or ():
+        files.check(path, views.SUFFIXES)
+    sweep_picture.check(picture, price is not None)
+    devices = [library.load(name.strip()) for names in hw for name in names.split(",")]
+    found = sweep([hub.load(model, family) for model in models], devices, price=price, cluster=cluster, **grid)
+    if len(output or ()) > 1 or (output and form != "table"):
+        found = found.kept()
+    for path in output or ():
+        note(f"wrote {views.save(found, path, picture)}")
+    if form == "table":
+        print_rich(views.View(found))
+    else:
+        {"json": views.write_json, "csv": views.write_csv}[form](found, sys.stdout)
+    for remark in found.notes:
+        note(remark)

@@ -1,0 +1,59 @@
+"""Work on a Dask cluster, the user's or one of this machine's processes: the same function, its results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from roofmodel.errors import WorkloadError
+
+Piece = TypeVar("Piece")
+Found = TypeVar("Found")
+
+AHEAD = 2  # pieces a core that are on their way: memory stays bounded, and no core waits
+PATIENCE = 10  # seconds for a scheduler to answer
+
+
+def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], address: str) -> Iterator[Found]:
+    """The function of each piece, in their order. `address` is a scheduler's, or `local`.
+
+    Raises WorkloadError where Dask is not installed, nobody answers, or the workers lack this package.
+    """
+    with _client(address) as client:
+        waiting: deque[Any] = deque()
+        cores = sum(client.nthreads().values())
+        if not cores:
+            raise WorkloadError(f"--cluster {address}: the scheduler has no workers; start some with 'dask worker'")
+        for piece in pieces:
+            waiting.append(client.submit(function, piece, pure=False))
+            if len(waiting) > AHEAD * cores:
+                yield _result(waiting.popleft(), address)
+        while waiting:
+            yield _result(waiting.popleft(), address)
+
+
+def _client(address: str) -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise WorkloadError("--cluster needs Dask: pip install 'roofmodel[dask]'") from None
+    client: Any = distributed.Client
+    if address == "local":
+        return client(threads_per_worker=1, dashboard_address=None)
+    try:
+        return client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise WorkloadError(
+            f"--cluster {address}: no Dask scheduler answers there ({error}); "
+            "give an address such as tcp://host:8786, or local"
+        ) from None
+
+
+def _result(future: Any, address: str) -> Any:
+    try:
+        return future.result()
+    except ImportError as error:
+        raise WorkloadError(
+            f"--cluster {address}: its workers cannot import what they need ({error}); install roofmodel there"
+        ) from None

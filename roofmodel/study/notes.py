@@ -1,0 +1,96 @@
+"""What a person should know beside the numbers: limits that a workload passes, formats, what expected times rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from roofmodel.counting.workload import Step, Workload
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture, Network, Norm
+from roofmodel.study.phase import PhaseEstimate
+
+
+def model_notes(arch: Architecture, work: Workload) -> list[str]:
+    """Lengths and images that the model was not made for."""
+    return [*_length_notes(arch, work), *_image_notes(arch, work)]
+
+
+def _length_notes(arch: Architecture, work: Workload) -> list[str]:
+    limit, notes = arch.max_tokens, []
+    if arch.padded_to not in (None, work.seq):
+        notes.append(
+            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted as if it took {work.seq}"
+        )
+    elif arch.max_source is not None and work.seq > arch.max_source:
+        notes.append(
+            f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
+            f"counted as if it had more (--seq {arch.max_source} stays inside)"
+        )
+    for step in work.steps():
+        length = step.context + step.tokens + step.passes - 1
+        if limit is not None and length > limit:
+            notes.append(
+                f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
+                f"counted as if it had more{_stay_inside(arch, step)}"
+            )
+    return notes
+
+
+def _stay_inside(arch: Architecture, step: Step) -> str:
+    """What to ask for instead, where a decode goes one token too far."""
+    if step.phase == "generate" and arch.max_tokens is not None:
+        longest = arch.max_tokens - step.context - step.passes + 1
+        return f" (--seq {longest} stays inside)" if longest > 0 else ""
+    if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
+        return ""
+    return f" (--context {arch.max_tokens - 1} stays inside)"
+
+
+def _image_notes(arch: Architecture, work: Workload) -> list[str]:
+    if isinstance(arch.body, Network):
+        note = (
+            "batch norms are kernels of their own, as in eager PyTorch; compilers for inference fold them into the "
+            "convolutions, and they cost nothing"
+        )
+        folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
+        return [note] if folds and work.phases != ("train",) else []
+    if arch.image not in (None, work.image):
+        made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
+        return [f"positions are those of {made_for} pixels, resized to {now}"]
+    return []
+
+
+def device_notes(device: Device, work: Workload) -> list[str]:
+    """What the device's file leaves open, and which formats hold for what."""
+    notes = []
+    if device.vector_pipe(work.dtype) is None:
+        notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
+    if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
+        notes.append(
+            f"--weights {work.weights} holds for the matrices of the layers; tables, head, norms and biases stay "
+            f"{work.dtype}, as quantised checkpoints have it"
+        )
+    return notes
+
+
+def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
+    """What expected times rest on, or why there are none."""
+    operators = [one for phase in found for one in phase.placed]
+    unknown = sorted({one.operator.kind for one in operators if one.expected is None})
+    if device.calibration is None:
+        yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
+    elif unknown:
+        yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
+    else:
+        for other, kinds in device.calibration.borrowed.items():
+            yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
+
+
+def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+    """Phases that wait for the host."""
+    for phase in found:
+        if phase.host_bound:
+            yield (
+                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in some "
+                f"{phase.launch.seconds * 1e6:.0f} µs each, take longer than they run; see --runtime graph"
+            )

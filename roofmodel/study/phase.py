@@ -1,0 +1,193 @@
+"""A phase of a model on a device: its operators under the roofs, and the totals over all of them.
+
+The same code takes the ints of one workload and the arrays of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number, either, is_just, maximum, plain, whole
+from roofmodel.counting import phases
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import NO_IMAGE, Step
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.engine import expect_eager, expect_fused
+from roofmodel.prediction.roofline import Placement, place
+from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
+
+NO_TIME = Expected(0.0, 0.0, 0.0)
+
+
+class Placed(NamedTuple):
+    """An operator and where one occurrence of it stands under the roofs."""
+
+    operator: Operator
+    placement: Placement
+    expected: Expected | None = None  # of one occurrence
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of all occurrences together."""
+        return self.operator.count * self.placement.cost
+
+    @property
+    def seconds(self) -> Number:
+        """The bound of all occurrences together."""
+        return self.operator.count * self.placement.bound_seconds
+
+
+class PhaseEstimate(NamedTuple):
+    """A phase: its operators placed, and its totals over all occurrences."""
+
+    step: Step
+    placed: tuple[Placed, ...]
+    all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
+    ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
+    launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
+    uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
+
+    def of(self, stage: str) -> list[Placed]:
+        """The operators of one stage."""
+        return [placed for placed in self.placed if placed.operator.stage == stage]
+
+    @property
+    def cost(self) -> Cost:
+        return total_cost(self.placed)
+
+    @property
+    def bound_seconds(self) -> Number:
+        return total_seconds(self.placed)
+
+    @property
+    def memory_seconds(self) -> Number:
+        """The part of the bound in which memory is the roof."""
+        roofs = ((p.placement.compute_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
+        return sum(either(computes, 0.0, seconds) for computes, seconds in roofs)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels the phase launches: one an operator."""
+        return sum(placed.operator.count for placed in self.placed)
+
+    @property
+    def kernel_seconds(self) -> Expected | None:
+        """What all kernels are expected to take, one after the other; None where one of them is not known."""
+        total = NO_TIME
+        for placed in self.placed:
+            if placed.expected is None:
+                return None
+            total = total + placed.operator.count * placed.expected
+        return total
+
+    @property
+    def expected(self) -> Expected | None:
+        """The step: its kernels, or the host's launches where those take longer."""
+        kernels, host = self.kernel_seconds, self.kernels * self.launch
+        return kernels and Expected(*map(maximum, kernels, host))
+
+    @property
+    def host_bound(self) -> Any:
+        """Whether the host is expected to launch kernels more slowly than the device runs them."""
+        kernels = self.kernel_seconds
+        return kernels is not None and self.kernels * self.launch.seconds > kernels.seconds
+
+    @property
+    def tokens(self) -> Number:
+        """New tokens over the batch: those that the pass takes in, source and all, or those that generation gives."""
+        step = self.step
+        if step.phase == "generate":
+            return step.batch * (step.passes - 1)
+        return step.batch * (step.tokens + (step.source if step.encodes else 0))
+
+    @property
+    def sees(self) -> bool:
+        """Whether it takes in images: one a sequence of the batch."""
+        return self.step.image != NO_IMAGE
+
+    @property
+    def reads(self) -> bool:
+        """Whether it takes in, or gives, tokens: a network of convolutions has none."""
+        return not is_just(self.step.tokens, 0)
+
+    @property
+    def bound_tokens_per_second(self) -> Number:
+        return self.tokens / self.bound_seconds
+
+
+def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
+    """One phase on the device. Raises WorkloadError where the device lacks the working format."""
+    dtype, eager = step.widths.dtype.name, phases.operators(arch, step._replace(attention="eager"))
+    phase = PhaseEstimate(
+        step,
+        placed(phases.operators(arch, step), device, dtype),
+        all_pairs_matmul_flops=sum(whole(op.count * op.matmul_flops) for op in eager),
+        ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
+    )
+    return timed(phase, device, runtime)
+
+
+def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
+    """Operators under the roofs."""
+    return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
+
+
+def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
+    """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
+    operators, dtype = [one.operator for one in phase.placed], phase.step.widths.dtype.name
+    expect = expect_fused if runtime == "graph" else expect_eager
+    times = expect(operators, device, dtype)
+    return phase._replace(
+        placed=tuple(one._replace(expected=time) for one, time in zip(phase.placed, times, strict=True)),
+        launch=EAGER_LAUNCH if runtime == "eager" else NO_TIME,
+    )
+
+
+# --- Totals -----------------------------------------------------------------------------------------
+
+
+def total_cost(placed: Iterable[Placed]) -> Cost:
+    """The cost of all occurrences of all operators."""
+    return sum((p.cost for p in placed), Cost())
+
+
+def total_seconds(placed: Iterable[Placed]) -> Number:
+    """The bound of all occurrences of all operators."""
+    return sum(p.seconds for p in placed)
+
+
+def totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by the names of the machine interface: base units, None for unknown."""
+    found = totals_of(phase.placed)
+    expected, (peak, bandwidth) = phase.expected, phase.ceilings
+    seconds, images = expected and plain(expected.seconds), phase.step.batch
+    return {
+        **found,
+        "expected_seconds": seconds,
+        "expected_low_seconds": expected and plain(expected.low),
+        "expected_high_seconds": expected and plain(expected.high),
+        "bound_tokens_per_second": phase.bound_tokens_per_second if phase.reads else None,
+        **({"bound_images_per_second": images / found["bound_seconds"]} if phase.sees else {}),
+        "tokens_per_second": phase.tokens / seconds if expected and phase.reads else None,
+        **({"images_per_second": expected and images / seconds} if phase.sees else {}),
+        "mfu": expected and plain(found["matmul_flops"]) / seconds / peak,
+        "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
+        "kernels": phase.kernels,
+        "host_bound": phase.host_bound if expected else None,
+        "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
+    }
+
+
+def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
+    """The totals that every set of operators has."""
+    cost = total_cost(placed)
+    return {
+        "matmul_flops": cost.matmul_flops,
+        "vector_flops": cost.vector_flops,
+        "bytes": cost.bytes,
+        "weight_bytes": cost.weight_bytes,
+        "kv_cache_bytes": cost.cache_bytes,
+        "bound_seconds": total_seconds(placed),
+    }

@@ -1,0 +1,193 @@
+"""A sweep as files, as a table, as pictures: the same rows everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from rich.console import Console
+
+import roofmodel
+from roofmodel import WorkloadError
+from roofmodel.study.sweep import COLUMNS, COUNTS
+from roofmodel.views import sweep as views
+from roofmodel.views import sweep_picture
+from tests.test_cli import Roof, roof
+
+__all__ = ["roof"]  # a fixture
+
+SMALL: dict[str, Any] = {"models": "gpt2", "hw": ["a100", "v100"], "dtype": "fp16,bf16", "batch": [1, 4], "seq": [1, 8]}
+
+
+def small(**others: Any) -> roofmodel.SweepReport:
+    return roofmodel.sweep(**SMALL | others)
+
+
+def test_all_formats_hold_the_same_rows(tmp_path: Path) -> None:
+    report = small(price=2.0)
+    for suffix in ("csv", "json", "parquet"):
+        report.save(tmp_path / f"grid.{suffix}")
+    document = json.loads((tmp_path / "grid.json").read_text())
+    assert document == report.to_dict()
+    assert document["schema"] == "roofmodel.sweep/1"
+    rows = document["rows"]
+    assert len(rows) == document["points"] == 2 * 2 * 2 * 2 * 2  # phases, devices, types, batches, lengths
+
+    def words(value: object) -> str:
+        return "" if value is None else str(value)
+
+    with (tmp_path / "grid.csv").open(newline="") as lines:
+        assert list(csv.DictReader(lines)) == [{name: words(row[name]) for name in COLUMNS} for row in rows]
+    assert parquet.read_table(tmp_path / "grid.parquet").to_pylist() == rows
+    frame = report.to_frame()
+    assert list(frame) == list(COLUMNS)
+    assert [{k: None if pandas.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")] == rows
+
+
+def test_keys_are_those_of_an_estimates_totals() -> None:
+    totals = (
+        roofmodel.estimate("resnet-50", "a100").totals["forward"] | roofmodel.estimate("gpt2", "a100").totals["decode"]
+    )
+    assert set(totals) <= set(COLUMNS)
+
+
+def test_counts_that_a_float_cannot_hold_stay_exact_beside_fractions() -> None:
+    large = 2**53 + 1
+    joined = views._joined([numpy.array([large]), numpy.array([0.5])])
+    assert joined.tolist() == [large, 0.5]
+    assert views._joined([numpy.array([2]), numpy.array([0.5])]).dtype == float
+    assert views._joined([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
+
+
+def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_path: Path) -> None:
+    report = roofmodel.sweep("gpt2-xl", "a100", phase="train", batch=10**9, seq=10**6)
+    with pytest.raises(roofmodel.OutputError, match="64 bits"):
+        report.save(tmp_path / "grid.parquet")
+    assert not list(tmp_path.iterdir())
+    report.save(tmp_path / "grid.csv")
+    (row,) = csv.DictReader((tmp_path / "grid.csv").read_text().splitlines())
+    assert int(row["matmul_flops"]) == report.to_dict()["rows"][0]["matmul_flops"] > 2**63
+
+
+def printed(report: roofmodel.SweepReport, width: int = 100) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(report.__rich__())
+    return out.getvalue()
+
+
+def test_the_table_has_what_varies_and_says_the_rest_above() -> None:
+    text = printed(roofmodel.sweep("gpt2", "a100", batch="1:4:*2", phase="decode"))
+    first, titles, *rows = text.splitlines()
+    assert first.split(" · ") == [
+        "openai-community/gpt2", "a100-sxm-80gb", "decode", "fp16", "flash attention", "eager runtime", "3 points",
+    ]  # fmt: skip
+    assert titles.split()[0] == "batch"
+    assert [row.split()[0] for row in rows[:3]] == ["1", "2", "4"]
+
+
+def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
+    text = printed(small(batch=[1, 10**6], seq=[8, 2000]))
+    assert "! does not fit" in text
+    assert "† beyond the model's positions" in text
+    assert "no pipe for 'bf16'" in " ".join(text.split())
+    assert max(map(len, printed(small(), width=60).splitlines())) <= 60
+
+
+def test_a_long_table_says_where_the_rest_is() -> None:
+    assert "and 960 more; -o FILE" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
+
+
+@pytest.mark.parametrize("picture", sweep_picture.KINDS)
+@pytest.mark.parametrize("asked", [
+    {},
+    {"batch": 1, "seq": 8},
+    {"models": ["gpt2", "bert-base-uncased"], "seq": [8, 16, 32], "batch": [1, 10**6]},
+    {"models": "resnet-50", "seq": None, "dtype": "fp16", "image": [224, 384]},
+    {"hw": "mi300x", "dtype": "fp16", "context": [0, 5], "seq": [4, 8]},
+    {"hw": "a100", "dtype": "fp16", "phase": "generate", "new_tokens": [1, 4]},
+])  # fmt: skip
+def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: Path) -> None:
+    report = small(**asked, price=3)
+    if picture == "costs" and asked.get("models") == "resnet-50":
+        with pytest.raises(WorkloadError, match="no price of tokens"):
+            report.save(tmp_path / "grid.svg", picture)
+        return
+    report.save(tmp_path / "grid.svg", picture)
+    text = (tmp_path / "grid.svg").read_text()
+    assert "</svg>" in text
+
+
+def test_the_picture_of_a_million_points_is_no_million_marks(tmp_path: Path) -> None:
+    roofmodel.sweep("gpt2", "a100", phase="decode", batch="1:200", context="1:200").save(tmp_path / "grid.svg")
+    assert (tmp_path / "grid.svg").stat().st_size < 2_000_000
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20))
+def test_a_front_is_what_no_other_point_beats(points: list[tuple[int, int]]) -> None:
+    latency, rate = numpy.array(points, dtype=float).T
+    kept = {points[place] for place in sweep_picture.front(latency, rate)}
+    beaten = {
+        (x, y) for x, y in points if any(a <= x and b >= y and (a, b) != (x, y) for a, b in points)
+    }  # fmt: skip
+    assert kept == set(points) - beaten
+
+
+# --- The command line -------------------------------------------------------------------------------
+
+
+def test_the_command_writes_what_it_is_asked_for(roof: Roof, tmp_path: Path) -> None:
+    out = [tmp_path / f"grid.{suffix}" for suffix in ("csv", "parquet", "png")]
+    done = roof(
+        "sweep", "gpt2", "bert-base-uncased", "--hw", "a100,v100", "--batch", "1:8:*2", "--seq", "8,16",
+        *(word for path in out for word in ("-o", str(path))), "--format", "json",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    assert document["points"] == len(document["rows"]) == 2 * (2 + 1) * 4 * 2  # devices, phases, batches, lengths
+    assert all(path.stat().st_size > 1000 for path in out)
+    assert done.err.count("wrote") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gpt2", "--hw", "a100", "--batch", "1:x"], "'x' is not a whole number; try --batch"),
+        (["gpt2", "--hw", "a100", "--dtype", "fp61"], "did you mean"),
+        (["gpt2", "--hw", "a100,h1o0"], "h1o0"),
+        (["gpt2"], "--hw is missing"),
+        (["gtp2", "--hw", "a100"], "did you mean"),
+        (["gpt2", "--hw", "a100", "--picture", "costs"], "--price"),
+        (["gpt2", "--hw", "a100", "--picture", "roof"], "did you mean 'roofs'"),
+        (["gpt2", "--hw", "a100", "-o", "grid.xlsx"], "unknown suffix '.xlsx'"),
+        (["gpt2", "--hw", "a100", "--price", "a100=x"], "'x' is no price"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere"], "--cluster nowhere"),
+        (["gpt2", "--hw", "a100", "--format", "xml"], "unknown format 'xml'"),
+    ],
+)
+def test_mistakes_are_told_with_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:
+    done = roof("sweep", *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_in_python_arguments_are_called_as_python_has_them() -> None:
+    with pytest.raises(WorkloadError, match="new_tokens is 0"):
+        roofmodel.sweep("gpt2", "a100", new_tokens=0)
+
+
+def test_the_report_shows_itself() -> None:
+    report = small()
+    assert repr(report) == "<SweepReport of 32 points>"
+    assert "gpt2" in report._repr_mimebundle_()["text/html"]
+    assert all(count in COLUMNS for count in COUNTS)
