@@ -168,7 +168,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "expected_seconds": seconds,
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
-        "bound_tokens_per_second": phase.bound_tokens_per_second if phase.reads else None,
+        "bound_tokens_per_second": phase.tokens / found["bound_seconds"] if phase.reads else None,
         **({"bound_images_per_second": images / found["bound_seconds"]} if phase.sees else {}),
         "tokens_per_second": phase.tokens / seconds if expected and phase.reads else None,
         **({"images_per_second": expected and images / seconds} if phase.sees else {}),

@@ -27,7 +27,7 @@ from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, opti
 from roofmodel.study.notes import device_notes, timing_notes
 from roofmodel.study.phase import phase_estimate, totals
 
-BLOCK = 2**16
+BLOCK = 2**17
 """Points that are evaluated together: some hundred arrays of them are alive at once."""
 NARROW = 2**60
 """Totals up to which int64 is exact: nothing on the way to a total is more than eight times as large."""
@@ -203,7 +203,8 @@ def _case(
     notes: dict[str, None],
 ) -> Case:  # fmt: skip
     """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
-    labels = {"model": arch.name, "hardware": device.id, **chosen}
+    dtype = chosen.get("dtype", "fp16")
+    labels = {"model": arch.name, "hardware": device.id, "dtype": dtype, "weights": dtype, "kv": dtype, **chosen}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()

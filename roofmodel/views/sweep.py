@@ -186,19 +186,21 @@ class View:
 
 
 def _asked(sweep: Sweep, name: str) -> set[object]:
-    """The values that a column has, as far as they were asked for."""
+    """The values that a column has, as far as they were asked for; none of formats that are the working one."""
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
-    return {case.labels.get(name) for case in sweep.cases} - {None}
+    labels = [case.labels for case in sweep.cases]
+    if name in ("weights", "kv") and all(label[name] == label["dtype"] for label in labels):
+        return set()
+    return {label.get(name) for label in labels} - {None}
 
 
 def described(sweep: Sweep) -> str:
     """What all points have in common, in words."""
     said = {name: next(iter(values)) for name in TITLES if len(values := _asked(sweep, name)) == 1}
-    dtype = said.get("dtype")
     words = [str(said[name]) for name in ("model", "hardware", "phase", "dtype") if name in said]
     words += [f"{name} {said[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in said]
-    words += [f"{name} {said[name]}" for name in ("weights", "kv") if said.get(name, dtype) != dtype]
+    words += [f"{name} {said[name]}" for name in ("weights", "kv") if name in said]
     words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
     return " · ".join(words)
 

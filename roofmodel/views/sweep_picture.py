@@ -227,7 +227,7 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         figure.text(0.67 + place * 0.105, 0.945, "■", color=colour, fontsize=13)
         figure.text(0.687 + place * 0.105, 0.948, name, fontsize=9)
     if table["fits"].eq(False).any():
-        figure.text(0.67, 0.91, "× does not fit the memory", fontsize=9, color="0.35")
+        figure.text(0.67, 0.91, "× or beyond a line: does not fit the memory", fontsize=9, color="0.35")
 
 
 def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
@@ -251,7 +251,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
     elif out.any():
         beyond = np.zeros((len(ys), len(xs)))
         beyond[row[out], column[out]] = 1
-        axes.contourf(beyond, levels=[0.5, 1.5], hatches=["//"], alpha=0)
+        axes.contour(beyond, levels=[0.5], colors="0.1", linewidths=1.2)
     for axis, values in ((axes.xaxis, xs), (axes.yaxis, ys)):
         places = range(0, len(values), -(-len(values) // 8))
         axis.set_ticks(places, [units.significant(float(values[i]), 6) for i in places])
