@@ -99,7 +99,7 @@ def test_each_row_is_what_an_estimate_of_its_point_says(model_type: str) -> None
 
 def test_each_row_of_each_packaged_model_is_what_its_estimate_says() -> None:
     dice = random.Random(7)
-    for name in (entry.name for entry in hub.catalogue()):
+    for name in (entry.id for entry in hub.catalogue()):
         arch = hub.load(name)
         asked = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
         rows = list(points(sweep([arch], [A100], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
