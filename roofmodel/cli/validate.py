@@ -21,7 +21,7 @@ def validate_command(
         typer.Option("-o", "--output", help="FILE .csv (every row, bounded) .json .png .svg .pdf"),
     ] = None,
 ) -> None:
-    """How far the bound is from measured operations."""
+    """How far bound and expectation are from measured operations: by operation, size, and set of parameters."""
     known_format(form, ("table", "json"))
     from roofmodel.devices import library
     from roofmodel.study.validate import validate
