@@ -72,7 +72,7 @@ def match(found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]], phas
         units=tuple(unit for each in settled for unit in each.units),
         left=tuple(item for each in settled for item in each.left),
         phases=tuple(patterns.get(step, 0) for step in range(steps)),
-        cost=cost,
+        cost=round(cost, 6),  # orders that cost the same differ by rounding; the first of them is the usual one
         dropped=sum(len(item.kernels) for item in found[len(kept) :]),
     )
 
