@@ -28,7 +28,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Report:
+class _Shown:
+    """What a terminal shows, a notebook shows too."""
+
+    def __rich__(self) -> Any:
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from roofmodel.views.notebook import mimebundle
+
+        return mimebundle(self.__rich__())
+
+
+class Report(_Shown):
     """What `estimate` returns: a counted and placed workload, and the ways to show it.
 
     In a notebook it shows the tables that `roof estimate` prints.
@@ -74,11 +86,6 @@ class Report:
 
         return EstimateView(self.estimate)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.notebook import mimebundle
-
-        return mimebundle(self.__rich__())
-
     def __repr__(self) -> str:
         phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
         return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
@@ -103,7 +110,7 @@ def estimate(
         return Report(study.estimate(hub.load(model, family), device, **workload))
 
 
-class SweepReport:
+class SweepReport(_Shown):
     """What `sweep` returns: a grid of points with the totals of each. It is evaluated when it is asked for.
 
     A grid may be larger than memory: `save` writes it block by block; `to_frame` and `to_dict` hold all of it.
@@ -139,11 +146,6 @@ class SweepReport:
         from roofmodel.views.sweep import View
 
         return View(self.sweep)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.notebook import mimebundle
-
-        return mimebundle(self.__rich__())
 
     def __repr__(self) -> str:
         return f"<SweepReport of {self.sweep.points} points>"
@@ -261,7 +263,7 @@ def crossover(
         return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
 
 
-class ProfileReport:
+class ProfileReport(_Shown):
     """What `read_profile` returns: measured kernels, and the ways to show them."""
 
     def __init__(self, measured: Kernels) -> None:
@@ -296,11 +298,6 @@ class ProfileReport:
 
         return kernels_table(self.measured)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.notebook import mimebundle
-
-        return mimebundle(self.__rich__())
-
     def __repr__(self) -> str:
         found = self.measured
         return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
@@ -322,7 +319,7 @@ def read_profile(
         )
 
 
-class CompareReport:
+class CompareReport(_Shown):
     """What `compare` returns: operators beside the kernels that they are, and the ways to show them."""
 
     def __init__(self, comparison: Comparison) -> None:
@@ -370,11 +367,6 @@ class CompareReport:
         from roofmodel.views.compare import table
 
         return table(self.comparison)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.notebook import mimebundle
-
-        return mimebundle(self.__rich__())
 
     def __repr__(self) -> str:
         found = self.comparison

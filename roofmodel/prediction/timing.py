@@ -51,8 +51,9 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
     `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
     default's (see `chosen`). Raises WorkloadError where the device lacks the type.
     """
-    found = formula(operator, device, dtype, implementation)
-    return found and held(found.seconds, found.fit, place(operator.cost, device, dtype).bound_seconds)
+    placed = place(operator.cost, device, dtype)
+    found = formula(operator, placed, device, dtype, implementation)
+    return found and held(found.seconds, found.fit, placed.bound_seconds)
 
 
 class Formula(NamedTuple):
@@ -69,14 +70,15 @@ class Formula(NamedTuple):
     seconds: Number
 
 
-def formula(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Formula | None:
-    """The formula that applies to an operator; None where nothing is fitted for what it is."""
+def formula(
+    operator: Operator, placed: Placement, device: Device, dtype: str, implementation: str = ""
+) -> Formula | None:
+    """The formula that applies to an operator, placed on the device; None where nothing is fitted for what it is."""
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
     if operator.kind == "communication":
         return _exchange(operator, device.calibration, device.link, implementation)
-    placed = place(operator.cost, device, dtype)
     return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
 
 

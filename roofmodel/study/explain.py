@@ -154,10 +154,11 @@ def explain_kernel(name: str, device: Device | None = None, size: int = 1024, dt
     study.check("n", size, dtype)
     widths = Workload((), dtype=dtype).widths
     numbers, symbols = (kernels.operator(name, n, widths) for n in (size, symbol("n")))
-    placed = (
-        None if device is None else Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
-    )
-    counted = Counted(numbers, symbols, 1, placed, None if device is None else formula(numbers, device, dtype))
+    placed, by = None, None
+    if device is not None:
+        placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
+        by = formula(numbers, placed.placement, device, dtype)
+    counted = Counted(numbers, symbols, 1, placed, by)
     sources = {symbol("n"): Source("size", size, "--n")}
     return Explanation(name, kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),))
 
@@ -196,15 +197,10 @@ def _section(
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
-        counted.append(
-            Counted(
-                numbers,
-                named,
-                named.passes * shape.times(named.layers),
-                phase and phase.placed[i],
-                (device and work.runtime == "eager" and formula(numbers, device, work.dtype)) or None,
-            )
-        )
+        here, by = phase and phase.placed[i], None
+        if device and here and work.runtime == "eager":
+            by = formula(numbers, here.placement, device, work.dtype)
+        counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by))
     return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
 
 

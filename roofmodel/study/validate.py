@@ -84,7 +84,7 @@ def validate(path: str, device: Device) -> Validation:
         try:
             placed = place(group.operator.cost, device, group.compute)
             bound[group.rows] = placed.bound_seconds
-            if by := formula(group.operator, device, group.compute, group.kernel):
+            if by := formula(group.operator, placed, device, group.compute, group.kernel):
                 expectation = held(by.seconds, by.fit, placed.bound_seconds)
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation

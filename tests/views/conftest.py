@@ -10,6 +10,16 @@ from typing import Any
 
 import pytest
 
+from roofmodel import cli
+
+
+def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The command line in this process; its exit status."""
+    monkeypatch.setattr("sys.argv", ["roof", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:

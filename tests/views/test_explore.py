@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from roofmodel import cli
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
@@ -21,20 +20,13 @@ from roofmodel.models import hub
 from roofmodel.study.estimate import estimate
 from roofmodel.study.explore import LEFT_OUT, least_bits, lengths
 from roofmodel.views.rows import to_dict
-from tests.views.conftest import opened
+from tests.views.conftest import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
 PACKAGED = ("gpt2", "Mixtral-8x7B-v0.1", "gemma-2-2b", "t5-small", "mamba-130m-hf", "resnet-18")
 DEVICES = ("a100", "h100", "v100", "mi300x")
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
           "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 2048}  # fmt: skip
-
-
-def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("sys.argv", ["roof", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from roofmodel import api, cli, units
+from roofmodel import api, units
 from roofmodel.errors import OutputError
 from tests.study.test_measured import CELLS, COLUMNS, UNITS
-from tests.views.conftest import opened
+from tests.views.conftest import opened, run
 
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x, 3>(T const*, <unnamed>)'
 # name, launches' DRAM MB, L2 MB, time in µs, FFMA instructions
@@ -31,13 +31,6 @@ def profile() -> str:
     for i, (name, dram, l2, time, fma) in enumerate(KERNELS):
         rows.append((str(i), *CELLS[1:4], name, *CELLS[5:], dram, l2, time, "0", "0", fma, "32"))
     return "".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\n" for row in rows)
-
-
-def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("sys.argv", ["roof", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
 
 
 @pytest.fixture(scope="module")
