@@ -612,9 +612,10 @@ def test_a_closed_stream_is_no_traceback(stream: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_full_disk_behind_stdout_is_said_in_one_line() -> None:
+@pytest.mark.parametrize("command", [(*ESTIMATE, "--format", "json"), ("sweep", "gpt2", "--hw", "a100")])
+def test_a_full_disk_behind_stdout_is_said_in_one_line(command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        done = process(*ESTIMATE, "--format", "json", stdout=full)
+        done = process(*command, stdout=full)
     assert done.returncode == 2
     assert re.search(r"^error: [^\n]*No space left on device[^\n]*$", done.stderr, re.MULTILINE)
     assert "Traceback" not in done.stderr

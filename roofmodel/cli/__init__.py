@@ -32,7 +32,7 @@ def main() -> None:
     except RoofError as error:
         status = _fail(str(error))
     except (BrokenPipeError, SystemExit):  # the reader, `head` say, has had enough (typer exits on it)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         status = 0
     except KeyboardInterrupt:
         status = 130
@@ -40,6 +40,7 @@ def main() -> None:
         if os.environ.get("ROOF_DEBUG"):
             raise
         if isinstance(error, OSError) and error.filename is None:  # stdout's disk is full, say
+            _drop_stdout()
             status = _fail(f"the output cannot be written ({error.strerror})")
         elif hasattr(error, "format_message"):  # typer's word for a command line that it cannot read
             status = _usage(error)
@@ -50,6 +51,11 @@ def main() -> None:
             )
             status = 1
     sys.exit(status)
+
+
+def _drop_stdout() -> None:
+    """Let what is still to be written go nowhere, or the interpreter would stumble over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str) -> int:

@@ -165,6 +165,8 @@ def read(path: str) -> Table:
         content = Path(path).read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
+        if not content.strip():
+            raise ValueError("it is empty")
         header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
