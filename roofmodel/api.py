@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
     from roofmodel.profiles.kernel import Kernel
     from roofmodel.study.comparing.comparison import Comparison
-    from roofmodel.study.measured import Kernels
+    from roofmodel.study.measured import Kernels, Placed
     from roofmodel.study.sweep import Sweep
     from roofmodel.views.document import Document
+    from roofmodel.views.notebook import Picture
 
 __all__ = [
-    "CompareReport", "Derivation", "Device", "ProfileReport", "Report", "SweepReport", "compare", "crossover",
-    "estimate", "explain", "read_profile", "sweep",
+    "CompareReport", "Derivation", "Device", "PlotReport", "ProfileReport", "Report", "SweepReport", "check_homework",
+    "compare", "crossover", "estimate", "explain", "homework", "plot", "read_profile", "sweep",
 ]  # fmt: skip
 
 
@@ -40,7 +42,20 @@ class _Shown:
         return mimebundle(self.__rich__())
 
 
-class Report(_Shown):
+class _Drawn(_Shown):
+    """And what there is a picture of."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        raise NotImplementedError
+
+    def picture(self, dpi: int = 100) -> Picture:
+        """The picture that `save` writes, for a notebook to show."""
+        from roofmodel.views.notebook import picture
+
+        return picture(self.save, dpi)
+
+
+class Report(_Drawn):
     """What `estimate` returns: a counted and placed workload, and the ways to show it.
 
     In a notebook it shows the tables that `roof estimate` prints.
@@ -110,7 +125,7 @@ def estimate(
         return Report(study.estimate(hub.load(model, family), device, **workload))
 
 
-class SweepReport(_Shown):
+class SweepReport(_Drawn):
     """What `sweep` returns: a grid of points with the totals of each. It is evaluated when it is asked for.
 
     A grid may be larger than memory: `save` writes it block by block; `to_frame` and `to_dict` hold all of it.
@@ -141,6 +156,12 @@ class SweepReport(_Shown):
         from roofmodel.views.sweep import save
 
         save(self.sweep, os.fspath(path), picture)
+
+    def picture(self, dpi: int = 100, kind: str | None = None) -> Picture:
+        """A picture of `rates`, `roofs` or `costs`, for a notebook to show."""
+        from roofmodel.views.notebook import picture
+
+        return picture(partial(self.save, picture=kind), dpi)
 
     def __rich__(self) -> Any:
         from roofmodel.views.sweep import View
@@ -181,7 +202,7 @@ def _several(asked: Any) -> Sequence[Any]:
 
 
 class Derivation:
-    """What `explain` and `crossover` return: a text with formulas, and the ways to show it."""
+    """What `explain`, `crossover` and homework are: a text with formulas, and the ways to show it."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -319,7 +340,75 @@ def read_profile(
         )
 
 
-class CompareReport(_Shown):
+class PlotReport(_Drawn):
+    """What `plot` returns: points under a device's roofs, and the ways to show them."""
+
+    def __init__(self, placed: Placed) -> None:
+        self.placed = placed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the files leave open, and what contradicts itself."""
+        return self.placed.warnings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof plot --format json` prints."""
+        from roofmodel.views.measured import points_document
+
+        return points_document(self.placed)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a point, base units: what `--format csv` prints."""
+        import pandas
+
+        from roofmodel.views.measured import point_rows
+
+        return pandas.DataFrame(point_rows(self.placed.rooflines))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
+        from roofmodel.views.measured import save_points
+
+        save_points(self.placed, os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.tables import points_table
+
+        return points_table(self.placed)
+
+    def __repr__(self) -> str:
+        points = sum(len(roofline.points) for roofline in self.placed.rooflines)
+        return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
+
+
+def plot(
+    *paths: str | os.PathLike[str],
+    hw: str | None = None,
+    by: str = "name",
+    model: str | None = None,
+    times: str | os.PathLike[str] | None = None,
+    clock: str = "boost",
+    ceilings: str = "datasheet",
+    **workload: Any,
+) -> PlotReport:
+    """Measured kernels under a device's roofs, grouped `by` name, base, nvtx, category or lecture.
+
+    `paths`, `hw` and `times` are as for `read_profile`; with `model` its operators stand beside them, at their bounds,
+    of a `workload` as for `estimate`. `clock` is that of the roofs, `ceilings` datasheet or measured.
+    Raises RoofError for what is no profile, or what has nothing to place.
+    """
+    from roofmodel.study.measured import place
+
+    with _named_as_arguments():
+        return PlotReport(
+            place(
+                [os.fspath(path) for path in paths], hw, by, model, workload,
+                [] if times is None else [os.fspath(times)], clock, ceilings,
+            )
+        )  # fmt: skip
+
+
+class CompareReport(_Drawn):
     """What `compare` returns: operators beside the kernels that they are, and the ways to show them."""
 
     def __init__(self, comparison: Comparison) -> None:
@@ -401,9 +490,36 @@ def compare(
         )  # fmt: skip
 
 
+def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> Derivation:
+    """A student's sheet of problems, with blanks to fill in; with `key` the answers and how they are found.
+
+    `sheet` is lectures, rooflines, transformers or measuring; `seed` the lecturer's word, without which no key is made
+    of sheets that were handed out with it. Raises WorkloadError.
+    """
+    from roofmodel.study import homework as study_homework
+    from roofmodel.views import homework as views
+
+    with _named_as_arguments():
+        return Derivation(views.document(study_homework.sheet(student, sheet, seed), key))
+
+
+def check_homework(
+    answers: str | os.PathLike[str], student: str, sheet: str | None = None, *, seed: str = ""
+) -> Derivation:
+    """Which answers of a filled-in sheet are right, and what the wrong ones look like. Raises AnswerError."""
+    from roofmodel.study import homework as study_homework
+    from roofmodel.views import homework as views
+
+    with _named_as_arguments():
+        return Derivation(views.report(study_homework.check(os.fspath(answers), student, sheet, seed)))
+
+
 def _argument(message: str) -> str:
     """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    others = ("family", "hw", "times", "steps", "device", "op", "n", "over")
+    others = (
+        "family", "hw", "times", "steps", "device", "op", "n", "over", "by", "model", "clock", "ceilings", "student",
+        "sheet", "seed", "picture",
+    )  # fmt: skip
     flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 import typer
+from PIL import Image
 
 import roofmodel
 from roofmodel import cli
@@ -17,6 +19,7 @@ from roofmodel.api import _argument
 from roofmodel.views.text import as_csv
 from tests.study.test_measured import SMALL
 
+EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
 
 
@@ -102,3 +105,38 @@ def test_read_profile_gives_kernels_in_every_form(tmp_path: Path) -> None:
     assert "1 kernels, by ncu" in repr(report)
     with pytest.raises(roofmodel.ProfileError, match="no such file"):
         roofmodel.read_profile(tmp_path / "missing.csv")
+
+
+def test_reports_show_their_pictures_in_a_notebook_as_small_pngs() -> None:
+    report, sweep = roofmodel.estimate("gpt2", "a100"), roofmodel.sweep("gpt2", "a100", batch=[1, 2], phase="decode")
+    plot = roofmodel.plot(EXPORT, hw="a100")
+    for shown in (report.picture(), sweep.picture(), sweep.picture(kind="roofs"), plot.picture()):
+        with Image.open(io.BytesIO(shown._repr_png_())) as image:
+            assert (image.format, image.size) == ("PNG", (1100, 620))  # 11 × 6.2 inches at 100 dots
+        assert len(shown._repr_png_()) < 80_000
+    with Image.open(io.BytesIO(report.picture(dpi=50).png)) as image:
+        assert image.size == (550, 310)
+
+
+def test_plot_gives_points_in_every_form(tmp_path: Path) -> None:
+    report = roofmodel.plot(EXPORT, hw="a100", by="base")
+    assert report.to_dict()["hardware"] == "a100-sxm-80gb"
+    frame = report.to_frame().query("level == 'dram'").set_index("name")
+    assert frame.loc["saxpy", "intensity"] == pytest.approx(1 / 6)  # 2 FLOPs over 12 bytes
+    assert "saxpy" in report._repr_mimebundle_()["text/plain"]
+    assert repr(report) == f"<PlotReport of {EXPORT}: 6 points>"  # three kernels, at DRAM and L2
+    report.save(tmp_path / "points.csv")
+    assert (tmp_path / "points.csv").stat().st_size
+    with pytest.raises(roofmodel.RoofError, match=r"nothing to plot"):
+        roofmodel.plot()
+
+
+def test_homework_is_made_and_checked(tmp_path: Path) -> None:
+    key = roofmodel.homework("1001", "rooflines", seed="fall", key=True)
+    answers = tmp_path / "answers.md"
+    key.save(answers)
+    report = roofmodel.check_homework(answers, "1001", seed="fall").to_dict()
+    assert report["score"] == 1
+    assert "$" not in roofmodel.homework("1001", "rooflines").to_markdown()  # blanks, no formulas
+    with pytest.raises(roofmodel.WorkloadError, match=r"^sheet: unknown sheet 'roofline'"):
+        roofmodel.homework("1001", "roofline")

@@ -407,7 +407,7 @@ def describe_quantity(quantity: Quantity) -> dict[str, Any]:
 
 def _op(counted: Counted) -> dict[str, Any]:
     operator, symbolic, placed = counted.operator, counted.symbolic, counted.placed
-    names = ("matmul_flops", "vector_flops", "bytes_read", "bytes_written")
+    counts = {"matmul_flops": "FLOP", "vector_flops": "FLOP", "bytes_read": "B", "bytes_written": "B"}
     return {
         "name": operator.name,
         "stage": operator.stage or None,
@@ -419,8 +419,8 @@ def _op(counted: Counted) -> dict[str, Any]:
             for a in counted.axes
         ],
         "counts": [
-            describe_quantity(Quantity(name, getattr(symbolic.cost, name), getattr(operator.cost, name), name[-5:]))
-            for name in names
+            describe_quantity(Quantity(name, getattr(symbolic.cost, name), getattr(operator.cost, name), unit))
+            for name, unit in counts.items()
         ],
         "reads": [describe_quantity(tensor) for tensor in counted.tensors("reads")],
         "writes": [describe_quantity(tensor) for tensor in counted.tensors("writes")],

@@ -216,6 +216,11 @@ def test_the_projection_of_one_new_token_has_the_intensity_of_its_batch() -> Non
     assert intensity(16) == pytest.approx(16 / (1 + 32 / 4096))
 
 
+def test_counts_say_what_they_are_in() -> None:
+    (op,) = roofmodel.explain("matmul").to_dict()["phases"][0]["ops"]
+    assert [count["unit"] for count in op["counts"]] == ["FLOP", "FLOP", "B", "B"]
+
+
 def test_options_that_a_kernel_has_no_use_for_are_said_to_be_ignored() -> None:
     notes = roofmodel.explain("triad", batch=4, op="x").notes
     assert notes == ("batch is ignored: triad is a kernel", "op is ignored: triad is a kernel")
