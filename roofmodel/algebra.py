@@ -50,8 +50,11 @@ def _arrays(*values: Number) -> Any:
 
 
 def product(values: Iterable[Number]) -> Number:
-    """The product of the values; 1 for none."""
-    return math.prod(values)
+    """The product of the values; 1 for none. Ints go ahead of arrays of ints, which take longer."""
+    found = list(values)
+    if _arrays(*found) and all(isinstance(v, int) or getattr(v, "dtype", None) == "int64" for v in found):
+        found.sort(key=lambda value: not isinstance(value, int))
+    return math.prod(found)
 
 
 def minimum(a: Number, b: Number) -> Number:

@@ -163,7 +163,8 @@ def _parts(
     waves, some = ceil_div(tiles, chip.multiprocessors), tiles / chip.multiprocessors
     sustained = 1 + timing.sustained * some / (some + WAVES)
     multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe))) * sustained
-    multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
+    if rows < timing.tall:
+        multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
     load = waves * loaded * (depth / (timing.l2 * chip.port))

@@ -75,7 +75,10 @@ def points() -> Iterator[Point]:
         switch="--weights --kv",
     )  # fmt: skip
     yield Point("peaks", "dense; sparse ones are named so and never a roof")
-    yield Point("MFU", "matmul FLOPs / (expected time × peak), without those of masked pairs unless eager")
+    yield Point(
+        "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: with "
+        "what is computed again",
+    )  # fmt: skip
     yield Point("MBU", "compulsory bytes / (expected time × bandwidth)")
     yield Point("GB and GiB", "10⁹ and 2³⁰ bytes; vendors' memory sizes are binary")
 

@@ -45,6 +45,7 @@ class PhaseEstimate(NamedTuple):
     step: Step
     placed: tuple[Placed, ...]
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
+    model_flops: Number  # of these, what the model asks for: not what is computed again
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
@@ -124,6 +125,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
         step,
         placed(phases.operators(arch, step), device, dtype),
         all_pairs_matmul_flops=sum(whole(op.count * op.matmul_flops) for op in eager),
+        model_flops=sum(whole(op.count * op.matmul_flops) for op in eager if op.stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
     )
     return timed(phase, device, runtime)
@@ -172,7 +174,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         **({"bound_images_per_second": images / found["bound_seconds"]} if phase.sees else {}),
         "tokens_per_second": phase.tokens / seconds if expected and phase.reads else None,
         **({"images_per_second": expected and images / seconds} if phase.sees else {}),
-        "mfu": expected and plain(found["matmul_flops"]) / seconds / peak,
+        "mfu": expected and plain(phase.model_flops) / seconds / peak,
+        "hfu": expected and plain(phase.all_pairs_matmul_flops) / seconds / peak,
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,

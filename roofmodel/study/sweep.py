@@ -38,7 +38,7 @@ NAMED = ("dtype", "weights", "kv", "attention", "runtime", "logits", "mla", "opt
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "kernels", "bound_seconds", "expected_seconds", "expected_low_seconds", "expected_high_seconds",
-    "bound_tokens_per_second", "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "mbu",
+    "bound_tokens_per_second", "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
     "host_bound",
 )  # fmt: skip
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")

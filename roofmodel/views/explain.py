@@ -149,15 +149,19 @@ def _times(section: Section) -> Iterator[Equation]:
         yield Equation("expected", [said(words), said(units.seconds(seconds, 4))])
     yield Equation("that is", [said(describe_expectation(phase))])
     peak, bandwidth = phase.ceilings
-    flops, size, took = plain(phase.cost.matmul_flops), plain(phase.cost.bytes), units.seconds(seconds, 4)
-    yield Equation(
-        "MFU",
-        [
-            said("matmul FLOPs / (expected × peak)"),
-            said(f"{units.si(flops, 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
-            said(f"{flops / seconds / peak:.1%}"),
-        ],
-    )
+    size, took = plain(phase.cost.bytes), units.seconds(seconds, 4)
+    utilizations = {"MFU": ("of all pairs", phase.model_flops)}
+    if phase.model_flops != phase.all_pairs_matmul_flops:
+        utilizations["HFU"] = ("and of what is computed again", phase.all_pairs_matmul_flops)
+    for name, (counted, flops) in utilizations.items():
+        yield Equation(
+            name,
+            [
+                said(f"matmul FLOPs {counted} / (expected × peak)"),
+                said(f"{units.si(plain(flops), 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
+                said(f"{plain(flops) / seconds / peak:.1%}"),
+            ],
+        )
     yield Equation(
         "MBU",
         [

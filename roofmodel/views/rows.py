@@ -382,11 +382,15 @@ def _rate(phase: PhaseEstimate, seconds: Number) -> str:
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:
-    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where it is not known."""
+    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where it is not known.
+
+    Where the host is waited for, which is more than the kernels of the table above add up to, it says so.
+    """
     if (expected := phase.expected) is None:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
-    return f"expected {seconds} ({low} to {high}), {_rate(phase, expected.seconds)}"
+    host = " for the host's launches" if phase.host_bound else ""
+    return f"expected {seconds} ({low} to {high}){host}, {_rate(phase, expected.seconds)}"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:

@@ -279,6 +279,17 @@ def test_an_expectation_is_the_sum_of_its_kernels_and_above_the_bound(model: str
         assert totals["kernels"] == sum(op["count"] for op in ops)
 
 
+def test_utilization_is_of_all_pairs_and_hfu_of_what_is_computed_again_too() -> None:
+    """As PaLM's appendix B counts: causal attention in full, and recomputation in the hardware's figure alone."""
+    asked = {"phase": "train", "batch": 2, "seq": 128}
+    whole = run("gpt2", **asked, attention="eager").phases[0].cost.matmul_flops
+    layers = 12 * (24 * 256 * 768**2 + 4 * 2 * 128**2 * 768)  # a forward pass through the layers, without the head
+    totals = roofmodel.estimate("gpt2", "a100", **asked, recompute="full").totals["train"]
+    done = totals["expected_seconds"] * 312e12
+    assert totals["mfu"] * done == pytest.approx(whole)
+    assert totals["hfu"] * done == pytest.approx(whole + layers)
+
+
 def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> None:
     """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, and none runs as long."""
     (eager,) = run("gpt2", phase="decode", seq=8).phases
