@@ -76,8 +76,8 @@ def points() -> Iterator[Point]:
     )  # fmt: skip
     yield Point("peaks", "dense; sparse ones are named so and never a roof")
     yield Point(
-        "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: with "
-        "what is computed again",
+        "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: "
+        "with what is computed again",
     )  # fmt: skip
     yield Point("MBU", "compulsory bytes / (expected time × bandwidth)")
     yield Point("GB and GiB", "10⁹ and 2³⁰ bytes; vendors' memory sizes are binary")
