@@ -69,10 +69,9 @@ def _derived(change: Change, variable: str) -> Iterator[Line]:
     yield Line("compute", [said(f"FLOPs / {units.si(equation.peak, 'FLOP/s', 4)} ({equation.pipe})")])
     yield Line("memory", [said(f"bytes / {units.si(equation.bandwidth, 'B/s', 4)}")])
     yield Line("both equal where", [Form(_text(equation), _latex(equation))])
-    how = "" if change.solved else ", by bisection"
-    exact = Form(f"{name} = {change.exact:.6g}{how}", rf"{name} = {change.exact:.6g}\text{{{how}}}")
-    yield Line("at", [exact])
-    yield Line("so", [said(f"{change.to} binds from {variable} {change.value} on")])
+    exact = f"{name} = {change.exact:.6g}"
+    yield Line("at", [Form(exact, exact) if change.solved else said(f"{exact}, by bisection")])
+    yield Line("so", [said(f"{change.to} binds from {variable} = {change.value} on")])
 
 
 def _text(equation: Equation) -> str:

@@ -96,7 +96,7 @@ class Document(NamedTuple):
 def said(text: str, unit: str = "") -> Form:
     """A value in words, with its unit, as a form."""
     full = f"{text} {unit}".rstrip()
-    return Form(full, rf"\text{{{tex(full)}}}")
+    return Form(full, worded(full))
 
 
 # --- In a terminal ----------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ _COMMAND = re.compile(r"\\(?:text|mathrm|operatorname|frac|bigl|bigr|cdot|left|r
 
 def _aligned(equation: Equation) -> str:
     """`name &= formula \\\\ &= value`: in one line where that has room, else a line a form, or more."""
-    name = rf"\text{{{tex(equation.name)}}}"
+    name = worded(equation.name)
     whole = " = ".join(form.latex for form in equation.forms)
     if _letters(whole) <= LINE:
         return f"{name} &= {whole}"
@@ -290,3 +290,28 @@ def tex(text: str) -> str:
     """Plain text for LaTeX: its own signs escaped, those that it lacks in ASCII put as formulas."""
     plain_text = "".join(_TEX.get(letter, letter if ord(letter) < 0x180 else "?") for letter in text)
     return plain_text.replace("--", "-{}-")  # which TeX would make a dash
+
+
+def worded(text: str) -> str:
+    r"""Plain text within a formula.
+
+    Signs that need a command stand between pieces of text, as in `\text{W}\_\text{up}`: MathJax, by which notebooks and
+    code hosts show formulas, takes no commands within them.
+    """
+    pieces = enumerate(_SIGNS.split(text))
+    return "".join(
+        _signs(piece) if index % 2 else rf"\text{{{_letters_of(piece)}}}" for index, piece in pieces if piece
+    )
+
+
+_AS_TEXT = "{}$–"  # what both take within a piece of text
+_SIGNS = re.compile(rf"([{re.escape(''.join(_TEX.keys() - set(_AS_TEXT)))}]+)")
+_IN_FORMULAS = {"^": r"\hat{\ }", "~": r"\sim", "\\": r"\backslash", "…": r"\dots"}  # commands other than in a text's
+
+
+def _signs(letters: str) -> str:
+    return "".join(_IN_FORMULAS.get(letter, _TEX[letter].removeprefix(r"\ensuremath")) for letter in letters)
+
+
+def _letters_of(piece: str) -> str:
+    return tex(piece).replace(_TEX["–"], "–").replace("-{}-", r"-}\text{-")

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import roofmodel
+from roofmodel.views import document
 from roofmodel.views.document import Code, Equation, Equations, Form, Heading, Table, latex, markdown, rich, said, tex
 
 BLOCKS = [
@@ -85,3 +86,10 @@ def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "saxpy.json").read_text())["schema"] == "roofmodel.explain/1"
     with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.md, \.tex, \.json"):
         derivation.save(tmp_path / "saxpy.png")
+
+
+def test_text_within_formulas_holds_no_commands_which_mathjax_would_show() -> None:
+    assert document.worded("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
+    everything = "".join(document._TEX)
+    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.worded(f"a {everything} b -- c")):
+        assert not re.search(r"\\[^{}$]", piece)

@@ -1,0 +1,95 @@
+"""The lectures' notebooks run by the interpreter of these tests, and hold what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.profiles.samples import MEASURED, needs_measured
+
+ROOT = Path(__file__).parents[1]
+LECTURES = sorted((ROOT / "examples" / "lectures").glob("*.ipynb"))
+KILOBYTES = 300
+TELLING = re.compile(r"/home/|/root|/tmp/|/work/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
+
+
+def check(*paths: Path) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: kernels leave sockets and loops behind, which pytest would warn of."""
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "notebooks.py", "--check", *paths],
+        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"ROOF_MEASURED": str(MEASURED)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=needs_measured if "ROOF_MEASURED" in path.read_text("utf-8") else ())
+        for path in LECTURES
+    ],
+)
+def test_a_lecture_runs_and_holds_what_it_prints(path: Path) -> None:
+    done = check(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
+def test_a_lecture_is_small_and_tells_nothing_of_where_it_ran(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.encode()) < KILOBYTES * 1000
+    document = json.loads(text)
+    assert set(document["metadata"]) == {"kernelspec", "language_info"}
+    assert document["metadata"]["language_info"] == {"name": "python"}
+    for cell in document["cells"]:
+        assert cell["metadata"] == {}
+        shown = json.dumps([{**output, "data": _texts(output)} for output in cell.get("outputs", [])])
+        assert not TELLING.search(shown + "".join(cell["source"])), cell["source"]
+
+
+def _texts(output: dict[str, dict[str, object]]) -> dict[str, object]:
+    return {kind: value for kind, value in output.get("data", {}).items() if kind.startswith("text/")}
+
+
+@pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
+def test_a_lecture_is_told_as_one(path: Path) -> None:
+    texts = [
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "markdown"
+    ]
+    assert texts[0].startswith(f"# {int(path.name[:2])}. ")
+    assert "You will learn" in texts[0]
+    assert sum("**Question.**" in text for text in texts) >= 3
+    assert "## Exercises" in texts[-1] or "## Exercises" in texts[-2]
+    assert "roof homework" in "".join(texts[-2:])
+    assert path.name in (ROOT / "examples" / "README.md").read_text("utf-8")
+
+
+def notebook(folder: Path, source: str, printed: str) -> Path:
+    """A notebook of one cell that holds this output."""
+    output = {"output_type": "stream", "name": "stdout", "text": printed}
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "source": source, "execution_count": 1, "outputs": [output]}
+    path = folder / "made.ipynb"
+    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}), "utf-8")
+    return path
+
+
+def test_the_kernel_is_this_interpreter_with_this_checkout(tmp_path: Path) -> None:
+    code = "import sys, roofmodel\nprint(sys.executable)\nprint(roofmodel.__file__)"
+    done = check(notebook(tmp_path, code, f"{sys.executable}\n{ROOT / 'roofmodel' / '__init__.py'}\n"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("code", "said"), [("print(2)", "+2"), ("assert False, 'a slip'", "a slip")])
+def test_a_stale_output_and_a_cell_that_fails_are_told(tmp_path: Path, code: str, said: str) -> None:
+    path = notebook(tmp_path, code, "1\n")
+    before = path.read_bytes()
+    done = check(path)
+    assert (done.returncode, path.read_bytes()) == (1, before)
+    assert said in done.stdout
