@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def run(*commands: str, until: str = "", columns: int = 100) -> None:
     """Commands and what a terminal shows, in the page's own folder; `until` a line that begins so, where it is long."""
     shown = []
     for command in commands:
-        lines = [line.rstrip() for line in _output(command, columns).splitlines()]
+        lines = [part.rstrip() for line in _output(command, columns).splitlines() for part in _folded(line, columns)]
         if until:
             end = next(i for i, line in enumerate(lines) if line.startswith(until))
             lines[end:] = ["…"]
@@ -80,6 +81,10 @@ def columns() -> None:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     lines = (titles, ["---"] * len(titles), *rows)
     cog.out("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n")
+
+
+def _folded(line: str, columns: int) -> list[str]:
+    return [line] if len(line) <= columns else textwrap.wrap(line, columns, break_on_hyphens=False)
 
 
 def _output(command: str, columns: int = 100) -> str:

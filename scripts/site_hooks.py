@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nbconvert
+import nbformat
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
@@ -39,12 +40,21 @@ def on_files(files: Any, config: Any) -> None:
             if f"]({name})" in page.content_string:
                 files.append(File.generated(config, posixpath.join(folder, name), content=_made(command, name)))
     for notebook in NOTEBOOKS:
-        text, resources = nbconvert.MarkdownExporter().from_filename(str(notebook))
+        text, resources = nbconvert.MarkdownExporter().from_notebook_node(_below(nbformat.read(notebook, 4)))
         named = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
         for name, content in resources["outputs"].items():
             text = text.replace(f"]({name})", f"]({named[name]})")
             files.append(File.generated(config, f"lectures/{named[name]}", content=content))
         files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=text))
+
+
+def _below(notebook: Any) -> Any:
+    """The notebook, with the headings of what its cells print two levels down, below its own."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "text/markdown" in output.get("data", ()):
+                output.data["text/markdown"] = re.sub(r"^#", "###", output.data["text/markdown"], flags=re.MULTILINE)
+    return notebook
 
 
 @functools.cache  # for `mkdocs serve`, which builds again and again
@@ -62,11 +72,15 @@ def on_page_content(content: str, **context: Any) -> str:
     """Formulas in MathML, which browsers draw without a script."""
     content = re.sub(
         r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
-        lambda found: convert(html.unescape(found[2]), display="block" if found[1] == "div" else "inline"),
+        lambda found: _mathml(html.unescape(found[2]), "block" if found[1] == "div" else "inline"),
         content,
         flags=re.DOTALL,
     )
     return re.sub(r"<!-- \[\[\[.*?-->", "", content, flags=re.DOTALL)  # how scripts/docs wrote the page
+
+
+def _mathml(latex: str, display: str) -> str:
+    return convert(latex.replace("{aligned}", "{split}"), display=display)  # the one of the two that it knows
 
 
 def on_post_page(output: str, page: Any, **context: Any) -> None:
