@@ -30,6 +30,7 @@ def measure_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the rows that FILE, or a killed run, has.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a FILE that is there.")] = False,
 ) -> None:
     """Measure operations on this machine with torch, for `roof validate` and `roof calibrate`."""
     if l2 not in ("cold", "warm"):
@@ -52,7 +53,7 @@ def measure_command(
         plan = measure.Plan(machine, planned, l2, budget, f"roof measure, roofmodel {__version__}")
         if machine.device == "cpu":
             note(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch sees no GPU'}")
-        _run(plan, measuring.Growing(output, resume))
+        _run(plan, measuring.Growing(output, machine, resume, force))
     finally:
         machine.close()
 

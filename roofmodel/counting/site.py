@@ -42,3 +42,10 @@ def norm_parameters(place: str, spec: Norm, axes: str) -> tuple[str, str]:
 def norm_flops(spec: Norm) -> int:
     """Vector FLOPs per element."""
     return vector.NORM[spec.kind] - (spec.kind == "layernorm") * (not spec.bias) - (not spec.gain)
+
+
+def norm_kind(operator: Operator) -> str | None:
+    """Which norm an operator is, whatever gain and bias it has: `norm_flops` backwards; None where it is none."""
+    parameters = len(operator.parameters)
+    each = operator.vector_flops / operator.writes[0].elements(operator.sizes)
+    return next((k for k in vector.NORM if each == norm_flops(Norm(k, bias=parameters > 1, gain=parameters > 0))), None)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting import phases, vector
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.site import norm_kind
+from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import attended, movement
 from roofmodel.study.estimate import workload
@@ -108,6 +110,8 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
 
     The options are the workload's of `roof estimate`. Raises WorkloadError for options that make no sense.
     """
+    if options.get("phase") == "generate":
+        raise WorkloadError("--phase generate: operators are measured a pass at a time; try --phase decode --context N")
     cases: dict[Case, None] = {}
     others: dict[str, None] = {}
     for step in workload(arch, **options)[0].steps():
@@ -127,9 +131,11 @@ def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
         return ("gemm", dict(m=m, n=n, k=k)) if batch == 1 else None
     if operator.kind == "attention":
         return _attention(operator)
+    if operator.name.endswith(".grad"):
+        return None  # of gradients, tables have the products and the sums
     rows, width = _matrix(operator)
     if operator.kind == "norm" and "c" not in operator.sizes:
-        layer = len(operator.parameters) == 2  # gain and bias
+        layer = norm_kind(operator) == "layernorm"
         return ("layernorm", dict(m=rows, n=width)) if layer else ("input_layernorm", dict(tokens=rows, hidden=width))
     if operator.kind == "gather":
         return "emb", dict(tokens=rows, hidden=width)

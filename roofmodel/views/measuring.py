@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
+import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +18,7 @@ from rich.text import Text
 
 from roofmodel.errors import OutputError
 from roofmodel.study.measure import COLUMNS, Done, identity_of_row
+from roofmodel.study.stopwatch import Machine
 from roofmodel.units import seconds, si
 from roofmodel.views import files
 
@@ -25,32 +28,28 @@ EVERY = 10.0  # seconds between two lines of progress, where nothing can be over
 class Growing:
     """A CSV that is written row by row beside its place, as FILE.part, and takes it when it is closed.
 
-    With `resume` it begins with the rows of FILE.part, which a killed run left, or of FILE. Raises OutputError where
-    it cannot be written, where such rows are of another table, or where they would be lost.
+    With `resume` it begins with the rows of FILE.part, which a killed run left, or of FILE; with `force` both are
+    given up. Raises OutputError where it cannot be written, where rows of this or another machine would be lost, and
+    where rows to go on with are of another table, or of another machine than this.
     """
 
-    def __init__(self, path: str, resume: bool = False) -> None:
+    def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
         self.target = files.check(path, ("csv",))
         self.beside = self.target.with_name(f"{self.target.name}.part")
-        if self.beside.exists() and not resume:
-            raise OutputError(
-                f"-o {path}: a run that was killed left {self.beside.name!r}; --resume goes on with it, or remove it"
-            )
+        ways = "--resume goes on with it, --force gives it up"
+        if not (resume or force):
+            if self.beside.exists():
+                raise OutputError(f"-o {path}: a run that was killed left {self.beside.name!r}; {ways}")
+            if self.target.exists() and self.target.stat().st_size:
+                raise OutputError(f"-o {path}: is there already; {ways}, or give another name")
         source = self.beside if self.beside.exists() else self.target
-        old = _rows(source) if resume and source.exists() else []
+        old = _rows(source, machine) if resume and source.exists() else []
         self.known = {identity_of_row(row) for row in old}
         self.count = 0  # rows of this run
-        self._file: IO[str] = self._opened()
+        self._whole = True  # as far as is known, whether every row is on disk
+        files.replace(self.beside, lambda file: _write(file, old))
+        self._file: IO[str] = self.beside.open("a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, COLUMNS)
-        self._writer.writeheader()
-        self._writer.writerows(old)
-        self._file.flush()
-
-    def _opened(self) -> IO[str]:
-        try:
-            return self.beside.open("w", newline="", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"-o {self.target}: cannot be written ({error.strerror})") from None
 
     def add(self, row: Mapping[str, object]) -> None:
         """A row, on disk when this returns."""
@@ -58,25 +57,50 @@ class Growing:
             self._writer.writerow(row)
             self._file.flush()
         except OSError as error:
-            raise OutputError(f"-o {self.target}: cannot be written ({error.strerror})") from None
+            self._whole = False
+            raise OutputError(
+                f"-o {self.target}: cannot be written ({error.strerror}); --resume goes on with {self.beside.name!r}"
+            ) from None
         self.count += 1
 
     def close(self) -> None:
-        """Put the table in its place; a table without a row is removed."""
-        self._file.close()
+        """Put the table in its place; a table without a row is removed, one with half a row stays beside."""
+        with suppress(OSError):  # what could not be written before
+            self._file.close()
+        if not self._whole:
+            return
         if self.count or self.known:
-            os.replace(self.beside, self.target)
-        else:
-            self.beside.unlink()
+            files.replace(self.target, lambda file: shutil.copyfile(self.beside, file))
+        self.beside.unlink()
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    """The rows of an earlier run; a last one that was cut off is left out."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise OutputError(f"{path}: is no table of roof measure in its present columns; --resume cannot go on")
-        return [row for row in reader if None not in row.values() and row["framework"]]
+def _write(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _rows(path: Path, machine: Machine) -> list[dict[str, str]]:
+    """The rows of an earlier run on this machine; a last one that was cut off is left out."""
+    try:
+        text = path.read_bytes().decode()
+        whole = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(io.StringIO(whole, newline=""), strict=True)
+        rows = [row for row in reader if None not in row and None not in row.values()]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"{path}: cannot be read as a table ({reason}); --resume cannot go on") from None
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise OutputError(f"{path}: is no table of roof measure in its present columns; --resume cannot go on")
+    this = (str(machine.evidence.name), machine.framework)
+    for row in rows:
+        if (other := (row["gpu"], row["framework"])) != this:
+            raise OutputError(
+                f"{path}: measured on {' with '.join(other)}, and this is {' with '.join(this)}; --resume mixes no "
+                "machines: give another file"
+            )
+    return rows
 
 
 class Progress:

@@ -93,6 +93,30 @@ def test_an_activation_that_is_no_gelu_is_not_called_one() -> None:
     assert "mlp.activation" in of_model(hub.load("opt-1.3b"), ("fp16",))[1]  # a ReLU
 
 
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    # LayerNorms, of which OLMo's have neither gain nor bias and Command R's no bias; RMSNorms
+    [("gpt2", "layernorm"), ("OLMo-1B-hf", "layernorm"), ("c4ai-command-r-v01", "layernorm"), ("gemma-2-9b", "input_layernorm")],
+)
+def test_a_norm_is_measured_as_the_norm_that_it_is(name: str, norm: str) -> None:
+    arch = hub.load(name)
+    (step,) = workload(arch, batch=1, seq=16, phase="prefill")[0].steps()
+    found = [of_operator(operator) for operator in phases.operators(arch, step) if operator.kind == "norm"]
+    assert {each[0] for each in found if each} == {norm}
+
+
+@pytest.mark.parametrize(("name", "options"), [("gpt2", {"seq": 32}), ("llama-3.1-8b", {"seq": 32}), ("resnet-18", {})])
+def test_of_gradients_only_products_and_sums_are_measured(name: str, options: dict[str, int]) -> None:
+    arch = hub.load(name)
+    (step,) = workload(arch, batch=2, phase="train", **options)[0].steps()
+    named = {operator.name: of_operator(operator) for operator in phases.operators(arch, step)}
+    cases = {part: [found for name, found in named.items() if name.endswith(part)] for part in (".grad", "grad_sum_x")}
+    assert set(cases[".grad"]) == {None}
+    assert {found and found[0] for found in cases["grad_sum_x"]} == {"add"}
+    others = of_model(arch, ("fp16",), batch=2, phase="train", **options)[1]
+    assert {name for name in named if name.endswith(".grad")} <= set(others)
+
+
 def test_a_case_says_what_it_is() -> None:
     assert str(Case("softmax", "fp16", "torch_softmax", (("m", 3), ("n", 4)))) == "softmax fp16 torch_softmax m=3 n=4"
 
@@ -100,3 +124,5 @@ def test_a_case_says_what_it_is() -> None:
 def test_a_model_on_a_workload_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(WorkloadError, match="batch"):
         of_model(hub.load("gpt2"), ("fp16",), batch=0)
+    with pytest.raises(WorkloadError, match="a pass at a time; try --phase decode"):
+        of_model(hub.load("gpt2"), ("fp16",), phase="generate", seq=4, new_tokens=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from roofmodel import cli
 from roofmodel.devices.device import Device
+from roofmodel.errors import OutputError
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study import measure, stopwatch
 from roofmodel.study.cases import KERNELS, Case, Limits, sweep
@@ -22,6 +24,7 @@ from roofmodel.study.clocks import Reading
 from roofmodel.study.stopwatch import Timing
 from roofmodel.study.torch_operations import prepare
 from roofmodel.study.validate import validate
+from roofmodel.views.measuring import Growing
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
 
@@ -217,6 +220,78 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on_where_it_was(
     assert after[:2] == before
     assert len({(row["m"], row["n"], row["k"]) for row in after}) == 3
     assert sorted(path.name for path in Path().iterdir()) == ["cpu.yaml", "t.csv"]
+
+
+def table_of(machine: Script, count: int, file: str) -> list[dict[str, str]]:
+    """A table of so many rows of this machine, as it writes them."""
+    table = Growing(file, machine)
+    try:
+        for case in sweep(["gemm"], ("fp32",), Limits(1e9, 2.0**28))[:count]:
+            done = measure.Done(case, Timing(1e-5, 9e-6, 3), Reading())
+            table.add(measure.row(done, measure.Plan(machine, [], "cold", 1, "a test")))
+    finally:
+        table.close()
+    return rows(file)
+
+
+def test_a_full_disk_loses_no_row_that_was_measured() -> None:
+    script = Script()
+    before = table_of(script, 100, "t.csv")
+    Path("t.csv").rename("t.csv.part")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # a file that grows beyond cannot be written
+    try:
+        with pytest.raises(OutputError, match="cannot be written"):
+            Growing("t.csv", script, resume=True)
+        with pytest.raises(OutputError, match=r"cannot be written .*--resume goes on with 'u.csv.part'"):
+            table_of(script, 100, "u.csv")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert rows("t.csv.part") == before
+    again = Growing("u.csv", script, resume=True)
+    assert 10 < len(again.known) < 100  # whole rows of 4096 bytes
+    again.close()
+    assert rows("u.csv") == before[: len(again.known)]
+
+
+def test_a_table_behind_a_link_goes_where_the_link_points() -> None:
+    Path("there").mkdir()
+    Path("t.csv").symlink_to("there/real.csv")
+    table_of(Script(), 2, "t.csv")
+    assert Path("t.csv").is_symlink()
+    assert len(rows("there/real.csv")) == 2
+
+
+def test_measured_rows_are_replaced_only_where_asked() -> None:
+    before = table_of(Script(), 3, "t.csv")
+    with pytest.raises(OutputError, match=r"t.csv: is there already; --resume .*, --force .*, or give another name"):
+        Growing("t.csv", Script())
+    assert rows("t.csv") == before
+    Growing("t.csv", Script(), force=True).close()
+    assert rows("t.csv") == before  # nothing was measured
+    again = Growing("t.csv", Script(), resume=True)
+    again.close()
+    assert len(again.known) == 3
+
+
+@pytest.mark.parametrize("what", ["gpu", "framework"])
+def test_rows_of_another_machine_are_not_gone_on_with(what: str) -> None:
+    table_of(Script(), 3, "t.csv")
+    before, other = Path("t.csv").read_bytes(), Script()
+    other.evidence = Evidence(name="Another" if what == "gpu" else "A script")
+    other.framework = "torch" if what == "gpu" else "torch 2"
+    with pytest.raises(OutputError, match=r"t.csv: measured on A script with torch, and this is A.* with torch"):
+        Growing("t.csv", other, resume=True)
+    assert Path("t.csv").read_bytes() == before
+    assert not Path("t.csv.part").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00op", b'op,"dtype\nx', b"", b"op\n"])
+def test_what_is_no_table_is_not_gone_on_with(content: bytes) -> None:
+    Path("t.csv").write_bytes(content)
+    with pytest.raises(OutputError, match=r"t.csv: .*--resume cannot go on"):
+        Growing("t.csv", Script(), resume=True)
+    assert Path("t.csv").read_bytes() == content
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(
