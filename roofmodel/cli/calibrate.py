@@ -21,6 +21,8 @@ def calibrate_command(
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
     from roofmodel.devices import library
     from roofmodel.study.calibrate import calibrate, device_file
+    from roofmodel.study.identify import others
+    from roofmodel.study.validate import read
     from roofmodel.views import calibration, files
 
     files.check(output, ("yaml",))
@@ -29,3 +31,6 @@ def calibrate_command(
     text = device_file(path.read_text(encoding="utf-8"), found)
     note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
     print_rich(calibration.table(device, found))
+    for table in tables:
+        for text in others(device, read(table).get("gpu", ()), table):
+            note(f"warning: {text}")

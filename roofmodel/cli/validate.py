@@ -36,3 +36,5 @@ def validate_command(
         print_text(validation.as_json(found))
     else:
         print_rich(validation.table(found))
+    for text in found.warnings:
+        note(f"warning: {text}")

@@ -121,8 +121,11 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install 'roofmodel[calibrate]'")
     if device.multiprocessors is None or "boost" not in device.clocks:
-        lacking = "multiprocessors" if device.multiprocessors is None else "clocks: {boost: ...}"
-        raise DeviceError(f"{device.id}: its file lacks '{lacking}', which the timing model counts with")
+        lacking = "multiprocessors: 108" if device.multiprocessors is None else "clocks: {boost: 1410 MHz}"
+        raise DeviceError(
+            f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
+            f"with the device's own number, such as '{lacking}'"
+        )
     found: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)

@@ -87,6 +87,14 @@ def _clashes(device: Device, seen: Iterable[Evidence]) -> list[str]:
     return [f"{file} says {'; '.join(words)}" for file, words in said if words]
 
 
+def others(device: Device, gpus: Iterable[str], file: str) -> tuple[str, ...]:
+    """A warning where a table's rows were measured on other GPUs, by their names, than the device that was given."""
+    names = [name for name in dict.fromkeys(gpus) if name and contradictions(device, Evidence(name=name))]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    listed = ", ".join(names[:3]) + more
+    return (f"{device.id} was given ({device.name}), but {file} has rows of {listed}",) if names else ()
+
+
 def contradictions(device: Device, evidence: Evidence) -> list[str]:
     """What the evidence says otherwise than the device's file, in words: `compute capability 8.0, not 7.0`."""
     found = []
@@ -108,7 +116,8 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("boost hertz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
         said, known = _words(evidence.name), _words(device.name)
-        if said[0] is None or any(word is not None and word != ours for word, ours in zip(said, known, strict=True)):
+        strange = said[0] is None and known[0] is not None  # of two that nobody knows, nothing is known
+        if strange or any(word is not None and word != ours for word, ours in zip(said, known, strict=True)):
             found.append(f"name {evidence.name!r}, not {device.name!r}")
     return found
 
@@ -131,8 +140,7 @@ def _likely(evidence: Evidence) -> str:
 
 
 def _words(name: str) -> tuple[str | None, str | None, str | None]:
-    """Chip, form factor and gigabytes as a device's name has them."""
-    chip = form = size = None
-    for match in _WORDS.finditer(name):
-        chip, form, size = match.group(1) or chip, match.group(2) or form, match.group(3) or size
-    return (chip and chip.lower(), form and form.lower(), size)
+    """Chip, form factor and gigabytes as a device's name has them; what it leaves open (`SXM or PCIe`) it has not."""
+    found = [{match[group].lower() for match in _WORDS.finditer(name) if match[group]} for group in (1, 2, 3)]
+    chip, form, size = (words.pop() if len(words) == 1 else None for words in found)
+    return (chip, form, size)

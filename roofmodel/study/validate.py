@@ -10,7 +10,6 @@ import gzip
 import io
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ from roofmodel.devices.device import Device, Level
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import formula, held
+from roofmodel.study.identify import others
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,21 +61,44 @@ class Validation(NamedTuple):
     expected: Array  # seconds, NaN where there is none
     interval: tuple[Array, Array]  # seconds: where 80 % of measurements should be
     notes: Sequence[str]  # a reason a row; empty where there is a bound
-    whole: Part | None
+    whole: Part
     by_op: dict[str, Part]
     by_size: dict[str, Part]  # by the time that the bound allows: `under 1 µs` …
     by_set: dict[
         str, Part
     ]  # by the set of parameters: its implementation, and `default` where a row names none of them
+    warnings: tuple[str, ...]  # of what puts all of it in doubt
 
     @property
     def skipped(self) -> dict[str, int]:
         """Reason -> rows."""
-        return dict(Counter(filter(None, self.notes)))
+        return {reason: len(lines) for reason, lines in self.skipped_lines.items()}
+
+    @property
+    def skipped_lines(self) -> dict[str, list[int]]:
+        """Reason -> the lines of the file that it skips, the header being the first."""
+        return _skipped(self.notes)
+
+
+def _skipped(notes: Sequence[str]) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for line, reason in enumerate(notes, 2):
+        if reason:
+            lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def some(lines: Sequence[int], most: int = 3) -> str:
+    """The first few lines, in words."""
+    more = " …" if len(lines) > most else ""
+    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:most]))}{more}"
 
 
 def validate(path: str, device: Device) -> Validation:
-    """Bound and expectation of each row of a table of measurements. Raises ProfileError for what is no such table."""
+    """Bound and expectation of each row of a table of measurements.
+
+    Raises ProfileError for what is no such table, and for one without a row that has a bound.
+    """
     table = read(path)
     found, notes = groups(table)
     bound, expected, low, high = (np.full(len(table["op"]), np.nan) for _ in range(4))
@@ -104,6 +127,9 @@ def validate(path: str, device: Device) -> Validation:
 
     notes[np.isnan(bound) & (notes == "")] = "in a warm L2, whose bandwidth the device's file does not state"
     known = ~np.isnan(bound)
+    if not known.any():
+        why = "; ".join(f"{some(lines)}: {reason}" for reason, lines in _skipped(notes.tolist()).items())
+        raise ProfileError(f"{path}: no row can be bounded on {device.id}: {why or 'it has none below its header'}")
     return Validation(
         file=Path(path).name,
         device=device,
@@ -113,10 +139,11 @@ def validate(path: str, device: Device) -> Validation:
         expected=expected,
         interval=(low, high),
         notes=notes.tolist(),
-        whole=part(known) if known.any() else None,
+        whole=part(known),
         by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
         by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
         by_set={name: part(rows) for name in sorted(set(served) - {""}) if (rows := known & (served == name)).any()},
+        warnings=others(device, table.get("gpu", ()), Path(path).name),
     )
 
 

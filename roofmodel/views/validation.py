@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.validate import Errors, Part, Validation, beaten
+from roofmodel.study.validate import Errors, Part, Validation, beaten, some
 from roofmodel.views import canvas, files
 
 PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
@@ -28,22 +28,25 @@ def document(validation: Validation) -> dict[str, Any]:
         "schema": "roofmodel.validate/1",
         "file": validation.file,
         "hardware": validation.device.id,
-        "n": whole.n if whole else 0,
+        "n": whole.n,
         "skipped": validation.skipped,
+        "skipped_lines": validation.skipped_lines,
         **_part(whole),
         **{
             name: {what: {"n": part.n, **_part(part)} for what, part in getattr(validation, name).items()}
             for name in ("by_op", "by_size", "by_set")
         },
+        "warnings": list(validation.warnings),
     }
 
 
-def _part(part: Part | None) -> dict[str, Any]:
-    unknown = dict.fromkeys(Errors._fields)
-    bound = part.bound._asdict() if part else unknown
-    expected = part.expected._asdict() if part and part.expected else unknown
-    inside = {"inside_interval": part.inside_interval if part else None}
-    return {"bound": bound, "expected": {**expected, **inside}, "above_the_roof": part.above_the_roof if part else 0}
+def _part(part: Part) -> dict[str, Any]:
+    expected = part.expected._asdict() if part.expected else dict.fromkeys(Errors._fields)
+    return {
+        "bound": part.bound._asdict(),
+        "expected": {**expected, "inside_interval": part.inside_interval},
+        "above_the_roof": part.above_the_roof,
+    }
 
 
 def as_json(validation: Validation) -> str:
@@ -58,7 +61,7 @@ def table(validation: Validation) -> RenderableType:
     for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
         found.add_column(column, justify="right", min_width=max(map(len, column.split())))
     parts = dict(validation.by_op)
-    if validation.whole and len(parts) > 1:
+    if len(parts) > 1:
         parts["all"] = validation.whole
     _add(found, parts)
     for title, parts in (("by the bound", validation.by_size), ("by parameters", validation.by_set)):
@@ -67,7 +70,10 @@ def table(validation: Validation) -> RenderableType:
         if parts:
             found.add_row(Text(title, style="dim"))
             _add(found, parts)
-    skipped = [Text(f"skipped {count}: {reason}", style="dim") for reason, count in validation.skipped.items()]
+    skipped = [
+        Text(f"skipped {len(lines)}, {some(lines)}: {reason}", style="dim")
+        for reason, lines in validation.skipped_lines.items()
+    ]
     faster = [Text(f"above the roof: {words}", style="dim") for words in beaten(validation)]
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),

@@ -96,7 +96,12 @@ def test_an_activation_that_is_no_gelu_is_not_called_one() -> None:
 @pytest.mark.parametrize(
     ("name", "norm"),
     # LayerNorms, of which OLMo's have neither gain nor bias and Command R's no bias; RMSNorms
-    [("gpt2", "layernorm"), ("OLMo-1B-hf", "layernorm"), ("c4ai-command-r-v01", "layernorm"), ("gemma-2-9b", "input_layernorm")],
+    [
+        ("gpt2", "layernorm"),
+        ("OLMo-1B-hf", "layernorm"),
+        ("c4ai-command-r-v01", "layernorm"),
+        ("gemma-2-9b", "input_layernorm"),
+    ],
 )
 def test_a_norm_is_measured_as_the_norm_that_it_is(name: str, norm: str) -> None:
     arch = hub.load(name)

@@ -118,10 +118,32 @@ def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Pa
         "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
         "unknown collective 'all'",
     ]  # fmt: skip
-    assert found.whole is not None
     assert found.whole.n == 2
     assert sum(found.skipped.values()) == 7
-    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # type: ignore[union-attr]  # it has fp8
+    assert [*found.skipped_lines.values()][:3] == [[3], [4], [5, 6]]
+    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # it has fp8
+
+
+def test_a_table_of_which_nothing_can_be_bounded_says_why(tmp_path: Path) -> None:
+    rows = [GEMM | {"op": "gem"}] * 5 + [GEMM | {"m": 0}]
+    with pytest.raises(ProfileError, match=r"on a100-sxm-80gb: lines 2, 3, 4 …: unknown op 'gem'.*; line 7: gemm: a"):
+        validate(table(tmp_path, *rows), A100)
+    (tmp_path / "empty.csv").write_text("op,dtype,latency_us\n")
+    with pytest.raises(ProfileError, match="it has none below its header"):
+        validate(str(tmp_path / "empty.csv"), A100)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "warns"),
+    [
+        ("NVIDIA A100-SXM4-80GB", False), ("A100-80GB(SXM or PCIe, unstated)", False), ("", False),
+        ("H100-SXM5-80GB", True), ("A100 PCIe 80GB", True), ("A100-SXM4-40GB", True), ("AMD EPYC 7B13", True),
+    ],
+)  # fmt: skip
+def test_rows_of_another_gpu_are_warned_of(gpu: str, warns: bool, tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM | {"gpu": gpu}), A100)
+    assert found.warnings == ((f"a100-sxm-80gb was given ({A100.name}), but table.csv has rows of {gpu}",) * warns)
+    assert views.document(found)["warnings"] == list(found.warnings)
 
 
 def test_every_row_is_written_back_in_order(tmp_path: Path) -> None:
