@@ -46,6 +46,7 @@ def norm_flops(spec: Norm) -> int:
 
 def norm_kind(operator: Operator) -> str | None:
     """Which norm an operator is, whatever gain and bias it has: `norm_flops` backwards; None where it is none."""
-    parameters = len(operator.parameters)
+    gain, bias = bool(operator.parameters), len(operator.parameters) > 1
+    specs = (Norm("layernorm", gain, bias), Norm("rmsnorm", gain, bias), Norm("batchnorm", gain, bias))
     each = operator.vector_flops / operator.writes[0].elements(operator.sizes)
-    return next((k for k in vector.NORM if each == norm_flops(Norm(k, bias=parameters > 1, gain=parameters > 0))), None)
+    return next((spec.kind for spec in specs if norm_flops(spec) == each), None)
