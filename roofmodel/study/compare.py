@@ -15,7 +15,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study import runs
-from roofmodel.study.comparing import items, matching, passes, sequence, summary
+from roofmodel.study.comparing import formats, items, matching, passes, sequence, summary
 from roofmodel.study.comparing.comparison import Comparison
 from roofmodel.study.comparing.items import Item
 from roofmodel.study.comparing.matching import Matching
@@ -23,8 +23,8 @@ from roofmodel.study.comparing.naming import NO_HINT, anchor, sort
 from roofmodel.study.comparing.passes import Chosen
 from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.comparing.tally import Tally
-from roofmodel.study.estimate import estimate
-from roofmodel.study.identify import identify
+from roofmodel.study.estimate import Estimate, estimate
+from roofmodel.study.identify import Identified, identify
 from roofmodel.study.points import work
 
 FITTING = 0.5
@@ -60,16 +60,25 @@ def compare(
     identified = identify(profile.evidence, read[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
     kernels = _of_one_device(profile, device)
-    orders = sequence.orders(predicted.phases)
-    phases = [phase.step.phase for phase in predicted.phases]
+    other = formats.other(kernels, predicted.workload.widths)
+    return _compared(predicted, identified, profile, _pair(kernels, predicted, steps, profile), other)
+
+
+def _pair(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, profile: Profile) -> _Paired:
+    orders, phases = sequence.orders(predicted.phases), [phase.step.phase for phase in predicted.phases]
     if steps is not None and len(phases) > 1:
         raise WorkloadError(f"--steps {steps}: of which pass? add --phase prefill or --phase decode")
     if any(kernel.invocations > 1 for kernel in kernels):
         if len(phases) > 1:
             raise WorkloadError("a summary by name tells no passes apart; add --phase prefill or --phase decode")
-        paired = _by_kind(kernels, orders[0], phases[0], identified.device, steps, profile)
-    else:
-        paired = _in_order(kernels, orders, phases, identified.device, steps, profile, architecture.name)
+        return _by_kind(kernels, orders[0], phases[0], predicted.device, steps, profile)
+    return _in_order(kernels, orders, phases, predicted.device, steps, profile, predicted.architecture.name)
+
+
+def _compared(
+    predicted: Estimate, identified: Identified, profile: Profile, paired: _Paired, other: formats.Other | None
+) -> Comparison:
+    phases = [phase.step.phase for phase in predicted.phases]
     tally = Tally(paired.matching, paired.sequences, phases, paired.chosen, identified.device)
     absent = set(phases) - {each.phase for each in paired.chosen.passes}
     told = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
@@ -83,9 +92,11 @@ def compare(
         left_operators=tuple(tally.left_operators()),
         shaped=tuple(tally.shaped()),
         matched_by=paired.by,
+        other=other,
         notes=(
             *profile.warnings,
             *identified.warnings,
+            *([] if other is None else [str(other)]),
             *(note for note in told if note.partition(" ")[0] not in absent),
             *paired.notes,
         ),

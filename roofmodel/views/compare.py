@@ -103,7 +103,7 @@ def _part(predicted: float, measured: float | None) -> str:
 
 
 def _reasons(found: Comparison, rows: Sequence[Row]) -> Iterator[RenderableType]:
-    said = [(called(found, row), why(row, found.identified.device)) for row in rows]
+    said = [(called(found, row), why(row, found)) for row in rows]
     known = [f"{name}: {'; '.join(reasons)}" for name, reasons in said if reasons]
     for text in known[:SHOWN]:
         yield Text(text, style="dim")

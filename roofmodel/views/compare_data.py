@@ -59,7 +59,7 @@ def rows(found: Comparison) -> list[dict[str, Any]]:
             else None,
             "kernels": row.kernels,
             "kernel_names": list(row.names),
-            "why": list(why(row, found.identified.device)),
+            "why": list(why(row, found)),
         }
         for row in found.rows
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,13 @@ def draw(found: Comparison, path: Path, form: str) -> None:
     phases = [describe_phase(phase) for phase in found.estimate.phases if phase.step.phase in compared]
     heading = f"{found.estimate.architecture.name} on {found.identified.device.name}: predicted and achieved"
     about = f"{'; '.join(phases)} · {describe_workload(found.estimate)} · {found.profile.tool}"
-    foot = "A bar runs from the bound to what was achieved, in one pass; the red line is the expectation."
+    expected = any(row.expected_seconds is not None for row in timed)
+    red = "; the red line is the expectation" if expected else "; nothing is expected: the device has no timing model"
+    foot = f"A bar runs from the bound to what was achieved, in one pass{red}."
     with canvas.picture(path, form, heading, about, foot) as (figure, axes):
-        axes.set_position((0.27, 0.2, 0.7, 0.64))
+        said = [line for i, words in enumerate(closing(found), 1) for line in textwrap.wrap(f"{i}. {words}", LINE)]
+        below = 0.03 * max(3, len(said))
+        axes.set_position((0.27, 0.11 + below, 0.7, 0.73 - below))
         for place, row in enumerate(timed):
             _bar(axes, place, row)
         several = len(found.passes) > 1
@@ -43,9 +48,9 @@ def draw(found: Comparison, path: Path, form: str) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
-        _legend(figure, expected=any(row.expected_seconds is not None for row in timed))
-        for line, words in enumerate(closing(found)):
-            figure.text(0.02, 0.115 - 0.033 * line, _cut(f"{line + 1}. {words}", LINE), fontsize=8)
+        _legend(figure, expected)
+        for line, words in enumerate(said):
+            figure.text(0.02, 0.015 + below - 0.03 * line, words, fontsize=8)
 
 
 def _achieved(row: Row) -> float:

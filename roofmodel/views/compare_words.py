@@ -102,7 +102,7 @@ def _row(found: Comparison, finding: Finding) -> str:
     known = row.expected_seconds is not None
     against = f"{took(row.expected_seconds)} was expected"
     against = against if known else f"{took(row.bound_seconds)} is its bound"
-    reasons = "; ".join(why(row, found.identified.device))
+    reasons = "; ".join(why(row, found))
     return (
         f"{called(found, row)}: {took(row.measured_seconds)} where {against}: {took(finding.seconds)} lost, "
         f"{finding.share:.0%} of the kernels' time in a {finding.phase} pass" + (f" ({reasons})" if reasons else "")

@@ -172,7 +172,7 @@ def test_counters_stand_beside_counts_and_padding_is_named(tmp_path: Path) -> No
     qkv = row(found, "attention.qkv")
     assert qkv.measured_flops == 12 * flops
     assert qkv.measured_bytes == 12 * held
-    first, second = why(qkv, found.identified.device)
+    first, second = why(qkv, found)
     assert pytest.approx(1.814, abs=1e-3) == 256 * 768 * 2304 * 2 / (141 * 768 * 2304 * 2 + 141 * 2304)
     assert first == "1.81 × the FLOPs: padded to tiles of 128 × 128"
     counted = qkv.cost.bytes

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.profiles.kernel import Profile
+from roofmodel.study.comparing.formats import Other
 from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.identify import Identified
@@ -96,4 +97,5 @@ class Comparison(NamedTuple):
     left_operators: tuple[LeftOperators, ...]
     shaped: tuple[Shaped, ...]  # products in the layers whose shapes the file holds
     matched_by: tuple[str, ...]  # what told which operators kernels are, the surest first
+    other: Other | None  # the format of the kernels, where it is another one than was told
     notes: tuple[str, ...]

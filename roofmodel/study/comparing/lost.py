@@ -15,6 +15,7 @@ from typing import NamedTuple
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.study.comparing.comparison import Comparison, Passes, Row
+from roofmodel.study.comparing.formats import Other
 from roofmodel.study.comparing.naming import helps
 
 NEAR = 0.05  # figures this close are one
@@ -25,9 +26,9 @@ _TILE = re.compile(r"(?<![\dx])(16|32|48|64|96|128|192|256)x(16|32|48|64|96|128|
 # --- Why measured and counted differ ----------------------------------------------------------------
 
 
-def why(row: Row, device: Device) -> tuple[str, ...]:
+def why(row: Row, found: Comparison) -> tuple[str, ...]:
     """Why measured FLOPs and bytes differ from those counted, as far as the numbers tell."""
-    return (*_fewer(row), *_several(row), *_flops(row), *_bytes(row, device))
+    return (*_fewer(row), *_several(row), *_flops(row), *_bytes(row, found.identified.device, found.other))
 
 
 def _several(row: Row) -> Iterator[str]:
@@ -94,7 +95,7 @@ def _padded(row: Row, tall: int, wide: int) -> float:
     return padded / whole if whole else 0.0
 
 
-def _bytes(row: Row, device: Device) -> Iterator[str]:
+def _bytes(row: Row, device: Device, other: Other | None) -> Iterator[str]:
     counted, measured = float(row.cost.bytes), row.measured_bytes
     if measured is None or not counted:
         return
@@ -105,13 +106,17 @@ def _bytes(row: Row, device: Device) -> Iterator[str]:
         held = f"the L2 holds the {units.si(each, 'B')} of one" if fits else "part of it was in the L2"
         yield f"{ratio:.0%} of the bytes: {held}"
     elif ratio > MORE:
-        if [*_several(row)]:
-            how = "several kernels for one operator"
-        elif row.cost.matmul_flops:
-            how = "tiles read the matrices again"
-        else:
-            how = "wider formats, or sectors read in part"
-        yield f"{units.significant(ratio)} × the bytes: {how}"
+        wider = other.wider if other else 1.0
+        how = [f"{other.named} is {units.significant(wider)} × as wide as {other.told}"] if other and wider > 1 else []
+        if ratio > MORE * wider:
+            how.append(_moves(row))
+        yield f"{units.significant(ratio)} × the bytes: {', and '.join(how)}"
+
+
+def _moves(row: Row) -> str:
+    if [*_several(row)]:
+        return "several kernels for one operator"
+    return "tiles read the matrices again" if row.cost.matmul_flops else "wider formats, or sectors read in part"
 
 
 def _kind(row: Row) -> str | None:

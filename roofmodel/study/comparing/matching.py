@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.study.comparing import alignment
 from roofmodel.study.comparing.alignment import NEVER, Costs, Pair
 from roofmodel.study.comparing.evidence import TELLING, Anchors
 from roofmodel.study.comparing.items import Item
 from roofmodel.study.comparing.sequence import Occurrence
-
-if TYPE_CHECKING:
-    pass
 
 LARGEST = 60_000_000  # cells of the table that the alignment fills; 3 bytes each, twice that while it is made
 

@@ -48,7 +48,10 @@ class Summed(NamedTuple):
 def summed(
     kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, told: int | None, where: str
 ) -> Summed:
-    """The kernels by kind beside the operators of these kinds. Raises ProfileError where nothing tells the passes."""
+    """The kernels by kind beside the operators of these kinds.
+
+    Raises ProfileError where nothing tells the passes, or no kernel is of these kinds.
+    """
     by_kind: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         by_kind.setdefault(kind(kernel.name), []).append(kernel)
@@ -61,6 +64,9 @@ def summed(
         for name, found in by_kind.items()
         if name in places
     ]
+    if not units:
+        listed = ", ".join(kernel.name for kernel in kernels[:3])
+        raise ProfileError(f"{where}: no kernel is of a kind that the model has, by their names: {listed}")
     left = [(0, _item([kernel], device)) for name, found in by_kind.items() if name not in places for kernel in found]
     seconds = total(kernel.seconds for kernel in kernels)
     often = sum(kernel.invocations for kernel in kernels)

@@ -12,6 +12,7 @@ from roofmodel.study.compare import compare
 from roofmodel.study.comparing.summary import kind
 from tests.study.comparing import traces
 from tests.study.comparing.traces import Launch
+from tests.test_cli_measured import roof
 
 LLAMA = "meta-llama/Llama-3.2-1B"
 HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
@@ -59,3 +60,14 @@ def test_which_pass_it_is_must_be_told(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 3 * list(traces.vllm_decode(16, 10)))
     with pytest.raises(WorkloadError, match="add --phase prefill or --phase decode"):
         compare(LLAMA, [file], "a100", workload={})
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_names_that_mean_nothing_are_told_whatever_is_printed(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = summary(tmp_path / "sum.csv", 3 * [Launch("kernel_a", 3.0, ""), Launch("kernel_b", 2.0, "")])
+    command = f"compare gpt2 {file} --hw a100 --phase decode --steps 1 --format {form}"
+    status, out, err = roof(command, monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    assert "no kernel is of a kind that the model has, by their names: kernel_a, kernel_b" in err
