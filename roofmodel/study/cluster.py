@@ -18,7 +18,7 @@ PATIENCE = 10  # seconds for a scheduler to answer
 def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], address: str) -> Iterator[Found]:
     """The function of each piece, in their order. `address` is a scheduler's, or `local`.
 
-    Raises WorkloadError where Dask is not installed, nobody answers, or the workers lack this package.
+    Raises WorkloadError where Dask is not installed, nobody answers, workers lack this package, or die.
     """
     with _client(address) as client:
         waiting: deque[Any] = deque()
@@ -51,9 +51,20 @@ def _client(address: str) -> Any:
 
 
 def _result(future: Any, address: str) -> Any:
+    import distributed
+
     try:
         return future.result()
     except ImportError as error:
         raise WorkloadError(
             f"--cluster {address}: its workers cannot import what they need ({error}); install roofmodel there"
+        ) from None
+    except distributed.KilledWorker:
+        raise WorkloadError(
+            f"--cluster {address}: workers died, again and again, over one piece of the work; as a rule of too little "
+            "memory: give them more, or the axes fewer sizes"
+        ) from None
+    except (distributed.CancelledError, OSError) as error:  # CommClosedError is an OSError
+        raise WorkloadError(
+            f"--cluster {address}: the scheduler was lost ({str(error) or type(error).__name__}); start it again"
         ) from None

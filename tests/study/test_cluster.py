@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.cluster import evaluated
+from roofmodel.study.cluster import _result, evaluated
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("default")  # what Dask warns of is Dask's
@@ -49,6 +50,29 @@ def test_a_local_cluster_is_started_where_it_is_asked_for() -> None:
 def test_workers_that_lack_something_are_told_of(address: str) -> None:
     with pytest.raises(WorkloadError, match=r"cannot import .*a_module_that_nobody_has"):
         list(evaluated(missing, [1], address))
+
+
+def dies(piece: int) -> int:
+    os._exit(piece)
+
+
+def test_workers_that_die_are_one_line() -> None:
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        pytest.raises(WorkloadError, match=r"workers died, again and again"),
+    ):
+        cluster.scheduler.allowed_failures = 0
+        list(evaluated(dies, [1], cluster.scheduler_address))
+
+
+@pytest.mark.parametrize("error", [distributed.comm.CommClosedError("in <TCP>: closed"), distributed.CancelledError()])
+def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
+    class Future:
+        def result(self) -> None:
+            raise error
+
+    with pytest.raises(WorkloadError, match=r"--cluster tcp://a:1: the scheduler was lost \(.+\); start it again"):
+        _result(Future(), "tcp://a:1")
 
 
 def test_where_nobody_answers_the_address_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
