@@ -7,7 +7,6 @@ its sums, as `tf32f32` does, is of the former.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -55,12 +54,12 @@ class Other(NamedTuple):
 
 def other(kernels: Iterable[Kernel], widths: Widths) -> Other | None:
     """The format that most of the time of products is spent in, where it is another one than was told."""
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     examples: dict[str, tuple[float, str]] = {}
     for kernel in kernels:
         if (said := multiplies_in(kernel)) is not None:
             took = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
-            seconds[said] += took
+            seconds[said] = seconds.get(said, 0.0) + took
             examples[said] = max(examples.get(said, (0.0, "")), (took, kernel.name))
     told = {form.name.partition("_")[0] for form in widths}
     told |= _HALF if told & _HALF else set()
