@@ -57,12 +57,10 @@ def dies(piece: int) -> int:
 
 
 def test_workers_that_die_are_one_line() -> None:
-    with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
-        pytest.raises(WorkloadError, match=r"workers died, again and again"),
-    ):
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         cluster.scheduler.allowed_failures = 0
-        list(evaluated(dies, [1], cluster.scheduler_address))
+        with pytest.raises(WorkloadError, match=r"workers died, again and again"):
+            list(evaluated(dies, [1], cluster.scheduler_address))
 
 
 @pytest.mark.parametrize("error", [distributed.comm.CommClosedError("in <TCP>: closed"), distributed.CancelledError()])
