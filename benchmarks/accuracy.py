@@ -13,6 +13,8 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -21,6 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import catalogue, load
 from roofmodel.study.estimate import estimate
+from roofmodel.study.phase import PhaseEstimate
 from roofmodel.study.validate import validate
 
 TABLES = {
@@ -76,28 +79,58 @@ SERVERS = {
 }
 
 
-def served(folder: Path) -> str:
-    """Markdown: whole models as TensorRT-LLM served them, static batches on one GPU; no fit has seen them.
+class Served(NamedTuple):
+    """A static batch of TensorRT-LLM's on one GPU: tokens in and out; seconds to the first and of each further one."""
 
-    A decode is expected at the middle of what is generated, where it takes the mean time.
-    """
+    model: str
+    hw: str
+    precision: str
+    batch: int
+    prompt: int
+    new: int
+    first: float
+    further: float
+
+
+def served_rows(folder: Path) -> Iterator[Served]:
+    """Those of the models and devices that are packaged; no fit has seen them."""
     with gzip.open(folder / "trtllm_e2e.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["tp"] == "1" and row["model"] in SERVED]
-    off: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        if row["gpu_norm"] not in SERVERS or row["precision"] not in ("fp16", "fp8"):
-            continue
-        prompt, new, batch = (int(float(row[name])) for name in ("input_len", "output_len", "batch"))
-        phases = {"prefill": (None, "ttft_ms"), "decode": (prompt + new // 2, "tpot_ms")}
+        if row["gpu_norm"] in SERVERS and row["precision"] in ("fp16", "fp8"):
+            batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
+            first, further = (float(row[name]) / 1e3 for name in ("ttft_ms", "tpot_ms"))
+            model, hw = SERVED[row["model"]], SERVERS[row["gpu_norm"]]
+            yield Served(model, hw, row["precision"], batch, prompt, new, first, further)
+
+
+def phases(row: Served) -> tuple[PhaseEstimate, PhaseEstimate]:
+    """Its prefill, and its decode at the middle of what is generated, where that takes the mean time."""
+    model, device = _loaded(row.model, row.hw)
+    prefill, decode = (
+        estimate(
+            model, device, phase=phase, batch=row.batch, seq=row.prompt, context=context,
+            dtype=row.precision, runtime="graph",
+        ).phases[0]
+        for phase, context in (("prefill", None), ("decode", row.prompt + row.new // 2))
+    )  # fmt: skip
+    return prefill, decode
+
+
+@cache
+def _loaded(model: str, hw: str) -> tuple[Architecture, Device]:
+    return load(model), Device.load(hw)
+
+
+def served(folder: Path) -> str:
+    """Markdown: whole models as TensorRT-LLM served them."""
+    off: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in served_rows(folder):
         pair = []
-        for phase, (context, column) in phases.items():
-            found = estimate(
-                load(SERVED[row["model"]]), Device.load(SERVERS[row["gpu_norm"]]), phase=phase, batch=batch, seq=prompt,
-                context=context, dtype=row["precision"], runtime="graph",
-            )  # fmt: skip
-            assert found.phases[0].expected
-            pair.append(float(found.phases[0].expected.seconds) / (float(row[column]) / 1e3) - 1)
-        off.setdefault((SERVERS[row["gpu_norm"]], row["precision"]), []).append((pair[0], pair[1]))
+        for phase, measured in zip(phases(row), (row.first, row.further), strict=True):
+            assert phase.expected
+            pair.append(float(phase.expected.seconds) / measured - 1)
+        off.setdefault((row.hw, row.precision), []).append((pair[0], pair[1]))
     lines = [
         "| device | precision | rows | time to first token off by | bias | time per output token off by | bias |",
         "|---|---|---:|---:|---:|---:|---:|",

@@ -131,7 +131,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         table = read(path)
         measured = seconds(table)
         for group in (group for group in groups(table)[0] if group.l2 != "warm"):  # its data come from DRAM
-            found.setdefault(group.op, []).append(Sample(group, measured[group.rows], _held_out(group.shape)))
+            found.setdefault(group.op, []).append(Sample(group, measured[group.rows], held_out(group.shape)))
 
     fitter = _Fitter(device, source)
 
@@ -284,7 +284,7 @@ def _thinned(samples: list[Sample], most: int) -> list[Sample]:
     return [s.rows(rows[::step]) for s, rows in zip(samples, seen, strict=True) if len(rows[::step])]
 
 
-def _held_out(shape: Mapping[str, Array]) -> Array:
+def held_out(shape: Mapping[str, Array]) -> Array:
     """A third of the cells of shapes: sizes to the nearest power of two, so that neighbours stay together."""
     cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
     return np.array([zlib.crc32(cell.tobytes()) % 3 == 0 for cell in np.ascontiguousarray(cells.T)])

@@ -1,0 +1,227 @@
+"""Our errors beside those of other tools, on the same rows: `python benchmarks/anchors.py FOLDER`.
+
+FOLDER holds tables of measurements, as for `accuracy.py`. Of operators, the rows are those that no fit of ours has
+seen: a third of the cells of shapes, and products of another framework. Tools on PyPI are run where installed
+(`pip install llm-flops aiconfigurator`), repositories from clones that options name; what could not be run is told at
+the end, with how to get it. `others/` says what each tool is made for. `--into docs/anchors.md README.md` brings those
+pages up to date; what was not run stays in them as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from benchmarks import accuracy, megatron
+from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
+from roofmodel.devices.device import Device
+from roofmodel.errors import RoofError
+from roofmodel.study.calibrate import held_out
+from roofmodel.study.operations import OPERATIONS
+from roofmodel.study.validate import HOST_CLOCK, Array, Table, errors, read, validate
+
+T = TypeVar("T")
+
+NOT_RUN = "not run"
+MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
+COLUMNS = ("roofline", "by a constant", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
+CONSTANT = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
+"""The parts of the roofline that aiconfigurator 0.5 to 0.7 expected, in what was its empirical mode then."""
+
+
+class Line(NamedTuple):
+    """What was measured, in how many rows, and mean absolute errors by column; None of a tool that is not here."""
+
+    what: str
+    rows: int
+    off: Mapping[str, float | None]
+
+    def __str__(self) -> str:
+        """Markdown; a tool that does not know what was measured has a dash."""
+        cells = ("—" if name not in self.off else _cell(self.off[name]) for name in COLUMNS)
+        return f"| {self.what} | {self.rows} | {' | '.join(cells)} |"
+
+
+def _cell(error: float | None) -> str:
+    return NOT_RUN if error is None else f"{error:.1%}"
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Markdown."""
+    header = f"| mean error on | rows | {' | '.join(COLUMNS)} |\n|---|---:|{'---:|' * len(COLUMNS)}"
+    return "\n".join([header, *map(str, lines)])
+
+
+def merged(page: str, text: str) -> str:
+    """A page with these tables' lines in the place of its own that begin alike; what was not run stays as it was."""
+    found = {line.split("|")[1]: line.split("|") for line in text.splitlines() if line.startswith("| ")}
+
+    def line(old: str) -> str:
+        cells = old.split("|")
+        new = found.get(cells[1], cells) if old.startswith("| ") else cells
+        return "|".join(b if a.strip() == NOT_RUN else a for a, b in zip(new, cells, strict=True))
+
+    return "\n".join(map(line, page.split("\n")))
+
+
+class Anchors:
+    """The comparisons, from a folder of tables and clones of tools by name; `lacking` says what could not be run."""
+
+    def __init__(self, folder: Path, paths: Mapping[str, Path | None]) -> None:
+        self.folder, self.paths = folder, paths
+        self.lacking: dict[str, None] = {}
+
+    def _run(self, tool: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return tool(*arguments)
+        except NotHere as reason:
+            self.lacking[str(reason)] = None
+            return None
+
+    def operators(self) -> Iterator[Line]:
+        """Products, attention and experts on one GPU, by table of measurements."""
+        for name, (hw, what) in accuracy.TABLES.items():
+            path = str(self.folder / f"{name}.csv.gz")
+            cells = read(path)
+            op = cells["op"][0]
+            if op not in CONSTANT or hw not in aiconfigurator.SYSTEMS:
+                continue
+            found, sizes = validate(path, Device.load(hw)), (*OPERATIONS[op].columns, *OPERATIONS[op].optional)
+            shape = {size: np.array(cells[size], dtype=float) for size in sizes if size in cells}
+            new = name.startswith("vidur")
+            which = np.flatnonzero(new | held_out(shape))
+            predicted = {
+                "roofline": found.bound[which],
+                "by a constant": found.bound[which] / CONSTANT[op],
+                **(self._run(_by_aiconfigurator, cells, which, hw, new) or dict.fromkeys(MODES)),
+                "roofmodel": found.expected[which],
+            }
+            yield Line(f"{hw.upper()}: {what}", len(which), _off(predicted, found.measured[which]))
+
+    def served(self) -> Iterator[Line]:
+        """Llama 2 of 7 and 13 billion, which all the tools know, as TensorRT-LLM served it in static batches."""
+        rows = [row for row in accuracy.served_rows(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
+        for (hw, precision), some in groupby(sorted(rows, key=_where), key=_where):
+            yield from self._served(f"Llama 2 on {hw.upper()}, {precision}", list(some))
+
+    def _served(self, what: str, rows: Sequence[accuracy.Served]) -> Iterator[Line]:
+        phases = [accuracy.phases(row) for row in rows]
+        predicted = {
+            "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
+            "llm-flops": self._run(llm_flops.served, rows),
+            "roofmodel": [tuple(phase.expected.seconds for phase in pair) for pair in phases],
+        }
+        if rows[0].hw in clones.VIEWED:
+            predicted["LLM-Viewer"] = self._run(clones.llm_viewer, self.paths["LLM-Viewer"], rows)
+        for name, mode in MODES.items():
+            predicted[name] = self._run(aiconfigurator.served, rows, mode)
+        for number, token in enumerate(("first token", "each further token")):
+            times = {name: pairs and [float(pair[number]) for pair in pairs] for name, pairs in predicted.items()}
+            measured = np.array([(row.first, row.further)[number] for row in rows])
+            yield Line(f"{what}: {token}", len(rows), _off(times, measured))
+
+    def flops(self) -> str:
+        """A sentence on llm-flops's counts."""
+        found = self._run(llm_flops.flops)
+        if found is None:
+            return ""
+        near = {name: part for name, part in found.items() if abs(part - 1) < 0.01}
+        return (
+            f"FLOPs of a forward pass by llm-flops: {min(near.values()) - 1:.2%} to {max(near.values()) - 1:.2%} above "
+            f"our matrix products, by its softmax, norms, activations, on {len(near)} of the {len(found)} models that "
+            f"both know; of {', '.join(sorted(found.keys() - near))} it leaves out the head."
+        )
+
+    def training(self) -> str:
+        """Markdown: steps of Megatron's on A100s. A dash is a setting that we cannot express."""
+        theirs = self._run(clones.calculon, self.paths["Calculon"])
+        lines = ["| step of Megatron's | measured | Calculon | roofmodel |", "|---|---:|---:|---:|"]
+        for case in megatron.CASES:
+            name, ours = case.setting.name, megatron.expected(case)
+            cells = [
+                NOT_RUN if theirs is None else _seconds(theirs[name][case.recompute], case.seconds),
+                "—" if ours is None else _seconds(ours, case.seconds),
+            ]
+            what = f"{name} on {case.setting.tp * case.setting.pp} GPUs, {case.recompute} recomputation"
+            lines.append(f"| {what} | {case.seconds:.2f} s | {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def simulated(self) -> str:
+        """Markdown: operators of LLMCompass's paper on an A100, timed by the host. Its script adds to a simulated
+        product what a launch took there, and so do we. Of the others, two thirds were in a fit of ours."""
+        found = self._run(clones.llmcompass, self.paths["LLMCompass"]) or ()
+        lines = ["| operator | rows | LLMCompass | roofmodel |", "|---|---:|---:|---:|"]
+        for op, some in groupby(found, key=lambda row: row.op):
+            rows = list(some)
+            measured, launch = np.array([row.measured for row in rows]), clones.LAUNCH if op == "gemm" else 0
+            theirs = errors(np.array([row.simulated for row in rows]), measured).mape
+            ours = errors(_expected(rows) + launch, measured).mape
+            lines.append(f"| {op} | {len(rows)} | {theirs:.1%} | {ours:.1%} |")
+        return "\n".join(lines) if found else ""
+
+
+def _by_aiconfigurator(cells: Table, which: Array, hw: str, new: bool) -> dict[str, Any]:
+    aiconfigurator.available()
+    rows = [{column: values[row] for column, values in cells.items()} for row in which]
+    with nullcontext() if new else aiconfigurator.without_unseen_cells(hw, rows[0]["op"]) as systems:
+        return {name: aiconfigurator.operators(rows, hw, mode, systems) for name, mode in MODES.items()}
+
+
+def _where(row: accuracy.Served) -> tuple[str, str]:
+    return row.hw, row.precision
+
+
+def _off(predicted: Mapping[str, Any], measured: Any) -> dict[str, float | None]:
+    return {name: None if p is None else errors(np.asarray(p), measured).mape for name, p in predicted.items()}
+
+
+def _seconds(seconds: float, measured: float) -> str:
+    return f"{seconds:.2f} s, {seconds / measured - 1:+.1%}"
+
+
+def _expected(rows: Sequence[clones.Simulated]) -> Any:
+    """What we expect of these, in seconds, through a table as any other."""
+    kernel = "" if rows[0].op == "gemm" else f"{rows[0].op}, {HOST_CLOCK}"
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "rows.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(("op", "dtype", "kernel", "latency_us", *rows[0].shape))
+        out.writerows((row.op, "fp16", kernel, row.measured * 1e6, *row.shape.values()) for row in rows)
+        file.flush()
+        return validate(file.name, Device.load("a100")).expected
+
+
+TOOLS = ("LLM-Viewer", "Calculon", "LLMCompass")  # that are run from clones
+
+
+def main() -> None:
+    """Print all comparisons; exits with 2 where the folder holds no such tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="tables of measurements, as for accuracy.py")
+    for tool in TOOLS:
+        parser.add_argument(f"--{tool.lower()}", type=Path, metavar="PATH", dest=tool, help=f"a clone of {tool}")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to bring up to date")
+    given = vars(parser.parse_args())
+    anchors = Anchors(given["folder"], {tool: given[tool] for tool in TOOLS})
+    try:
+        text = table([*anchors.operators(), *anchors.served()])
+    except (RoofError, OSError) as error:
+        parser.error(str(error))
+    text = "\n\n".join((text, anchors.training(), anchors.simulated(), anchors.flops()))
+    print(text)
+    for page in given["into"]:
+        page.write_text(merged(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+    if anchors.lacking:
+        print("\nNot run here:", *anchors.lacking, sep="\n- ", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

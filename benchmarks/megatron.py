@@ -1,0 +1,80 @@
+"""Training steps of Megatron-LM on A100 SXM 80 GB that were published with all their conditions, and what we expect.
+
+Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (arXiv 2205.05198): models and
+parallel widths of table 3, seconds of an iteration of table 5. Sequences have 2048 tokens, the vocabulary 51200,
+numbers 16 bits. `full` recomputes all activations of a layer; `selective` those of the attention core, with sequences
+split among the GPUs of a tensor-parallel group. Calculon's paper (Isaev et al., SC '23) has the same cases.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.hub import load
+from roofmodel.study.estimate import estimate
+
+
+class Setting(NamedTuple):
+    """A model, how its GPUs share it, and how a batch runs through: in parts of `micro` sequences, over `chunks` parts
+    of the layers on each GPU."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    tp: int
+    pp: int
+    batch: int
+    micro: int
+    chunks: int
+    seconds: tuple[float, float]  # of a step, by RECOMPUTED
+
+
+RECOMPUTED = ("full", "selective")
+SETTINGS = (
+    Setting("22B", 6144, 48, 64, 8, 1, 4, 4, 1, (1.42, 1.10)),
+    Setting("175B", 12288, 96, 96, 8, 8, 64, 1, 3, (18.13, 13.75)),
+    Setting("530B", 20480, 105, 128, 8, 35, 280, 1, 3, (49.05, 37.83)),
+    Setting("1T", 25600, 128, 160, 8, 64, 512, 1, 1, (94.42, 71.49)),
+)
+
+
+class Case(NamedTuple):
+    """A setting with one way to recompute, and how long a step of it took."""
+
+    setting: Setting
+    recompute: str
+    seconds: float
+
+
+CASES = [Case(s, r, s.seconds[RECOMPUTED.index(r)]) for s, r in product(SETTINGS, RECOMPUTED)]
+
+
+def architecture(setting: Setting) -> Architecture:
+    """The model: GPT-2's layers, of these sizes."""
+    s = setting
+    sizes = {"n_embd": s.hidden, "n_layer": s.layers, "n_head": s.heads, "n_positions": 2048, "vocab_size": 51200}
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}
+        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return load(folder)
+
+
+def expected(case: Case) -> float | None:
+    """Seconds of a step as we expect it; None where the library cannot express the setting."""
+    s = case.setting
+    try:
+        (step,) = estimate(
+            architecture(s), Device.load("a100"), phase="train", batch=s.batch, seq=2048, attention="eager",
+            recompute=case.recompute, tp=s.tp, pp=s.pp,
+        ).phases  # fmt: skip
+    except WorkloadError:
+        return None
+    return step.expected and float(step.expected.seconds)

@@ -1,0 +1,167 @@
+"""aiconfigurator (0.12.0 of PyPI; NVIDIA): it finds how to serve a model, by tables of measured operators.
+
+Its modes, all run in the package: `SOL`, the speed of light; `EMPIRICAL`, that over the part of it that its measured
+neighbours reach; `SILICON`, the default, which interpolates what was measured. Its tables hold the rows that we
+measure by: it gets copies of them without the cells that no fit of ours has seen, and keeps all its other rows, which
+are many times those that we fit to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.accuracy import Served
+from benchmarks.others import NotHere, config_folder
+from roofmodel.study.calibrate import held_out
+
+try:
+    import aiconfigurator_core
+    import pandas
+    from aiconfigurator_core.sdk import common, config_builders, engine, models, operations
+    from aiconfigurator_core.sdk.perf_database import get_database_view
+except ImportError:
+    aiconfigurator_core = None
+
+MODES = ("SOL", "EMPIRICAL", "SILICON")
+SYSTEMS = {"a100": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm", "l40s": "l40s"}
+_ATTENTION = {"batch_size": "batch", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}
+_TABLES = {  # of an operation: its file, and our names of the columns that give its shape
+    "gemm": ("gemm_perf.parquet", {"m": "m", "n": "n", "k": "k"}),
+    "attn_context": ("context_attention_perf.parquet", _ATTENTION),
+    "attn_generation": ("generation_attention_perf.parquet", _ATTENTION),
+    "moe": (
+        "moe_perf.parquet",
+        {
+            "num_tokens": "tokens", "hidden_size": "hidden", "inter_size": "inter", "topk": "topk",
+            "num_experts": "experts", "moe_tp_size": "moe_tp", "moe_ep_size": "moe_ep",
+        },
+    ),
+}  # fmt: skip
+
+
+def available() -> None:
+    """Raises NotHere where it is not installed."""
+    if aiconfigurator_core is None:
+        raise NotHere("aiconfigurator: pip install aiconfigurator (Linux on x86-64; 0.12.0 was compared with)")
+    logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def without_unseen_cells(hw: str, op: str) -> Iterator[str]:
+    """A folder like the package's systems, whose tables of this operation lack the cells that our fits hold out."""
+    available()
+    packaged, (table, columns) = Path(aiconfigurator_core.__file__).parent / "systems", _TABLES[op]
+    with tempfile.TemporaryDirectory() as folder:
+        for source in filter(Path.is_file, packaged.rglob("*")):
+            place = source.relative_to(packaged)
+            if place.parts[0] == "data" and place.parts[1] != SYSTEMS[hw]:
+                continue
+            copy = Path(folder) / place
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if source.name == table:
+                rows = pandas.read_parquet(source)
+                rows[~held_out(_shape(rows, columns))].to_parquet(copy)
+            else:
+                copy.symlink_to(source)
+        yield folder
+
+
+def _shape(rows: Any, columns: Mapping[str, str]) -> dict[str, Any]:
+    shape = {ours: rows[theirs].to_numpy(dtype=float) for theirs, ours in columns.items()}
+    if columns is _ATTENTION:
+        shape["seq"] = rows["isl"].to_numpy(dtype=float)
+        shape["kv_len"] = shape["seq"] + rows["step"].to_numpy(dtype=float)
+        shape["window"] = rows["window_size"].to_numpy(dtype=float) if "window_size" in rows else 0 * shape["seq"]
+    return shape
+
+
+def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: str | None) -> Any:
+    """Seconds of each of these rows of a table of measurements, as the framework that was measured takes for them."""
+    available()
+    found = np.full(len(rows), np.nan)
+    batches: dict[tuple[str, tuple[Any, ...]], list[Any]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        framework = row["framework"].split()[0]
+        operator, how = _operation(row, str(number))
+        batches[framework if framework in ("trtllm", "sglang") else "vllm", tuple(how.items())].append(operator)
+    for (framework, how), some in batches.items():
+        database = get_database_view(SYSTEMS[hw], framework, "current", systems_paths=systems, database_mode=mode)
+        if isinstance(some[0], operations.ContextAttention | operations.GenerationAttention):
+            engine._resolve_attention_lane_orders(some, database, None)
+        handle = engine.EngineHandle.for_database(database, systems_path=systems)
+        for name, milliseconds, *_ in handle.evaluate_ops_json(engine.build_ops_json(some), **dict(how)):
+            found[int(name)] = milliseconds / 1e3
+    if rows[0]["op"] == "attn_context" and mode != "SOL":
+        found -= [_beside_attention(row, database.system_spec["gpu"]) for row in rows]
+    return found
+
+
+def _operation(row: Mapping[str, str], name: str) -> tuple[Any, dict[str, Any]]:
+    """A row as one of its operations, and with what that is evaluated."""
+    c = {key: int(float(row[key])) for key in (*_SHAPE, *_ROUTED) if row.get(key)}
+    how = {"is_context": True, "batch_size": 1, "s": 1, "prefix": 0, "x": None}
+    dtype = {"float16": "bfloat16"}.get(row["dtype"], row["dtype"])
+    if row["op"] == "gemm":
+        return operations.GEMM(name, 1.0, c["n"], c["k"], common.GEMMQuantMode[dtype]), how | {"x": c["m"]}
+    if row["op"] == "moe":
+        gated = "nongated" not in row["kernel"]
+        sizes = [c[key] for key in _ROUTED]
+        kind = common.MoEQuantMode[dtype]
+        return operations.MoE(name, 1.0, *sizes, kind, row["distribution"], 1, is_gated=gated), how | {"x": c["tokens"]}
+    heads, cache = (c["heads"], c["kv_heads"]), common.KVCacheQuantMode[row["kv_dtype"]]
+    ends = (c.get("window", 0), c["head_dim"])
+    how["batch_size"] = c["batch"]
+    if row["op"] == "attn_generation":
+        operator = operations.GenerationAttention(name, 1.0, *heads, cache, *ends)
+        return operator, how | {"is_context": False, "s": c["kv_len"]}
+    operator = operations.ContextAttention(name, 1.0, *heads, cache, common.FMHAQuantMode[dtype], *ends)
+    return operator, how | {"s": c["seq"], "prefix": c["kv_len"] - c["seq"]}
+
+
+_SHAPE = ("m", "n", "k", "tokens", "batch", "heads", "kv_heads", "head_dim", "seq", "kv_len", "window")
+_ROUTED = ("hidden", "inter", "topk", "experts", "moe_tp", "moe_ep")
+
+
+def _beside_attention(row: Mapping[str, str], gpu: Mapping[str, float]) -> float:
+    """Seconds that its attention over a prompt takes for rotary embedding and writing the cache, which were not
+    measured with it: a tenth more than four streams, each at the bandwidth and latency that its system states."""
+    q, k = (int(row[heads]) * int(row["head_dim"]) for heads in ("heads", "kv_heads"))
+    width = common.FMHAQuantMode[row["dtype"]].value.memory
+    moved = 2 * (2 * q + 2 * k) + 2 * k * width
+    bandwidth = gpu["mem_bw"] * gpu["mem_bw_empirical_scaling_factor"]
+    return float(1.1 * (moved / bandwidth + 4 * gpu["mem_empirical_constant_latency"]))
+
+
+def served(rows: Sequence[Served], mode: str) -> list[tuple[float, float]]:
+    """Seconds to the first token, and of each further one on average, from all its tables of TensorRT-LLM."""
+    engines = {row[:3]: _engine(*row[:3], mode) for row in rows}
+    found = []
+    for row in rows:
+        first, further, _ = engines[row[:3]].run_static(batch_size=row.batch, isl=row.prompt, osl=row.new)
+        found.append((first / 1e3, further / 1e3 / (row.new - 1)))
+    return found
+
+
+def _engine(model: str, hw: str, precision: str, mode: str) -> Any:
+    """A model on one GPU, compiled by the package."""
+    available()
+    kind = {"fp16": "bfloat16"}.get(precision, precision)
+    config = config_builders.build_model_config(
+        tp_size=1, pp_size=1, attention_dp_size=1, moe_tp_size=1, moe_ep_size=1, gemm_quant_mode=kind,
+        kvcache_quant_mode=kind,
+    )  # fmt: skip
+    database = get_database_view(SYSTEMS[hw], "trtllm", "current", database_mode=mode)
+    with config_folder(model) as folder:
+        spec = engine.build_engine_spec_json(
+            models.get_model(folder, config, "trtllm"), model_path=folder, system=SYSTEMS[hw], backend="trtllm",
+            backend_version=database.version, kv_block_size=None, systems_path=None, nextn=0, database=database,
+        )  # fmt: skip
+    return engine.EngineHandle(bytes(aiconfigurator_core.engine_spec_bincode_from_json(spec)))

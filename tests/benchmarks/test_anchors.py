@@ -1,0 +1,93 @@
+"""Pages say of us, and of each tool that is here, what the measurements say; what others print is read as meant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import anchors, megatron
+from benchmarks.others import NotHere, aiconfigurator, clones
+from roofmodel.devices.device import Device
+from roofmodel.study.estimate import estimate
+from tests.profiles.samples import measured
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "anchors.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_say_what_the_measurements_say() -> None:
+    """A change shows here; `python benchmarks/anchors.py FOLDER --into docs/anchors.md README.md` writes it down."""
+    compared = anchors.Anchors(measured("ops"), dict.fromkeys(anchors.TOOLS))
+    tables = "\n".join((anchors.table([*compared.operators(), *compared.served()]), compared.training()))
+    assert all(f"\n|{line.split('|')[1]}|" in PAGE for line in tables.splitlines())
+    for page in (PAGE, (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert anchors.merged(page, tables).splitlines() == page.splitlines()
+    assert compared.flops() in PAGE
+
+
+def test_what_was_not_run_stays_as_it_was() -> None:
+    page = "Text | as it is\n| a | 1 | 2 |\n| b | 3 | 4 |"
+    assert anchors.merged(page, "| b | 5 | not run |\n| c | 6 | 7 |") == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
+
+
+def test_what_is_not_here_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiconfigurator, "aiconfigurator_core", None)
+    with pytest.raises(NotHere, match="pip install aiconfigurator"):
+        aiconfigurator.available()
+    with pytest.raises(NotHere, match=r"git clone .*/calculon, then --calculon PATH"):
+        clones.calculon(None)
+    with pytest.raises(NotHere, match=f"--calculon {tmp_path}: .*bin/calculon.*No such file"):
+        clones.calculon(tmp_path)
+    with pytest.raises(NotHere, match=r"run its ae/figure5/run_figure5\.sh"):
+        clones.llmcompass(tmp_path)
+
+
+def test_calculons_steps_are_read_from_its_validation(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    printed = "Activations,|,none\nmegatron-22B,|,1,2,3%,|,4,5,6%,\nEnd-to-end,|,full,,,,|,seqsel,,,,\n"
+    printed += "Model,|,Profile,Calc,Delta,GiB,|,Profile,Calc,Delta,GiB,\n"
+    printed += "megatron-22B,|,1.42,1.5,-5.6%,48.15,|,1.1,1.2,-9.1%,52.08,\nAve,,7.4%\n"
+    (tmp_path / "bin" / "calculon").write_text(f"print({printed!r})")
+    assert clones.calculon(tmp_path) == {"22B": {"full": 1.5, "selective": 1.2}}
+
+
+def test_llmcompass_is_read_from_what_its_scripts_leave(tmp_path: Path) -> None:
+    for figure, real, simulated in (
+        (
+            "ab/matmul",
+            "64, 128, 256, 0.19ms, 1Tflops\n128, 128, 256, 0.5ms, 1Tflops\n",
+            "64, 128, 256, 0.2ms, 2Tflops\n",
+        ),
+        ("cf/softmax", "4096, 32, 10.0\n", "4096, 32, 20.0\n"),
+        ("de/layernorm", "4096, 32, 2.0\n", "4096, 32, 4.0\n"),
+        ("g/gelu", "2048, 0.5\n", "2048, 0.25\n"),
+    ):
+        path = tmp_path / "ae" / "figure5" / f"{figure}_A100_sim.csv"
+        (path.parent / "real_hardware").mkdir(parents=True)
+        path.write_text(simulated)
+        (path.parent / "real_hardware" / path.name.replace("_sim", "")).write_text(real)
+    product, softmax, _, gelu = clones.llmcompass(tmp_path)  # one product was not simulated
+    assert product == ("gemm", {"m": 64, "n": 128, "k": 256}, 0.19e-3, 0.2e-3)
+    assert softmax.measured == pytest.approx(4096 * 32 / 10e9)
+    assert softmax.simulated == pytest.approx(4096 * 32 / 20e9)
+    assert gelu.shape == {"m": 1, "n": 2048}
+    assert gelu.simulated == pytest.approx(8.192e-6)  # 2048 elements at 0.25e9 a second
+
+
+@pytest.mark.parametrize(("setting", "billions"), zip(megatron.SETTINGS, (22.0, 175.0, 529.6, 1008.0), strict=True))
+def test_megatrons_models_have_the_parameters_of_their_paper(setting: megatron.Setting, billions: float) -> None:
+    """Table 3 of arXiv 2205.05198, rounded."""
+    found = estimate(megatron.architecture(setting), Device.load("a100"), phase="forward", seq=2048)
+    assert found.parameters == pytest.approx(billions * 1e9, rel=0.004)
+
+
+def test_a_folder_without_tables_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["anchors.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as caught:
+        anchors.main()
+    assert caught.value.code == 2
+    assert "aic_a100_sxm_gemm.csv.gz: not a table of measurements that can be read" in capsys.readouterr().err
