@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
+from roofmodel.errors import OutputError
 
 app = typer.Typer(
     add_completion=False, help="Problem sheets with numbers of each student's own, and checks.", no_args_is_help=True
@@ -26,12 +27,16 @@ def homework_new(
     key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers, and how they are found.")] = False,
     form: Written = "table",
     output: Saved = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a sheet that has answers.")] = False,
 ) -> None:
     """A student's sheet, with blanks to fill in; or its key."""
     known_format(form, WRITTEN)
     from roofmodel.study import homework as study
     from roofmodel.views import homework as views
 
+    for path in output or ():
+        if not force and study.filled(path):
+            raise OutputError(f"-o {path}: is a sheet with answers; give another name, or --force to replace it")
     write(views.document(study.sheet(student, sheet, seed), key), form, output)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import yaml_file
 from roofmodel.errors import AnswerError, WorkloadError, choices, shorten
-from roofmodel.paths import expand
+from roofmodel.paths import expand, read_text
 from roofmodel.study import kernel_problems as kernels
 from roofmodel.study import model_problems as models
 from roofmodel.study.problem import ROOFS, SYMBOLS, UNITS, Draw, Problem, Question
@@ -49,6 +49,7 @@ class Sheet(NamedTuple):
     name: str
     student: str
     problems: tuple[Problem, ...]
+    seeded: bool = False  # by a word of the lecturer's, without which nobody can check it
 
     @property
     def made(self) -> str:
@@ -58,12 +59,14 @@ class Sheet(NamedTuple):
 
 
 class Graded(NamedTuple):
-    """A question and what was answered: in base units, or a word; None where the blank is empty."""
+    """A question and what was answered: in base units, or a word; None where the blank is empty. What is no answer of
+    its kind, a number or a roof, is not `understood`, and stands as it was written."""
 
     question: Question
     answer: float | str | None
     right: bool
     hint: str | None = None
+    understood: bool = True
 
 
 class Report(NamedTuple):
@@ -91,7 +94,8 @@ def sheet(student: str, name: str = "lectures", seed: str = "") -> Sheet:
         raise WorkloadError(
             f"--student is {shorten(student)}; it must be a name or a number of 1 to {LONGEST_ID} letters"
         )
-    return Sheet(name, student, tuple(PROBLEMS[each](draws(seed, name, student, each)) for each in SHEETS[name]))
+    problems = tuple(PROBLEMS[each](draws(seed, name, student, each)) for each in SHEETS[name])
+    return Sheet(name, student, problems, bool(seed))
 
 
 def draws(*key: str) -> Draw:
@@ -110,13 +114,10 @@ def draws(*key: str) -> Draw:
 def check(path: str, student: str, name: str | None = None, seed: str = "") -> Report:
     """Grade a file of answers: a YAML file, or the sheet itself with its blanks filled in.
 
-    Raises AnswerError, with file and line, for what cannot be read as answers to this sheet.
+    Raises AnswerError, with file and line, for what cannot be read as answers to this sheet; an answer that makes no
+    sense is one that is not right.
     """
-    try:
-        root = yaml_file.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
-    except FileNotFoundError:
-        raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
-    entries = root.mapping(("student", "sheet", "made", "answers"), required=("answers",))
+    entries = _entries(path)
     if name is None and "sheet" in entries and entries["sheet"].text() not in SHEETS:
         written = entries["sheet"].text()
         raise entries["sheet"].error(f"unknown sheet {shorten(written)}{choices(written, SHEETS)}")
@@ -127,14 +128,42 @@ def check(path: str, student: str, name: str | None = None, seed: str = "") -> R
     return Report(asked, tuple((problem, _graded(problem, given.get(problem.id))) for problem in asked.problems))
 
 
+def filled(path: str) -> bool:
+    """Whether a file is a student's sheet in which something is answered, or may be: one that cannot be read."""
+    try:
+        text = read_text(expand(path))
+        given = [problem for problem in _entries(path)["answers"].mapping().values() if not problem.is_null]
+        return _KEY not in text and any(not place.is_null for p in given for place in p.mapping().values())
+    except AnswerError:
+        return _ANSWERS in text
+    except (OSError, ValueError):  # no file, or no text
+        return False
+
+
+_ANSWERS, _KEY = "\nanswers:", "# Key: "
+
+
+def _entries(path: str) -> dict[str, Place]:
+    try:
+        root = yaml_file.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
+    except FileNotFoundError:
+        raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
+    return root.mapping(("student", "sheet", "made", "answers"), required=("answers",))
+
+
 def _answers_alone(text: str) -> str:
-    """Of a sheet in Markdown the block of answers, each line where it was; any other text as it is."""
+    """Of a sheet in Markdown the block of answers, each line where it was; any other text as it is.
+
+    Raises ValueError for a sheet in Markdown that has lost it.
+    """
     lines, fence, blocks = text.split("\n"), -1, []
     for i, line in enumerate(lines):
         if line.startswith("```"):
             if fence >= 0 and any(each.startswith("answers:") for each in lines[fence + 1 : i]):
                 blocks.append((fence, i))
             fence = i if fence < 0 else -1
+    if not blocks and re.search(r"^(# Problems: |\|---)", text, re.MULTILINE):
+        raise ValueError("the block of answers is gone, which stands between lines of ``` under 'Your answers'")
     if not blocks:
         return text
     start, end = blocks[-1]
@@ -165,31 +194,33 @@ def _graded(problem: Problem, answers: Place | None) -> tuple[Graded, ...]:
 def _grade(question: Question, place: Place | None) -> Graded:
     if place is None or place.is_null:
         return Graded(question, None, False)
+    try:
+        text = place.text().strip()
+    except AnswerError:  # a list, say
+        return Graded(question, "", False, "give one value", understood=False)
     if isinstance(question.value, str):
-        word = place.text().strip().lower()
+        word = text.lower()
         if word not in ROOFS:
-            raise place.error(f"{place.path} is {shorten(place.text())}; it must be one of {', '.join(ROOFS)}")
+            return Graded(question, text, False, f"it must be one of {', '.join(ROOFS)}", understood=False)
         hint = "compare the intensity with that at which the roofs meet"
         return Graded(question, word, word == question.value, None if word == question.value else hint)
-    answer = _number(question, place)
+    answer = _number(question, text)
+    if answer is None:
+        hint = f"give a number in {question.unit}, as 1237.5 or 1/6: a point for decimals, no commas, no other unit"
+        return Graded(question, text, False, hint, understood=False)
     right = near(answer, question.value, question.tolerance)
     return Graded(question, answer, right, None if right else hint_for(question, answer))
 
 
-def _number(question: Question, place: Place) -> float:
-    """An answer in base units; its unit may stand behind the number."""
-    text = place.text().strip()
-    written = re.sub(rf"\s*{re.escape(question.unit)}\Z", "", text)
+def _number(question: Question, text: str) -> float | None:
+    """A number or a fraction in base units; its unit may stand behind it. None for anything else: `1,237` may be read
+    in two ways."""
+    above, line, below = re.sub(rf"\s*{re.escape(question.unit)}\Z", "", text).partition("/")
     try:
-        value = float(written) * UNITS[question.unit]
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise place.error(
-            f"{place.path} is {shorten(text)}; it must be a number in {question.unit}, with a point for decimals and "
-            "no other unit"
-        )
-    return value
+        value = float(above) / (float(below) if line else 1) * UNITS[question.unit]
+    except (ValueError, ZeroDivisionError):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def near(answer: float, value: float, tolerance: float) -> bool:

@@ -83,6 +83,7 @@ def matmul(draw: Draw) -> Problem:
         return found.changes[-1].value
 
     half, double = even(name, "fp16"), even("matmul-accumulate", "fp64")
+    lecture = "with elements of 8 bytes" + (", and with four matrices that pass: C is read, too" if passes == 3 else "")
     other = Slip((7 - passes) / passes, f"this counts {7 - passes} passes over matrices; here there are {passes}")
     return Problem(
         "matmul",
@@ -103,9 +104,8 @@ def matmul(draw: Draw) -> Problem:
                 ),
             ),
             Question(
-                "fp64", "A lecture finds another n for the same two roofs: it lets four matrices pass (C is read, "
-                "too), with elements of 8 bytes. The n that this gives; which of the two would you expect to measure?",
-                "rows", double, "ceiling(4*b*P_peak/(2*B_mem))", {"b": 8, **values},
+                "fp64", f"A lecture finds another n for the same two roofs: {lecture}. The n that this gives.", "rows",
+                double, "ceiling(4*b*P_peak/(2*B_mem))", {"b": 8, **values},
                 (
                     Slip(0.75, "this counts three passes; the lecture's kernel has four"), SLOWER, FASTER,
                     Slip(0.25, "this has 2 bytes an element, the lecture 8"), FMA_ONCE,

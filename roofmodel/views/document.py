@@ -157,9 +157,9 @@ def markdown(blocks: Sequence[Block]) -> str:
 
 def _markdown(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        yield f"{'#' * block.level} {block.text}"
+        yield f"{'#' * block.level} {plain.in_markdown(block.text)}"
     elif isinstance(block, Paragraph):
-        yield block.text
+        yield plain.in_markdown(block.text)
     elif isinstance(block, Code):
         yield f"```\n{block.text}\n```"
     elif isinstance(block, Equations):
@@ -174,7 +174,7 @@ def _markdown(block: Block) -> Iterator[str]:
 
 
 def _markdown_cell(cell: str | Form) -> str:
-    return f"${cell.latex}$" if isinstance(cell, Form) else cell.replace("|", r"\|")
+    return f"${cell.latex}$" if isinstance(cell, Form) else plain.in_markdown(cell).replace("|", r"\|")
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------
@@ -202,6 +202,7 @@ def _latex(block: Block) -> Iterator[str]:
         yield tex(block.text) + r"\par\medskip"
     elif isinstance(block, Code):
         ascii_text = block.text.encode("ascii", plain.ERRORS).decode("ascii")  # verbatim text takes no other signs
+        ascii_text = ascii_text.replace(r"\end{verbatim}", r"\end {verbatim}")  # and ends at this, wherever it stands
         yield f"{{\\footnotesize\n\\begin{{verbatim}}\n{ascii_text}\n\\end{{verbatim}}}}"
     elif isinstance(block, Equations):
         yield r"\begin{align*}"

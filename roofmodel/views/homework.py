@@ -42,12 +42,9 @@ def document(sheet: Sheet, key: bool = False) -> Document:
     if key:
         blocks.append(Paragraph(f"In formulas, {_legend(sheet)}."))
     else:
-        blocks.append(
-            Paragraph(
-                "Numbers behind the colons, in the unit named; then roof homework check FILE "
-                f"--student {json.dumps(sheet.student, ensure_ascii=False)} says which are right."
-            )
-        )
+        command = f"roof homework check FILE --student {json.dumps(sheet.student, ensure_ascii=False)}"
+        checks = "the lecturer checks them" if sheet.seeded else f"then {command} says which are right"
+        blocks.append(Paragraph(f"Numbers behind the colons, in the unit named; {checks}."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     return Document(blocks, _data(sheet, key))
 
@@ -188,4 +185,6 @@ def report(found: Report) -> Document:
 
 
 def _verdict(graded: Graded) -> str:
+    if not graded.understood:
+        return "no such word" if isinstance(graded.question.value, str) else "not a number"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"

@@ -1,4 +1,5 @@
-"""What stands for the characters that a terminal's encoding lacks: one for one, so that columns and pictures hold."""
+"""Text where not every sign may stand: for the characters that a terminal's encoding lacks others, one for one, so that
+columns and pictures hold; for those that mean something in Markdown, what shows them."""
 
 from __future__ import annotations
 
@@ -20,3 +21,8 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(ERRORS, _replace)
+
+
+def in_markdown(text: str) -> str:
+    """Text that Markdown shows as it stands, be it the name of a folder: nothing in it is a tag, or a letter's code."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -8,6 +8,7 @@ import json
 
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
+from roofmodel.views import plain
 from roofmodel.views.rows import (
     describe_expectation,
     describe_largest,
@@ -92,4 +93,4 @@ def as_markdown(estimate: Estimate) -> str:
     if remark := describe_largest(estimate):
         lines += ["", f"{remark[0].upper()}{remark[1:]}."]
     lines += ["", *(f"- {note}" for note in estimate.notes)]
-    return "\n".join(lines)
+    return plain.in_markdown("\n".join(lines))

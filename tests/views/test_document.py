@@ -13,8 +13,26 @@ import pytest
 from rich.console import Console
 
 import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate import estimate
 from roofmodel.views import document
-from roofmodel.views.document import Code, Equation, Equations, Form, Heading, Table, latex, markdown, rich, said, tex
+from roofmodel.views.document import (
+    Code,
+    Document,
+    Equation,
+    Equations,
+    Form,
+    Heading,
+    Paragraph,
+    Table,
+    latex,
+    markdown,
+    rich,
+    said,
+    tex,
+)
+from roofmodel.views.text import as_markdown
 
 BLOCKS = [
     Heading("a_b & c", 1),
@@ -37,7 +55,7 @@ def test_an_equation_that_is_too_long_has_a_line_for_each_form() -> None:
 
 def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
     text = markdown(BLOCKS)
-    assert "# a_b & c" in text
+    assert "# a_b &amp; c" in text
     assert r"\text{matmul FLOPs} &= 2BSD = 2 \cdot 1 = \text{2 FLOP}" in text
     assert "| a\\|b | 12 | $D^{2}$ |" in text
 
@@ -93,3 +111,22 @@ def test_text_within_formulas_holds_no_commands_which_mathjax_would_show() -> No
     everything = "".join(document._TEX)
     for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.worded(f"a {everything} b -- c")):
         assert not re.search(r"\\[^{}$]", piece)
+
+
+def test_what_a_stranger_named_is_text_and_nothing_else(tmp_path: Path) -> None:
+    """A name that is a tag, one that ends what holds it, and one that is half of a letter's code."""
+    name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
+    blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]
+    shown = Document([*blocks, Code(name)], {})
+    *text, code = shown.written("markdown").split("```", 1)
+    assert "<" not in text[0]
+    assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
+    assert name in code  # between its fences it is none
+    assert shown.written("latex").count(r"\end{verbatim}") == 1
+    folder = tmp_path / "m<img src=x>"
+    folder.mkdir()
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    document = as_markdown(estimate(hub.load(str(folder)), Device.load("a100"), phase="prefill", seq=8))
+    assert "<" not in document
+    assert "m&lt;img src=x>" in document
