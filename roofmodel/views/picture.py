@@ -84,7 +84,8 @@ def _legend(figure: Figure, estimate: Estimate) -> None:
     step = min(0.0265, 0.82 / sum(len(table) + len(stages_of(table)) + 1.7 for table in tables))
     size = step / 0.0265 * 9
     for i, (phase, table) in enumerate(zip(estimate.phases, tables, strict=True)):
-        figure.text(left, y, describe_phase(phase), weight="bold", fontsize=size * 1.1)
+        title = describe_phase(phase)
+        figure.text(left, y, title, weight="bold", fontsize=min(size * 1.1, 400 / len(title)))
         y -= step
         bound = f"at least {units.seconds(phase.bound_seconds)}"
         figure.text(left, y, f"{bound}, at most {describe_rate(phase)}", color="0.3", fontsize=size)
