@@ -1,8 +1,9 @@
-"""Numbers of any kind: int, NumPy array, SymPy symbol, recorded number.
+"""Numbers of any kind: int, NumPy array, SymPy symbol, recorded number, worked number.
 
 One formula serves all of them: ints give exact counts, arrays a sweep in one call, symbols the
-derivation, recorded numbers what a browser evaluates (recorded.py). Plain `+ - *` already work on all of
-them; the few functions that do not live here and look at what they are given. The libraries are never
+derivation, recorded numbers what a browser evaluates (recorded.py), worked numbers what a reader
+does (worked.py). Plain `+ - *` already work on all of them; the few functions that do not live here
+and look at what they are given. The libraries are never
 imported by this module: if a value is an array or a symbol, its library is loaded already.
 
 Counts in arrays are int64, or Python's ints as objects where 64 bits are too few, and as exact as a plain int; times
@@ -33,6 +34,9 @@ def _library(*values: Number) -> Any:
     asked = [value for value in values if type(value) not in _PLAIN]
     if not asked:
         return None
+    worked = sys.modules.get("roofmodel.worked")
+    if worked is not None and any(isinstance(v, worked.Worked) for v in asked):
+        return worked
     sympy, numpy, recorded = sys.modules.get("sympy"), sys.modules.get("numpy"), _recorded()
     if recorded is not None and any(isinstance(v, recorded.Recorded) for v in asked):
         return recorded
@@ -88,9 +92,11 @@ def largest(values: Iterable[Number]) -> Number:
 
 def ceil_div(a: Number, b: int) -> Number:
     """`a / b` rounded up; exact for ints."""
-    library = _library(a)
+    library = _library(a, b)
     if library is not None and library.__name__ == "sympy":
         return library.ceiling(a / b)
+    if library is not None and library.__name__ == "roofmodel.worked":
+        return library.ceiling(a, b)
     if _arrays(a) and a.dtype.kind == "f":
         return library.ceil(a / b)
     return -(-a // b)
@@ -161,6 +167,12 @@ class Shares:
 
     def __truediv__(self, other: Number) -> Number:
         return self.numerators / (self.denominator * other)
+
+
+def part(name: str, value: Number, unit: str = "") -> Number:
+    """The value, by this name where a formula is shown as it is evaluated (worked.py)."""
+    worked = sys.modules.get("roofmodel.worked")
+    return worked.part(name, value, unit) if worked is not None and worked.active else value
 
 
 def mean(total: Number, n: int) -> Number:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import io
 import tokenize
+from functools import cache
 from types import ModuleType
 
 
+@cache
 def remarks(module: ModuleType, within: str = "") -> dict[str, str]:
     """What a module's source says beside its names: the comment behind a line, or above it; of one class, if asked."""
     source = inspect.getsource(getattr(module, within) if within else module)

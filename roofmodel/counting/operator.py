@@ -54,12 +54,12 @@ class Axis(NamedTuple):
 AXES: dict[str, Axis] = {
     "b": Axis("batch: sequences computed together", "B"),
     "t": Axis("new tokens per sequence (the queries)", "T"),
-    "s": Axis("tokens attended to (the keys): cached and new; columns of a filter", "S"),
+    "s": Axis("tokens attended to (the keys): cached and new", "S"),
     "t:s": Axis("query-key pairs that the mask leaves", r"\langle TS\rangle"),
     "l": Axis("positions whose logits are computed", "T_{\\mathrm{out}}"),
     "d": Axis("hidden size", "D"),
     "d'": Axis("hidden size, as the output of a square matrix", "D"),
-    "c": Axis("columns of a fused projection; channels of a filter, of a state space", "C"),
+    "c": Axis("channels", "C"),
     "C": Axis("columns of a state space's first matrix", "C_{\\mathrm{in}}"),
     "z": Axis("what a channel of a state space keeps", "N_{\\mathrm{state}}"),
     "q": Axis("rank of a state space's time step", "R_{\\Delta}"),
@@ -69,9 +69,9 @@ AXES: dict[str, Axis] = {
     "j:j'": Axis("pairs of chunks", "J^2"),
     "t:j": Axis("tokens, each with its chunk's first state", "T"),
     "k": Axis("key-value heads", "H_{\\mathrm{kv}}"),
-    "g": Axis("query heads that share a key-value head; groups of channels that a filter keeps apart", "G"),
+    "g": Axis("query heads that share a key-value head", "G"),
     "h": Axis("head size", "D_h"),
-    "r": Axis("elements of a head that rotary embedding turns; rows of a filter", "R"),
+    "r": Axis("elements of a head that rotary embedding turns", "R"),
     "h'": Axis("size of a head's values, where it is not that of its keys", "D_v"),
     "hr": Axis("head size of queries and keys: elements that do not turn, and those that do", "D_{qk}"),
     "hv": Axis("keys and values that one head takes from the latent", "(D_h + D_v)"),
@@ -96,11 +96,19 @@ AXES: dict[str, Axis] = {
     "W": Axis("parameters of the whole model", "N_{\\mathrm{par}}"),
     "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
     "o": Axis("channels that a filter gives", "O"),
-    "i": Axis("rows of a map of pixels; channels that a filter over tokens reads", "I"),
-    "j": Axis("columns of a map of pixels; chunks of tokens", "J"),
+    "i": Axis("rows of a map of pixels", "I"),
+    "j": Axis("columns of a map of pixels", "J"),
     "i+r": Axis("rows that a filter touches as it slides", "(I+R)"),
     "j+s": Axis("columns that a filter touches as it slides", "(J+S)"),
 }
+OTHERWISE: dict[str, dict[str, str]] = {
+    "r": {"i+r": "rows of a filter", "t+r": "tokens that a filter sees"},
+    "s": {"j+s": "columns of a filter"},
+    "g": {"i": "groups of channels that a filter keeps apart", "i+r": "groups of channels that a filter keeps apart"},
+    "i": {"t+r": "channels that a filter over tokens reads"},
+    "j": {"j'": "chunks of tokens"},
+}
+"""Letters that mean something else beside some other axis: that one -> what they mean there."""
 
 
 @dataclass(frozen=True)
@@ -361,6 +369,14 @@ class Operator:
             touched={tensor(t): n for t, n in self.touched.items()},
             parts=tuple(part.renamed(stack, tensor) for part in self.parts),
         )
+
+    def meaning(self, letter: str) -> str:
+        """What an axis of its lines means here."""
+        if letter == "c" and "attention" in self.name:
+            return "columns of a fused projection"
+        beside = {axis for line in self.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes}
+        told = (meaning for other, meaning in OTHERWISE.get(letter, {}).items() if other in beside)
+        return next(told, AXES[letter].meaning)
 
     def latex(self) -> str:
         """The matmul FLOPs as LaTeX, such as `2 B T D F`; a sum for fused lines, 0 without a contraction."""

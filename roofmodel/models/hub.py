@@ -24,6 +24,10 @@ CATALOGUE = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
 
 
+class UnknownModel(ModelError):
+    """A name that nothing has."""
+
+
 class Entry(NamedTuple):
     """A packaged checkpoint: the few config facts that counting needs, and who vouches for them."""
 
@@ -58,7 +62,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
         return _from_file(cached, model, family)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
         return _from_file(_from_hub(model), model, family)
-    raise ModelError(_unknown(model))
+    raise UnknownModel(_unknown(model))
 
 
 # --- Packaged ---------------------------------------------------------------------------------------

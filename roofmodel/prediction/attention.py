@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
 from roofmodel.prediction.chip import Chip
 
@@ -29,45 +29,45 @@ KEYS = 64  # keys that a tile takes at a time
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 HEADS = 64  # query heads that one block of a decode holds
 AGAIN = 0.42  # of the ports, at which L2 gives keys and values to further blocks
-OVERLAP = 1.5
+OVERLAP = 1.5  # power by which what overlaps is joined
 
 
 class Attended(NamedTuple):
     """Fused attention: sizes, and what it costs altogether."""
 
-    batch: Number
-    heads: Number
-    kv_heads: Number
+    batch: Number  # sequences
+    heads: Number  # of queries
+    kv_heads: Number  # of keys and values
     queries: Number  # a sequence
     keys: Number  # a sequence, that any of the queries sees
     pairs: Number  # of query and key, a head and sequence, that the mask leaves
-    flops: Number
-    bytes: Number
-    kv_bytes: Number  # of them, keys and values
+    flops: Number  # of its products
+    bytes: Number  # read and written
+    kv_bytes: Number  # of them, those of keys and values
 
 
 @formula
 def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
     """Seconds for many queries a sequence; elementwise for arrays."""
-    group = att.heads / att.kv_heads if timing.packed else 1
+    group = part("group", att.heads / att.kv_heads if timing.packed else 1)
     rows = att.queries * group
-    tiles = ceil_div(rows, ROWS)
-    positions = minimum(ROWS / group, att.queries)  # that a tile covers
-    mean = att.pairs / att.queries
+    tiles = part("tiles", ceil_div(rows, ROWS))
+    positions = part("positions", minimum(ROWS / group, att.queries))  # that a tile covers
+    mean = part("mean", att.pairs / att.queries)
     # Keys of all tiles of a head, or group of heads. At the edges of the mask a tile takes keys that some of its rows
     # may not see: half its positions under a causal mask, all of them in a window, none where everybody sees all.
     edge = positions * (att.keys - mean) / att.queries
-    seen = att.pairs / positions + tiles * (edge + KEYS / 2)
-    longest = minimum(att.keys, 2 * mean + positions) + KEYS / 2
-    per_pair = att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax
-    rate = chip.peak / chip.multiprocessors * timing.pipe
-    a_key = ROWS * per_pair / rate
-    units = att.batch * att.heads / group
-    even = units * (seen + tiles * timing.fill) * a_key / chip.multiprocessors
-    one = (longest + timing.fill) * a_key
+    seen = part("seen", att.pairs / positions + tiles * (edge + KEYS / 2))
+    longest = part("longest", minimum(att.keys, 2 * mean + positions) + KEYS / 2)
+    per_pair = part("per_pair", att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax)
+    rate = part("rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
+    a_key = part("a_key", ROWS * per_pair / rate, "s")
+    units = part("units", att.batch * att.heads / group)
+    even = part("even", units * (seen + tiles * timing.fill) * a_key / chip.multiprocessors, "s")
+    one = part("one", (longest + timing.fill) * a_key, "s")
     late = timing.tail * one * (units * tiles > chip.multiprocessors)
-    busy = maximum(even + late, one)
-    stream = att.bytes / (timing.dram * chip.bandwidth)
+    busy = part("busy", maximum(even + late, one), "s")
+    stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
     return timing.latency + (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
@@ -75,18 +75,19 @@ def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
 def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> Number:
     """Seconds for one query a sequence; elementwise for arrays."""
     best: Number = float("inf")
-    bandwidth = timing.dram * chip.bandwidth
-    share = timing.stream * chip.port / chip.multiprocessors
-    padded = KEYS * ceil_div(att.keys, KEYS) / att.keys
-    rest = att.bytes - att.kv_bytes  # queries and outputs
-    group = att.heads / att.kv_heads
+    bandwidth = part("rate", timing.dram * chip.bandwidth, "B/s")
+    share = part("share", timing.stream * chip.port / chip.multiprocessors, "B/s")
+    padded = part("padded", KEYS * ceil_div(att.keys, KEYS) / att.keys)
+    rest = part("rest", att.bytes - att.kv_bytes, "B")  # queries and outputs
+    group = part("group", att.heads / att.kv_heads)
     alone = group > timing.group  # every query head has a block of its own
-    each = alone * group + (1 - alone) * ceil_div(group, HEADS)
-    for split in SPLITS:
-        keys = KEYS * ceil_div(ceil_div(att.keys, split), KEYS)
-        blocks = att.batch * att.kv_heads * split * each
-        block = att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys)
-        again = att.kv_bytes * (each - 1) / (AGAIN * chip.port)
+    each = part("each", alone * group + (1 - alone) * ceil_div(group, HEADS))
+    for parts in SPLITS:
+        split = part("parts", parts)
+        keys = part("block_keys", KEYS * ceil_div(ceil_div(att.keys, split), KEYS))
+        blocks = part("blocks", att.batch * att.kv_heads * split * each)
+        block = part("block", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
+        again = part("again", att.kv_bytes * (each - 1) / (AGAIN * chip.port), "s")
         time = (
             block / share
             + (att.kv_bytes * padded + rest) / bandwidth

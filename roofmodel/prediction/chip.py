@@ -12,11 +12,11 @@ PORT = 64  # bytes a clock that a multiprocessor of NVIDIA's takes from L2, from
 class Chip(NamedTuple):
     """A device as a kernel of one type sees it: base units, the datasheet's figures."""
 
-    multiprocessors: int
+    multiprocessors: int  # that it has
     peak: float  # FLOP/s of the pipe that multiplies
     bandwidth: float  # bytes per second of DRAM
     l2: float  # bytes that L2 holds; 0 where it is not known
-    port: float  # bytes per second that all multiprocessors can take from L2
+    port: float  # bytes per second that all multiprocessors can take from L2: each 64 a clock, at boost
 
 
 def chip(device: Device, dtype: str) -> Chip | None:

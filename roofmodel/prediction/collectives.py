@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, minimum
+from roofmodel.algebra import Number, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0}  # around the ring
@@ -22,14 +22,14 @@ ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0} 
 class Exchange(NamedTuple):
     """A collective: how many GPUs, how often around their ring, and bytes over a GPU's link in each direction."""
 
-    gpus: Number
-    rounds: int
-    bytes: Number
+    gpus: Number  # that take part
+    rounds: int  # around their ring; 0: everybody sends to everybody at once
+    bytes: Number  # that pass a GPU's link, in each direction
 
 
 def seconds(exchange: Exchange, link: float, timing: CollectiveTiming) -> Number:
     """Seconds, with a link of so many bytes per second in each direction; elementwise for arrays."""
-    steps = exchange.rounds * (exchange.gpus - 1) if exchange.rounds else 1
-    short = exchange.bytes / (link * timing.early)
-    long = timing.late + exchange.bytes / (link * timing.bandwidth)
+    steps = part("steps", exchange.rounds * (exchange.gpus - 1) if exchange.rounds else 1)
+    short = part("short", exchange.bytes / (link * timing.early), "s")
+    long = part("long", timing.late + exchange.bytes / (link * timing.bandwidth), "s")
     return timing.latency + steps * timing.step + minimum(short, long)

@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.prediction.chip import Chip
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))
 SLICE = 64  # elements of K that a tile's loop takes at a time
-OVERLAP = 1.6
+OVERLAP = 1.6  # power by which what overlaps is joined
 
 
 class Chosen(NamedTuple):
@@ -36,10 +36,10 @@ class Chosen(NamedTuple):
 
     experts: Number  # that have a row
     rows: Number  # of all of them together
-    n: Number
-    k: Number
-    a: float = 2.0  # bytes of an element as it is multiplied
-    b: float = 2.0
+    n: Number  # columns of each B
+    k: Number  # elements that are summed over
+    a: float = 2.0  # bytes of an element of A as it is multiplied
+    b: float = 2.0  # bytes of an element of B
 
 
 class Mixture(NamedTuple):
@@ -71,23 +71,24 @@ def seconds(mixture: Mixture, chip: Chip, timing: ExpertsTiming) -> Number:
 def apart_seconds(product: Chosen, moved: Number, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of one of the two products as a kernel of its own that moves so many bytes beside the weights: half of
     what is fixed is its."""
-    fixed = (timing.latency + product.experts * timing.expert) / 2
+    fixed = part("fixed", (timing.latency + product.experts * timing.expert) / 2, "s")
     return fixed + product_seconds(product, chip, timing) + moved / (timing.rows * chip.bandwidth)
 
 
 def product_seconds(product: Chosen, chip: Chip, timing: ExpertsTiming, idle: Number = 0) -> Number:
     """Seconds of a product without what is fixed; `idle` rows more are multiplied for nothing."""
-    stream = product.experts * product.n * product.k * product.b / (timing.dram * chip.bandwidth)
-    depth = SLICE * ceil_div(product.k, SLICE)
-    each = product.rows / product.experts
+    stream = part("stream", product.experts * product.n * product.k * product.b / (timing.dram * chip.bandwidth), "s")
+    depth = part("depth", SLICE * ceil_div(product.k, SLICE))
+    each = part("each", product.rows / product.experts)
     best: Number = float("inf")
-    for height, width in TILES:
+    for tile in TILES:
+        height, width = part("height", tile[0]), part("width", tile[1])
         high = product.experts / -expm1(-height / each) + idle / height
-        tiles = high * ceil_div(product.n, width)
-        waves = maximum(tiles / chip.multiprocessors + 0.5, 1)
-        multiply = 2 * height * width / (chip.peak / chip.multiprocessors * timing.pipe)
-        loaded = minimum(height, maximum(each, 1)) * product.a + width * product.b
-        load = loaded * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port)
-        busy = waves * depth * maximum(multiply, load)
+        tiles = part("tiles", high * ceil_div(product.n, width))
+        waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
+        multiply = part("multiply", 2 * height * width / (chip.peak / chip.multiprocessors * timing.pipe), "s")
+        loaded = part("loaded", minimum(height, maximum(each, 1)) * product.a + width * product.b, "B")
+        load = part("load", loaded * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
+        busy = part("busy", waves * depth * maximum(multiply, load), "s")
         best = minimum(best, (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP))
     return best

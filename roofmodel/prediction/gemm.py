@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, lowered, maximum, minimum
+from roofmodel.algebra import Number, ceil_div, formula, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.chip import Chip
 
@@ -40,40 +40,22 @@ FILLED = 64  # elements of K over which the pipeline of loads fills
 WAVES = 8.0  # after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
-OVERLAP = 3.5
+OVERLAP = 3.5  # power by which what overlaps is joined
 NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
 
 
 class Product(NamedTuple):
-    """`batch` products C[m, n] = A[m, k] B[k, n]; `bytes` that must move, and those of an element of A, B and C.
+    """`batch` products C[m, n] = A[m, k] B[k, n]."""
 
-    `quantised` bytes are moved by a kernel before, which brings A to the format of the product; 0 where none does.
-    """
-
-    batch: Number
-    m: Number
-    n: Number
-    k: Number
-    bytes: Number
-    a: float = 2.0
-    b: float = 2.0
-    c: float = 2.0
-    quantised: Number = 0
-
-
-class Way(NamedTuple):
-    """The best tile and split of K, and what the parts of the product's time are that way, in seconds."""
-
-    tile: tuple[int, int]
-    split: int
-    fixed: float  # latency, fill and the joining of a split
-    multiply: float
-    load: float
-    step: float
-    store: float
-    stream: float
-    quantise: float
-    seconds: float  # of all of it
+    batch: Number  # products
+    m: Number  # rows of A
+    n: Number  # columns of B
+    k: Number  # elements that are summed over
+    bytes: Number  # that must move
+    a: float = 2.0  # bytes of an element of A
+    b: float = 2.0  # bytes of an element of B
+    c: float = 2.0  # bytes of an element of C
+    quantised: Number = 0  # bytes that a kernel before moves, to bring A to the format of the product; 0: there is none
 
 
 @formula
@@ -92,30 +74,20 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
-def best_way(product: Product, chip: Chip, timing: GemmTiming) -> Way:
-    """What the time of one product consists of."""
-    stream, quantise, ways = _stream(product, chip, timing), _quantise(product, chip, timing), []
-    for split in SPLITS:
-        depth, fixed = _cut(product, split, chip, timing)
-        for tile in TILES:
-            parts = _parts(product, tile, split, depth, chip, timing)
-            time = fixed + (_busy(*parts) ** OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
-            ways.append(Way(tile, split, fixed, *parts, stream, quantise, max(time + quantise, timing.host)))
-    return min(ways, key=lambda way: way.seconds)
-
-
 def _quantise(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     """Of the kernel before that brings A to its format; 0 where there is none."""
     rows = product.batch * product.m * (product.quantised > 0) / chip.multiprocessors
-    return maximum(product.quantised / (timing.dram * chip.bandwidth), rows * timing.row)
+    return part("quantise", maximum(product.quantised / (timing.dram * chip.bandwidth), rows * timing.row), "s")
 
 
 def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:
-    return product.bytes / (timing.dram * chip.bandwidth) + timing.ramp * product.bytes / (product.bytes + LONG)
+    ramp = timing.ramp * product.bytes / (product.bytes + LONG)
+    return part("stream", product.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
 
 
 def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """The time of the best tile with K in so many parts; `streamed` is the stream's, to the power of OVERLAP."""
+    split = part("parts", split)
     depth, fixed = _cut(product, split, chip, timing)
     busy = reduce(minimum, (_busy(*_parts(product, tile, split, depth, chip, timing)) for tile in TILES))
     return fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
@@ -133,11 +105,11 @@ def _least_split(product: Product, chip: Chip, timing: GemmTiming, streamed: Num
 
 def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """The elements of K that are left to a part, and the seconds that no part escapes."""
-    depth = SLICE * ceil_div(ceil_div(product.k, split), SLICE)
+    depth = part("depth", SLICE * ceil_div(ceil_div(product.k, split), SLICE))
     join: Number = 0.0
     if split > 1:
         depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
-    return depth, timing.latency + timing.fill * depth / (depth + FILLED) + join
+    return depth, part("fixed", timing.latency + timing.fill * depth / (depth + FILLED) + join, "s")
 
 
 def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
@@ -148,7 +120,7 @@ def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Numbe
 
 def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
     """How long the busiest multiprocessor works."""
-    return maximum(maximum(multiply, load), step) + store
+    return part("busy", maximum(maximum(multiply, load), step) + store, "s")
 
 
 def _parts(
@@ -158,17 +130,19 @@ def _parts(
 
     Plain numbers are multiplied first: arrays take longer.
     """
-    rows, columns = tile
+    rows, columns = part("rows", tile[0]), part("columns", tile[1])
     tiles = product.batch * ceil_div(product.n, columns) * split * ceil_div(product.m, rows)
-    waves, some = ceil_div(tiles, chip.multiprocessors), tiles / chip.multiprocessors
-    sustained = 1 + timing.sustained * some / (some + WAVES)
+    tiles = part("tiles", tiles)
+    waves, some = part("waves", ceil_div(tiles, chip.multiprocessors)), part("some", tiles / chip.multiprocessors)
+    sustained = part("slower", 1 + timing.sustained * some / (some + WAVES))
     multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe))) * sustained
     if rows < timing.tall:
         multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
+    multiply = part("multiply", multiply, "s")
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
-    load = waves * loaded * (depth / (timing.l2 * chip.port))
+    load = part("load", waves * loaded * (depth / (timing.l2 * chip.port)), "s")
     at_once = min(max(2 * 128 * 128 // (rows * columns), 1), 6)  # tiles that a multiprocessor's memory holds
-    step = ceil_div(tiles, chip.multiprocessors * at_once) * (depth * timing.step)
+    step = part("step", ceil_div(tiles, chip.multiprocessors * at_once) * (depth * timing.step), "s")
     share = used_columns * product.c / (timing.store * chip.port / chip.multiprocessors)
-    return multiply, load, step, waves * used_rows * share
+    return multiply, load, step, part("store", waves * used_rows * share, "s")

@@ -8,7 +8,7 @@ before has just written it.
 
 from __future__ import annotations
 
-from roofmodel.algebra import Number, formula, maximum
+from roofmodel.algebra import Number, formula, maximum, part
 from roofmodel.devices.calibration import StreamTiming
 from roofmodel.prediction.chip import Chip
 
@@ -17,5 +17,5 @@ from roofmodel.prediction.chip import Chip
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: StreamTiming) -> Number:
     """Seconds for `data` bytes read and written, and the bound of the arithmetic; elementwise for arrays."""
     fits = data <= chip.l2
-    bandwidth = timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits)
+    bandwidth = part("rate", timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits), "B/s")
     return timing.latency + maximum(data / bandwidth, compute_seconds)

@@ -57,13 +57,14 @@ def expect(operator: Operator, device: Device, dtype: str, implementation: str =
 
 
 class Formula(NamedTuple):
-    """What an expected time comes from: the module whose formula it is, what that was asked of, by which parameters.
+    """What an expected time comes from: the module whose formula it is, what that was asked, by which parameters.
 
-    `seconds` is what it gives, not yet held against the bound.
+    `seconds`, which is `function(*asked, parameters)`, is not yet held against the bound.
     """
 
     name: str
-    asked: Any
+    function: Callable[..., Number]
+    asked: tuple[Any, ...]
     parameters: Any
     fit: Fit
     implementation: str
@@ -93,7 +94,11 @@ def _exchange(operator: Operator, calibration: Calibration, link: float | None, 
     if joined is None or link is None:
         return None
     exchange = Exchange(operator.sizes["N"] / operator.sizes["K"], ROUNDS[operator.name], operator.link_bytes)
-    return Formula("collectives", exchange, *joined, collectives.seconds(exchange, link, joined.timing))
+    return _applied("collectives", collectives.seconds, (exchange, link), joined)
+
+
+def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...], served: Served) -> Formula:
+    return Formula(name, function, asked, *served, function(*asked, served.timing))
 
 
 def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
@@ -120,39 +125,25 @@ def _kernel(
     """The time by the formula for its kind, and what that was fitted on."""
     form = formats(operator, dtype)
 
-    def found(name: str, asked: Any, sets: Sets[Any], seconds: Callable[[Any], Number], named: str) -> Formula | None:
+    def found(function: Callable[..., Number], *asked: Any, sets: Sets[Any], named: str) -> Formula | None:
         served = chosen(sets, named, form)
-        return served and Formula(name, asked, *served, seconds(served.timing))
+        return served and _applied(function.__module__.rpartition(".")[2], function, (*asked, ceilings), served)
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
         fused = attended(operator)
-        one = _one_query(fused)
-        sets, seconds = (
-            (calibration.generation, attention.generation_seconds)
-            if one
-            else (calibration.context, attention.context_seconds)
-        )
-        return found("attention", fused, sets, lambda timing: seconds(fused, ceilings, timing), implementation)
+        if _one_query(fused):
+            return found(attention.generation_seconds, fused, sets=calibration.generation, named=implementation)
+        return found(attention.context_seconds, fused, sets=calibration.context, named=implementation)
     if operator.kind == "moe":
-        routed = mixture(operator, dtype)
-        return found(
-            "experts", routed, calibration.experts, lambda timing: experts.seconds(routed, ceilings, timing),
-            implementation,
-        )  # fmt: skip
+        return found(experts.seconds, mixture(operator, dtype), sets=calibration.experts, named=implementation)
     if rows := of_experts(operator, dtype):
         moved = placed.cost.bytes - placed.cost.weight_bytes
-        return found(
-            "experts", rows, calibration.experts,
-            lambda timing: experts.apart_seconds(rows, moved, ceilings, timing), implementation,
-        )  # fmt: skip
+        return found(experts.apart_seconds, rows, moved, sets=calibration.experts, named=implementation)
     if matrices := product(operator, dtype):
-        return found(
-            "gemm", matrices, calibration.gemm, lambda timing: gemm.seconds(matrices, ceilings, timing), implementation
-        )
-    data, compute = plain(placed.cost.bytes), placed.compute_seconds
+        return found(gemm.seconds, matrices, sets=calibration.gemm, named=implementation)
+    own = implementation if implementation and implementation in calibration.stream else movement(operator)
     return found(
-        "stream", data, calibration.stream, lambda timing: stream.seconds(data, compute, ceilings, timing),
-        implementation if implementation and implementation in calibration.stream else movement(operator),
+        stream.seconds, plain(placed.cost.bytes), placed.compute_seconds, sets=calibration.stream, named=own
     )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting import kernels, memory, phases
-from roofmodel.counting.operator import AXES, Operator
+from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError, suggest
+from roofmodel.errors import ModelError, WorkloadError, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symbol, symbolic
@@ -58,7 +58,7 @@ class Counted(NamedTuple):
         tensors = [tensor for line in self.operator.lines for tensor in (*line.inputs, *line.outputs)]
         letters = dict.fromkeys(axis for tensor in tensors for axis in tensor.axes)
         return tuple(
-            Axis(letter, AXES[letter].meaning, self.symbolic.sizes[letter], self.operator.sizes[letter])
+            Axis(letter, self.operator.meaning(letter), self.symbolic.sizes[letter], self.operator.sizes[letter])
             for letter in letters
         )
 
@@ -110,10 +110,18 @@ def explain_named(
         idle = [*study.given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, 1024 if n is None else n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
-    found = explain(hub.load(model, family), device, op, **options)
+    found = explain(loaded(model, family), device, op, **options)
     if n is not None:
         return found._replace(notes=(*found.notes, f"--n is ignored: {found.name} is no kernel"))
     return found
+
+
+def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
+    """A model, where a plain kernel is one too: what is neither is told about both. Raises ModelError."""
+    try:
+        return hub.load(model, family)
+    except hub.UnknownModel as error:
+        raise ModelError(f"{error}; nor a kernel: {', '.join(kernels.KERNELS)}") from None
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
-from roofmodel.counting.operator import AXES, Line
+from roofmodel.counting.operator import Line
 from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
 from roofmodel.prediction.engine import PASSES
 from roofmodel.prediction.roofline import Placement
-from roofmodel.prediction.timing import Formula
+from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
 from roofmodel.views import formula
-from roofmodel.views.document import Block, Code, Document, Equation, Equations, Form, Heading, Paragraph, Table, said
+from roofmodel.views.document import (
+    Block,
+    Code,
+    Document,
+    Equation,
+    Equations,
+    Form,
+    Heading,
+    Paragraph,
+    Table,
+    said,
+    worded,
+)
 from roofmodel.views.rows import describe_expectation, describe_largest, describe_phase, describe_rate
+from roofmodel.worked import Step, written
 
 MANY = 12  # terms from which a sum is not shown again with numbers
 
@@ -198,10 +212,12 @@ def _tensor(tensor: Quantity) -> str:
 def _operators(explanation: Explanation) -> Iterator[Block]:
     if any(section.totals for section in explanation.sections):
         yield Heading("axes")
-        axes = {
-            axis.letter: axis.meaning for s in explanation.sections for counted in s.operators for axis in counted.axes
-        }
-        yield Table(("axis", "what it is"), list(axes.items()))
+        axes: dict[str, dict[str, None]] = {}
+        for axis in (axis for s in explanation.sections for counted in s.operators for axis in counted.axes):
+            axes.setdefault(axis.letter, {})[axis.meaning] = None
+        yield Table(
+            ("axis", "what it is"), [(_letter(letter), "; ".join(meanings)) for letter, meanings in axes.items()]
+        )
     for section in explanation.sections:
         if section.name != section.operators[0].operator.name:  # a kernel is its own section
             yield Heading(f"{section.name}, operator by operator" if section.totals else section.name)
@@ -232,8 +248,8 @@ def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
     found = formula.readable(axis.symbolic)
     sources = [explanation.sources[s] for s in sorted(sympy.sympify(found).free_symbols, key=str)]
     origin = ", ".join(dict.fromkeys(_from(source) for source in sources))
-    size = Form(formula.text(found), formula.latex(found))
-    return [axis.letter, axis.meaning, size, _number(axis.value), origin]
+    size = Form(formula.text(found), formula.latex(found)) if sources else ""  # what is no symbol is the number beside
+    return [_letter(axis.letter), axis.meaning, size, _number(axis.value), origin]
 
 
 def _size(axis: Axis) -> list[str]:
@@ -280,7 +296,12 @@ def _braced(name: str, latex: str) -> str:
 
 def _by_axes(line: Line) -> Form:
     """`2·b·t·d·f`: a multiply-add for every point of the contraction's axes."""
-    return Form("2·" + "·".join(line.axes), "2 " + " ".join(AXES[axis].latex for axis in line.axes))
+    return Form("2·" + "·".join(line.axes), r"2\," + r"\,".join(_letter(axis).latex for axis in line.axes))
+
+
+def _letter(axis: str) -> Form:
+    """An axis, in letters that no symbol has."""
+    return Form(axis, rf"\mathtt{{{axis}}}")
 
 
 def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone: bool) -> Iterator[Block]:
@@ -298,36 +319,57 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
     asked.append(("memory, DRAM", ceiling, placed.memory_seconds))
     yield Equations([Equation(name, [said(how), said(units.seconds(plain(time)))]) for name, how, time in asked])
     ordered = sorted((plain(time) for _, _, time in asked), reverse=True)
-    binding = max(asked, key=lambda roof: roof[2])[0]
-    by = f", by a factor {units.significant(ordered[0] / ordered[1])}" if len(ordered) > 1 and ordered[1] else ""
-    words = f"{binding} binds{by}: bound {units.seconds(ordered[0], 4)}"
+    binding = max((roof for roof in asked if roof[0].startswith(placed.bound)), key=lambda roof: roof[2])
+    by = ""
+    if len(ordered) > 1 and ordered[1]:
+        tie = ordered[0] == ordered[1]
+        by = (
+            ", though another roof takes as long"
+            if tie
+            else f", by a factor {units.significant(ordered[0] / ordered[1])}"
+        )
+    words = f"{binding[0]} binds{by}: bound {units.seconds(ordered[0], 4)}"
     expected = counted.placed and counted.placed.expected
     if expected:
         low, high = (units.seconds(plain(value)) for value in (expected.low, expected.high))
         words += f"; expected {units.seconds(plain(expected.seconds), 4)} ({low} to {high})"
-        if counted.formula and (passes := PASSES.get(counted.operator.kind)):
-            words += f", as {passes} passes over the data"
     yield Paragraph(words)
-    if counted.formula:
-        yield from _expected(counted.formula, explanation)
+    if counted.formula and expected:
+        yield from _expected(counted.formula, PASSES.get(counted.operator.kind, 1), ordered[0], expected)
 
 
-def _expected(found: Formula, explanation: Explanation) -> Iterator[Block]:
-    """Of a matrix product, the parts that its expected time is joined of."""
-    assert explanation.device is not None
-    way = reasons.best_way(found, explanation.device, explanation.dtype)
-    if way is None:
-        return
-    fixed, multiply, load, step, store, stream = (
-        units.seconds(getattr(way, name)) for name in ("fixed", "multiply", "load", "step", "store", "stream")
+def _expected(found: Formula, passes: int, bound: float, expected: Expected) -> Iterator[Block]:
+    """How the expected time comes about: what its formula was asked, and its lines as they were evaluated."""
+    lines = reasons.steps(found)
+    used = {step.name for step in lines}
+    asked = [p for p in reasons.given(found) if p.name in used and not p.name.startswith(("chip.", "timing."))]
+    yield Paragraph(f"expected for {', '.join(f'{p.name} = {written(p.value)}' for p in asked)}:")
+    taken = {p.name for p in reasons.given(found)}
+    forms = [_line(step) for step in lines if step.name not in taken]
+    whole = f"max({written(lines[-1].value)}, {written(bound)})"
+    times = f"{passes} × " if passes > 1 else ""
+    seconds = said(units.seconds(plain(expected.seconds), 4))
+    forms.append(Equation("expected", [said(f"{times}max(seconds, bound)"), said(f"{times}{whole}"), seconds]))
+    yield Equations(forms)
+
+
+def _line(step: Step) -> Equation:
+    if step.value is True:
+        return Equation("since", [_calculation(step.name), _calculation(step.numbers)])
+    value = plain(step.value)
+    shown = (
+        units.seconds(value, 6) if step.unit == "s" else units.si(value, step.unit, 6) if step.unit else written(value)
     )
-    cut = f"tiles of {way.tile[0]} × {way.tile[1]}" + (f", K in {way.split} parts" if way.split > 1 else "")
-    forms = [
-        said("fixed + join(max(multiply, load, step) + store, stream)"),
-        said(f"{fixed} + join(max({multiply}, {load}, {step}) + {store}, {stream})"),
-        said(f"{units.seconds(way.seconds, 4)}, in {cut}"),
-    ]
-    yield Equations([Equation("expected", forms)])
+    forms = dict.fromkeys((step.formula, step.numbers, shown))
+    return Equation(step.name, [_calculation(form) for form in forms if form])
+
+
+def _calculation(text: str) -> Form:
+    """A line of a calculation: a page may break it at its signs."""
+    return Form(
+        text,
+        re.sub(r"(.+?)(?: ([+-]) |$)", lambda found: worded(found[1]) + (f" {found[2]} " if found[2] else ""), text),
+    )
 
 
 def _formulas(explanation: Explanation) -> Iterator[Block]:
@@ -343,6 +385,11 @@ def _formulas(explanation: Explanation) -> Iterator[Block]:
         if found.name not in shown:
             yield Heading(f"expected times, by prediction/{found.name}.py")
             yield from _prose(reasons.stated(found))
+            asked = [p for p in reasons.given(found) if not p.name.startswith(("chip.", "timing."))]
+            yield Table(("asked", "what it is"), [(p.name, p.meaning) for p in asked])
+            if fixed := reasons.constants(found):
+                yield _table("fixed", fixed)
+            yield _table("device", [p for p in reasons.given(found) if p.name.startswith("chip.")])
             shown.add(found.name)
         fit = found.fit
         yield Paragraph(
@@ -350,10 +397,7 @@ def _formulas(explanation: Explanation) -> Iterator[Block]:
             f"{fit.error:.1%} off on {fit.held_out} others; the interval is × {fit.low:.3g} to × {fit.high:.3g}, and "
             "nothing is expected below its bound."
         )
-        yield Table(
-            ("parameter", "|value", "what it is"),
-            [(p.name, _parameter(p), p.meaning) for p in reasons.parameters(found)],
-        )
+        yield _table("fitted", [p for p in reasons.given(found) if p.name.startswith("timing.")])
 
 
 def _prose(docstring: str) -> Iterator[Block]:
@@ -362,9 +406,8 @@ def _prose(docstring: str) -> Iterator[Block]:
         yield Code(part) if part.startswith(" ") else Paragraph(" ".join(part.split()))
 
 
-def _parameter(parameter: reasons.Parameter) -> str:
-    seconds = parameter.meaning.startswith("seconds")
-    return units.seconds(parameter.value) if seconds else units.significant(parameter.value)
+def _table(title: str, found: Sequence[reasons.Parameter]) -> Table:
+    return Table((title, "|value", "what it is"), [(p.name, written(p.value), p.meaning) for p in found])
 
 
 # --- JSON -------------------------------------------------------------------------------------------
@@ -443,5 +486,6 @@ def _op(counted: Counted) -> dict[str, Any]:
             "formula": counted.formula.name,
             "parameters": {p.name: p.value for p in reasons.parameters(counted.formula)},
             "source": counted.formula.fit.source,
+            "steps": [step._replace(value=plain(step.value))._asdict() for step in reasons.steps(counted.formula)],
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +242,41 @@ def test_symbols_stay_whole_where_a_length_is_one() -> None:
     asked, _ = symbolic_workload(arch, work)
     numbers, symbols = (phases.operators(a, w.steps()[0]) for a, w in ((arch, work), (symbolic(arch), asked)))
     assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of a state space, no scan
+
+
+def test_a_tie_is_told_as_estimate_tells_it(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
+    found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300
+    assert found.to_dict()["phases"][0]["ops"][0]["bound"] == "memory"
+    assert "memory, DRAM binds, though another roof takes as long: bound 540 ns" in found.to_markdown()
+
+
+def test_axes_are_told_by_what_they_mean_in_this_model() -> None:
+    text = roofmodel.explain("resnet-18").to_markdown()
+    glossary = text.partition("## axes")[2].partition("##")[0]
+    assert r"| $\mathtt{r}$ | rows of a filter |" in glossary
+    assert r"| $\mathtt{s}$ | columns of a filter |" in glossary
+    assert r"| $\mathtt{c}$ | channels |" in glossary
+    assert "rotary" not in glossary
+    glossary = roofmodel.explain("gpt2").to_markdown().partition("## axes")[2].partition("##")[0]
+    assert r"| $\mathtt{c}$ | columns of a fused projection |" in glossary
+    assert "filter" not in glossary
+
+
+@pytest.mark.parametrize(("model", "op"), [("gpt2", "attention.qkv"), ("llama-3.1-8b", "attention.flash")])
+def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> None:
+    text = roofmodel.explain(model, op=op).to_markdown()
+    symbols = set(re.findall(r"^\| \$(.+?)\$ \|", text, re.MULTILINE))
+    formulas = " ".join(re.findall(r"(?s)\\begin\{aligned\}.*?\\end\{aligned\}", text))
+    formulas = re.sub(r"\\(?:text|underbrace)?\{[^{}]*\}|_\{\\text\{[^{}]*\}\}|\\text\{[^{}]*\}", " ", formulas)
+    letters = {f"\\mathtt{{{axis}}}" for axis in re.findall(r"\\mathtt\{(.+?)\}", formulas)}
+    assert letters
+    assert letters <= symbols
+    named = set(re.findall(r"(?<![a-z\\{])[A-Z](?:_\{(?:\\mathrm\{)?\w+\}*)?", formulas))
+    assert {name.rstrip("}") for name in named} <= {symbol.rstrip("}") for symbol in symbols}
+
+
+def test_a_size_that_is_a_number_is_said_once() -> None:
+    text = roofmodel.explain("resnet-18", op="stage1.first").to_markdown()
+    assert r"| $\mathtt{o}$ | channels that a filter gives |  | 64 |  |" in text

@@ -1,0 +1,119 @@
+"""Every expected time can be derived from what is printed of it: by a reader with a calculator."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel import worked
+from roofmodel.counting import phases
+from roofmodel.devices import library
+from roofmodel.models import hub
+from roofmodel.prediction import collectives, reasons, timing
+from roofmodel.prediction.roofline import place
+from roofmodel.study.estimate import workload
+from roofmodel.views import explain as views
+from roofmodel.views.document import Equations
+from tests.test_worked import evaluated
+
+MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",
+          "mamba-130m-hf")  # fmt: skip
+
+
+def derived(found: timing.Formula, passes: int, bound: float, expected: timing.Expected) -> float:
+    """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
+    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in reasons.given(found)}
+    names["bound"] = bound
+    blocks = list(views._expected(found, passes, bound, expected))
+    (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
+    stated = 0.0
+    for name, forms in lines:
+        *texts, last = [form.text for form in forms]
+        if name == "since":
+            assert [evaluated(texts[0], **names), evaluated(last)] == [True, True], last
+            continue
+        stated = float(last) if re.fullmatch(r"[0-9.e+-]+", last) else quantity(last)
+        for text in texts:
+            assert evaluated(text, **names) == pytest.approx(stated, rel=5e-4 if name == "expected" else 2e-5), (
+                name,
+                text,
+            )
+        names[name] = evaluated(texts[-1], **names) if texts else stated  # the last with numbers
+    return stated
+
+
+def quantity(text: str) -> float:
+    """`9.761 µs`, `1.04281 TB/s`"""
+    number, _, unit = text.partition(" ")
+    factor = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
+    return float(number) * (factor.get(unit[:1], 1.0) if unit not in ("s", "B", "FLOP/s", "B/s") else 1.0)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    model=st.sampled_from(MODELS),
+    hw=st.sampled_from(["a100", "h100", "v100"]),
+    weights=st.sampled_from(["fp16", "fp8", "int4"]),
+    phase=st.sampled_from(["prefill", "decode", "train"]),
+    batch=st.integers(1, 300),
+    length=st.integers(2, 5000),
+    place_=st.randoms(use_true_random=False),
+)
+def test_the_lines_that_are_printed_give_the_time_that_is_stated(
+    model: str, hw: str, weights: str, phase: str, batch: int, length: int, place_: Any
+) -> None:
+    arch, device = hub.load(model), library.load(hw)
+    phase = "forward" if arch.image and phase != "train" else phase
+    options: dict[str, Any] = {} if phase == "train" else {"weights": weights}
+    work, _ = workload(arch, phase=phase, batch=batch, seq=length, **options)
+    operators = phases.operators(arch, work.steps()[0])
+    for operator in place_.sample(operators, min(6, len(operators))):
+        placed = place(operator.cost, device, "fp16")
+        found = timing.formula(operator, placed, device, "fp16")
+        if found is None:
+            continue
+        assert reasons.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
+        expected = timing.held(found.seconds, found.fit, placed.bound_seconds)
+        stated = derived(found, 1, float(placed.bound_seconds), expected)
+        assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # 4 digits
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
+def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
+    calibration = library.load("h100").calibration
+    assert calibration is not None
+    served = timing.chosen(calibration.collectives, "", "any")
+    assert served is not None
+    found = timing._applied("collectives", collectives.seconds, (collectives.Exchange(8, rounds, size), 450e9), served)
+    expected = timing.held(found.seconds, found.fit, 0.0)
+    assert derived(found, 1, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
+
+
+def test_what_a_norm_takes_from_l2_is_said() -> None:
+    device = library.load("a100")
+    arch = hub.load("gpt2-xl")
+    (norm, *_) = [
+        op for op in phases.operators(arch, workload(arch, phase="prefill")[0].steps()[0]) if op.kind == "norm"
+    ]
+    found = timing.formula(norm, place(norm.cost, device, "fp16"), device, "fp16")
+    assert found is not None
+    lines = {step.name: step for step in reasons.steps(found)}
+    # 2 x 1024 x 1600 elements of 2 bytes and gain and bias fit 40 MiB
+    assert lines["data ≤ chip.l2"].numbers == "6560000 ≤ 41943040"
+    assert lines["rate"].formula == "timing.l2 × chip.port"
+
+
+def test_everything_that_a_formula_takes_is_explained() -> None:
+    device = library.load("h100")
+    for name in MODELS:
+        arch = hub.load(name)
+        for phase in ("forward",) if arch.image else ("prefill", "decode"):
+            for operator in phases.operators(arch, workload(arch, phase=phase)[0].steps()[0]):
+                found = timing.formula(operator, place(operator.cost, device, "fp16"), device, "fp16")
+                if found is not None:
+                    assert all(p.meaning for p in (*reasons.given(found), *reasons.constants(found))), found.name

@@ -1,0 +1,67 @@
+"""Numbers that show how they came about: what is written evaluates to what is said."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel import worked
+from roofmodel.algebra import ceil_div, expm1, maximum, minimum, part
+
+NUMBERS = st.integers(1, 10**6)
+
+
+def evaluated(text: str, **names: Any) -> Any:
+    """What a reader with a calculator gets."""
+    for sign, meaning in {
+        "×": "*",
+        "^": "**",
+        "≤": "<=",
+        "≥": ">=",
+        "⌈": "ceil(",
+        "⌊": "floor(",
+        "⌉": ")",
+        "⌋": ")",
+    }.items():
+        text = text.replace(sign, meaning)
+    known = {"ceil": math.ceil, "floor": math.floor, "max": max, "expm1": math.expm1, **names}
+    return eval(re.sub(r"(?<=[a-z])\.", "__", text), {}, known)
+
+
+def formula(a: Any, b: Any, c: Any) -> Any:
+    """Brackets wherever they may be forgotten."""
+    small = part("small", minimum(a, b) - (a - b), "s")
+    waves = part("waves", ceil_div(a * b, c) * -(2 - b) / (a / b))
+    return (
+        maximum(small + waves, 1) ** 0.5**2 / (c * (a // b + 1))
+        - maximum(a * (b > c), c / (a * 2))
+        + expm1(-a / (a + b))
+    )
+
+
+@given(NUMBERS, NUMBERS, NUMBERS)
+def test_what_is_written_evaluates_to_the_value(a: int, b: int, c: int) -> None:
+    with worked.shown():
+        result = worked.part(
+            "result", formula(*(worked.leaf(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
+        )
+    plain = formula(a, b, c)
+    names: dict[str, Any] = {}
+    for step in result.steps.values():
+        if step.value is True:
+            assert evaluated(step.name, **names) is evaluated(step.numbers) is True
+        elif step.formula:
+            for text in (step.formula, step.numbers):
+                found, scale = evaluated(text, **names), abs(step.value) + a + b + c
+                assert abs(found - step.value) < 1e-6 * scale, step
+        names[step.name] = step.value
+    assert result.value == plain or math.isclose(result.value, plain, rel_tol=1e-12)
+
+
+def test_outside_of_a_derivation_parts_leave_no_trace() -> None:
+    assert part("anything", 3, "s") == 3
+    assert type(part("anything", 3, "s")) is int
