@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 @app.command("crossover")
 @takes_workload
 def crossover_command(
-    model: Annotated[str, typer.Argument(help="A model as for estimate, or a kernel such as matmul.")],
+    model: Annotated[str, typer.Argument(help="As for estimate, or a kernel: matmul, saxpy, triad, stencil7.")],
     hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
     over: Annotated[str | None, typer.Option(help="batch, seq or context; of a kernel its size; batch.")] = None,
     op: Annotated[str | None, typer.Option(help="One operator, such as attention.qkv; else the phase.")] = None,

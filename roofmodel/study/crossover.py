@@ -22,11 +22,12 @@ from roofmodel.counting.widths import FORMATS
 from roofmodel.counting.workload import Phase, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices
-from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
+from roofmodel.study.explain import loaded
+from roofmodel.study.notes import beyond, length_notes
 
 VARIABLES = ("batch", "seq", "context", "gpus")
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "n": "n"}
@@ -65,6 +66,7 @@ class Changes(NamedTuple):
     first: str
     changes: tuple[Change, ...]
     intensities: tuple[float, float]
+    layers: tuple[int, ...] = ()  # of an operator that stands in several layers in other sizes
 
 
 class Crossover(NamedTuple):
@@ -93,7 +95,7 @@ def crossover(
     over = over or "batch"
     if over not in VARIABLES:
         raise WorkloadError(f"--over: unknown variable {over!r}{choices(over, VARIABLES)}")
-    return _of_model(hub.load(model, family), device, over, op, options)
+    return _of_model(loaded(model, family), device, over, op, options)
 
 
 def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
@@ -118,28 +120,52 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
 def _of_model(arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any]) -> Crossover:
     phase = options.get("phase") or _usual(arch, over)
     if over == "context" and phase not in ("prefill", "decode", "generate"):
-        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over seq")
+        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
     if over == "seq" and arch.image:
         raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
+    notes = [f"--{over} is ignored: it is what varies"] if over in study.given(options) and over != "context" else []
     if over == "context":
         options = {**options, "context": options.get("context") or study.DEFAULT_SEQ}  # any length: it is what varies
     options = {**options, "phase": phase}
-    work, notes = study.workload(arch, **options)
+    work, remarks = study.workload(arch, **options)
+    notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
     counted = _Counted(arch, options, over)
     operators = counted.at(counted.start)
     names = [operator.name for operator in operators]
+
+    def found(index: int) -> Changes:
+        name, layers = names[index], operators[index].layers or ()
+        one = changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
+        return one._replace(layers=layers) if names.count(name) > 1 else one
+
     if op is not None:
-        index = next((i for i, name in enumerate(names) if op in (name, name.rpartition(".")[2])), None)
-        if index is None:
+        which = [i for i, name in enumerate(names) if op in (name, name.rpartition(".")[2])]
+        if not which:
             raise WorkloadError(f"--op: unknown operator {op!r}{choices(op, dict.fromkeys(names))}")
-        one = changes(names[index], counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
-        return Crossover(arch.name, over, work.dtype, device, one, (), phase, names[index], (*arch.notes, *notes))
-    found = [
-        changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
-        for index, name in enumerate(names)
-    ]
+        one, asked = found(which[0]), names[which[0]]
+        if len(which) > 1:
+            notes.append(f"--op {op}: {len(which)} operators have that name; this is the first of them")
+        notes += _beyond(arch, counted, one)
+        return Crossover(arch.name, over, work.dtype, device, one, (), phase, asked, tuple(dict.fromkeys(notes)))
+    each = tuple(map(found, range(len(names))))
     whole = changes(phase, counted.cost, counted.symbol, device, work.dtype, counted.start)
-    return Crossover(arch.name, over, work.dtype, device, whole, tuple(found), phase, None, (*arch.notes, *notes))
+    notes += _beyond(arch, counted, whole, each)
+    return Crossover(arch.name, over, work.dtype, device, whole, each, phase, None, tuple(dict.fromkeys(notes)))
+
+
+def _beyond(arch: Architecture, counted: _Counted, subject: Changes, others: Sequence[Changes] = ()) -> Iterator[str]:
+    """What is to be known of changes at sizes that the model has no positions for."""
+    if beyond(arch, first := counted.sized(counted.start)):  # whatever varies
+        yield from length_notes(arch, first)
+        return
+    for change in subject.changes:
+        yield from length_notes(arch, counted.sized(change.value))
+    far = [one.name for one in others if any(beyond(arch, counted.sized(each.value)) for each in one.changes)]
+    if far:
+        yield (
+            f"warning: {', '.join(dict.fromkeys(far))} change where {counted.over} is beyond the positions of "
+            f"{arch.name}; counted as if it had more"
+        )
 
 
 def _usual(arch: Architecture, over: str) -> Phase:
@@ -159,10 +185,11 @@ class _Counted:
         self.at = cache(self._at)
 
     def _at(self, n: Number) -> tuple[Operator, ...]:
-        work = self._sized(n) if isinstance(n, int) else self._symbolic()
+        work = self.sized(n) if isinstance(n, int) else self._symbolic()
         return phases.operators(self.arch, work.steps()[0])
 
-    def _sized(self, n: int) -> Workload:
+    def sized(self, n: int) -> Workload:
+        """The workload at a size."""
         return study.workload(self.arch, **{**self.options, self.over: n})[0]
 
     def _symbolic(self) -> Workload:
@@ -171,7 +198,7 @@ class _Counted:
         if self.over == "seq" and self.arch.encoder and not self.options.get("decoder_seq"):
             limit = self.arch.max_tokens
             changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
-        return replace(self._sized(self.start), **changed)
+        return replace(self.sized(self.start), **changed)
 
     def cost(self, n: Number) -> Cost:
         """Of the whole phase."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
 
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
@@ -12,10 +15,18 @@ from roofmodel.study.phase import PhaseEstimate
 
 def model_notes(arch: Architecture, work: Workload) -> list[str]:
     """Lengths and images that the model was not made for."""
-    return [*_length_notes(arch, work), *_image_notes(arch, work)]
+    return [*length_notes(arch, work), *_image_notes(arch, work)]
 
 
-def _length_notes(arch: Architecture, work: Workload) -> list[str]:
+def beyond(arch: Architecture, work: Workload) -> Any:
+    """Whether a workload of one phase reaches beyond the model's positions; an answer each for arrays."""
+    (step,) = work.steps()
+    limits = ((step.context + step.tokens + step.passes - 1, arch.max_tokens), (work.seq, arch.max_source))
+    return reduce(or_, (length > limit for length, limit in limits if limit is not None), False)
+
+
+def length_notes(arch: Architecture, work: Workload) -> list[str]:
+    """Lengths that the model was not made for."""
     limit, notes = arch.max_tokens, []
     if arch.padded_to not in (None, work.seq):
         notes.append(

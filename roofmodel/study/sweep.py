@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import product
 from math import prod
-from operator import or_
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
@@ -21,10 +19,10 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
 from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, options, within, workload
-from roofmodel.study.notes import device_notes, timing_notes
+from roofmodel.study.notes import beyond, device_notes, timing_notes
 from roofmodel.study.phase import phase_estimate, totals
 
 BLOCK = 2**17
@@ -142,6 +140,8 @@ def sweep(
     refusals = [case.refused for case in cases.values() if case.refused]
     if len(refusals) == len(cases):
         raise WorkloadError(refusals[0])
+    if prices and (others := {device.id for device in devices} - prices.keys()):
+        notes[f"--price has none for {', '.join(sorted(others))}: what tokens cost there is not known"] = None
     return Sweep(tuple(cases.values()), tuple(notes), cluster)
 
 
@@ -176,7 +176,7 @@ def _price(asked: object) -> float:
         price = float(asked)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         price = -1.0
-    if not 0 <= price < float("inf"):
+    if not 0 < price < float("inf"):
         raise WorkloadError(f"--price: {shorten(asked)} is no price; try --price 2.5, or --price a100=1.5,h100=3")
     return price
 
@@ -213,7 +213,13 @@ def _case(
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase])])
-    if _beyond(arch, work):
+    smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
+    if phase_estimate(arch, device, smallest.steps()[0], work.runtime).host_bound:
+        notes[
+            f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
+            "so that these look alike there; see --runtime graph"
+        ] = None
+    if beyond(arch, work):
         notes[f"warning: points beyond the positions of {arch.name} are counted as if it had more, and marked"] = None
     unused = {
         *(["seq"] if arch.image else []),
@@ -222,18 +228,19 @@ def _case(
     }
     counts = [peak.total, *(value for name, value in totals(phase).items() if name in COUNTS)]
     return Case(
-        {**labels, **_labels(work)},
+        {**labels, **_labels(arch, work)},
         tuple(() if name in unused else lengths.get(name, ()) for name in LENGTHS), arch, device, work=work,
         weights=weights, narrow=max(counts) < NARROW, fractional=any(isinstance(count, float) for count in counts),
     )  # fmt: skip
 
 
-def _labels(work: Workload) -> dict[str, Any]:
+def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     """The columns of a row that say what was asked for, lengths apart; None for what does not apply."""
     (phase,) = work.phases
     trains = phase == "train"
     return {
         **{name: getattr(work, name) for name in NAMED},
+        "attention": None if isinstance(arch.body, Network) else work.attention,
         "phase": phase,
         "new_tokens": work.new_tokens if phase == "generate" else None,
         "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
@@ -307,15 +314,8 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         "memory_share": phase.memory_seconds / found["bound_seconds"],
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
         "fits": None if device.capacity is None else peak.total <= device.capacity,
-        "note": _beyond(arch, work),
+        "note": beyond(arch, work),
     }
-
-
-def _beyond(arch: Architecture, work: Workload) -> Any:
-    """Whether a workload of one phase reaches beyond the model's positions."""
-    (step,) = work.steps()
-    limits = ((step.context + step.tokens + step.passes - 1, arch.max_tokens), (work.seq, arch.max_source))
-    return reduce(or_, (length > limit for length, limit in limits if limit is not None), False)
 
 
 def _finished(case: Case, table: Columns) -> Columns:

@@ -23,7 +23,7 @@ def _blocks(found: Crossover) -> Iterator[Block]:
     yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
     yield Paragraph(_answer(found.subject, found.variable, found.op is None))
     for change in found.subject.changes:
-        yield Equations(list(_derived(change, found.variable)))
+        yield from _derived(change, found.variable)
     if found.operators:
         yield Heading("operator by operator")
         yield Table(
@@ -35,7 +35,7 @@ def _blocks(found: Crossover) -> Iterator[Block]:
 def _what(found: Crossover) -> str:
     if found.phase is None:
         return f"{found.name}, {found.dtype},"
-    return f"{found.name}: {f'{found.op}, ' if found.op else ''}{found.phase}, {found.dtype},"
+    return f"{found.name}: {f'{_named(found.subject)}, ' if found.op else ''}{found.phase}, {found.dtype},"
 
 
 def _variable(found: Crossover) -> str:
@@ -57,21 +57,41 @@ def _answer(changes: Changes, variable: str, whole: bool) -> str:
 
 def _row(changes: Changes) -> tuple[str, str, str, str]:
     values = ", ".join(str(change.value) for change in changes.changes)
-    return changes.name, changes.first, values or "never", ", ".join(change.to for change in changes.changes)
+    return _named(changes), changes.first, values or "never", ", ".join(change.to for change in changes.changes)
 
 
-def _derived(change: Change, variable: str) -> Iterator[Line]:
+def _named(changes: Changes) -> str:
+    """`stage1.reduce, layers 1 to 2`: with its layers where its name does not tell it apart."""
+    if not changes.layers:
+        return changes.name
+    first, last = changes.layers[0], changes.layers[-1]
+    if first == last:
+        return f"{changes.name}, layer {first}"
+    between = " to " if len(changes.layers) == last - first + 1 else f", {changes.layers[1]}, … "
+    return f"{changes.name}, layers {first}{between}{last}"
+
+
+def _derived(change: Change, variable: str) -> Iterator[Block]:
     """Both sides, the equation, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
     flops, size = (formula.readable(side) for side in (equation.flops, equation.bytes))
-    yield Line("FLOPs", [Form(formula.text(flops), formula.latex(flops))])
-    yield Line("bytes", [Form(formula.text(size), formula.latex(size))])
-    yield Line("compute", [said(f"FLOPs / {units.si(equation.peak, 'FLOP/s', 4)} ({equation.pipe})")])
-    yield Line("memory", [said(f"bytes / {units.si(equation.bandwidth, 'B/s', 4)}")])
-    yield Line("both equal where", [Form(_text(equation), _latex(equation))])
-    exact = f"{name} = {change.exact:.6g}"
-    yield Line("at", [Form(exact, exact) if change.solved else said(f"{exact}, by bisection")])
-    yield Line("so", [said(f"{change.to} binds from {variable} = {change.value} on")])
+    exact = f"{change.exact:.6g}"
+    yield Equations(
+        [
+            Line("FLOPs", [Form(formula.text(flops), formula.latex(flops))]),
+            Line("bytes", [Form(formula.text(size), formula.latex(size))]),
+            Line("compute", [said(f"FLOPs / {units.si(equation.peak, 'FLOP/s', 4)} ({equation.pipe})")]),
+            Line("memory", [said(f"bytes / {units.si(equation.bandwidth, 'B/s', 4)}")]),
+        ]
+    )
+    yield Paragraph("Both take the same time where")
+    yield Equations(
+        [
+            Line("", [Form(_text(equation), _latex(equation))]),
+            Line(name, [Form(exact, exact) if change.solved else said(f"{exact}, by bisection")]),
+        ]
+    )
+    yield Paragraph(f"so that {change.to} binds from {variable} = {change.value} on.")
 
 
 def _text(equation: Equation) -> str:
@@ -118,12 +138,12 @@ def _assumptions(found: Crossover) -> list[Block]:
         Heading("what an answer rests on"),
         Paragraph(
             "A product of n × n matrices does 2n³ FLOPs over p matrices of n² elements of b bytes. Under a peak P and "
-            "a bandwidth W it is bound by compute from the n on where"
+            "a bandwidth W it is bound by compute from the n on where both take the same time:"
         ),
         Equations(
             [
-                Line("both equal", [Form("2n³/P = p b n²/W", r"\frac{2n^3}{P} = \frac{p\,b\,n^2}{W}")]),
-                Line("so", [Form(f"n = {formula.text(solution)}", f"n = {formula.latex(solution)}")]),
+                Line("", [Form("2n³/P = p b n²/W", r"\frac{2n^3}{P} = \frac{p\,b\,n^2}{W}")]),
+                Line("n", [Form(formula.text(solution), formula.latex(solution))]),
             ]
         ),
         Table(("matrices that pass", "|bytes an element", "peak", "|bandwidth", "|n", "|first n"), rows),
@@ -152,7 +172,11 @@ def to_dict(found: Crossover) -> dict[str, Any]:
         **_change(first, found.subject.first),
         "changes": [_change(change) for change in found.subject.changes],
         "operators": [
-            {"name": each.name, **_change(each.changes[0] if each.changes else None, each.first)}
+            {
+                "name": each.name,
+                "layers": each.layers or None,
+                **_change(each.changes[0] if each.changes else None, each.first),
+            }
             for each in found.operators
         ],
         "notes": list(found.notes),

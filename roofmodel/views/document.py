@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """A quantity, and what it equals: formula, the same with numbers, the value."""
+    """A quantity, and what it equals: formula, the same with numbers, the value; without a name, an equation itself."""
 
     name: str
     forms: Sequence[Form]
@@ -242,6 +242,8 @@ _COMMAND = re.compile(r"\\(?:text|mathrm|operatorname|frac|bigl|bigr|cdot|left|r
 
 def _aligned(equation: Equation) -> str:
     """`name &= formula \\\\ &= value`: in one line where that has room, else a line a form, or more."""
+    if not equation.name:  # an equation by itself
+        return rf"&{equation.forms[0].latex}"
     name = worded(equation.name)
     whole = " = ".join(form.latex for form in equation.forms)
     if _letters(whole) <= LINE:

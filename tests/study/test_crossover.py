@@ -86,9 +86,10 @@ def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
     phase=st.sampled_from(["prefill", "decode"]),
     batch=st.integers(1, 64),
     attention=st.sampled_from(["flash", "eager"]),
+    data=st.data(),
 )
 def test_the_roof_changes_where_estimate_says_so(
-    model: str, hw: str, over: str, phase: str, batch: int, attention: str
+    model: str, hw: str, over: str, phase: str, batch: int, attention: str, data: st.DataObject
 ) -> None:
     options: dict[str, Any] = {"phase": phase, "attention": attention, "seq": 128}
     if over != "batch":
@@ -96,9 +97,14 @@ def test_the_roof_changes_where_estimate_says_so(
     answer = found(model, hw, over=over, **options)
     subjects = [(None, answer), *((op["name"], op) for op in answer["operators"])]
     names = [name for name, _ in subjects]
+    sizes = [2, 10**8, *data.draw(st.lists(st.floats(1, 26).map(lambda power: int(2**power)), min_size=4, max_size=4))]
     told = cache(lambda size: bounds(model, hw, **options | {over: size}))
     for op, one in subjects:
-        if one["value"] is None or names.count(op) > 1 or one["exact"] == one["value"]:
+        if names.count(op) > 1 or one["exact"] == one["value"]:
+            continue
+        if one["value"] is None:  # the same roof at every size
+            for size in sizes:
+                assert told(size)[op] == one["from"], (op, size)
             continue
         for size, roof in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
             assert told(size)[op] == roof, (op, size)
@@ -133,11 +139,41 @@ def test_a_phase_tells_of_its_operators_too() -> None:
         ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),
+        ({"model": "resnet-18", "over": "context"}, "forward reads no KV cache; try over batch"),
+        ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel: matmul, .*saxpy"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(roofmodel.WorkloadError, match=message):
-        roofmodel.crossover("gpt2", "a100", **options)
+    with pytest.raises(roofmodel.RoofError, match=message):
+        roofmodel.crossover(options.pop("model", "gpt2"), "a100", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ({"over": "batch", "batch": 4, "context": 9}, ["--batch is ignored: it is what varies"]),
+        ({"over": "seq", "seq": 4, "op": "mlp.up"}, ["--seq is ignored: it is what varies"]),
+        # 1536 S (S + 1) / 989.4e12 = 6144 S / 3.35e12
+        ({"over": "seq", "op": "attention.flash"}, ["warning: prefill reaches 1181 tokens, but openai-community/gpt2 "
+         "has positions for 1024; counted as if it had more"]),
+        ({"over": "batch"}, ["warning: decode reaches 1025 tokens, but openai-community/gpt2 has positions for 1024; "
+         "counted as if it had more (--context 1023 stays inside)"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_apply_and_what_goes_too_far_is_noted(options: dict[str, Any], notes: list[str]) -> None:
+    assert found("gpt2", "h100", **options)["notes"] == notes
+
+
+def test_operators_of_one_name_are_told_apart() -> None:
+    answer = roofmodel.crossover("resnet-50", "h100")
+    text = answer.to_markdown()
+    assert "stage1.reduce, layer 0 |" in text
+    assert "stage1.reduce, layers 1 to 2 |" in text
+    (first, *_) = [op for op in answer.to_dict()["operators"] if op["name"] == "stage1.reduce"]
+    one = roofmodel.crossover("resnet-50", "h100", op="stage1.reduce")
+    assert one.to_dict()["from"] == first["from"]
+    assert "--op stage1.reduce: 2 operators have that name; this is the first of them" in one.to_dict()["notes"]
+    assert "stage1.reduce, layer 0" in one.to_markdown()
 
 
 def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
@@ -145,3 +181,11 @@ def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
     text = views.document(answer, views.explained(answer)).written("markdown")
     assert "| 3328 | 3328 |" in text
     assert "| 601.929 | 602 |" in text
+
+
+def test_in_latex_an_equation_stands_by_itself() -> None:
+    text = roofmodel.crossover("matmul", "a100").to_latex()
+    assert r"&\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{2.039 TB/s}}" in text
+    assert r"\text{n} &= 459.049" in text
+    assert "where} &=" not in text
+    assert "so that compute binds from n = 460 on." in text
