@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,13 @@ def known_format(form: str, known: tuple[str, ...]) -> None:
     """Raises WorkloadError, with what would work, for another --format."""
     if form not in known:
         raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
+
+
+def devices(hw: list[str]) -> list[Any]:
+    """The devices that `--hw a100,h100`, or `--hw` once for each, names."""
+    from roofmodel.devices import library
+
+    return [library.load(name.strip()) for names in hw for name in names.split(",")]
 
 
 def show(view: Any, form: str) -> None:
@@ -48,6 +56,12 @@ def write(document: Any, form: str, paths: list[str] | None) -> None:
         print_text(document.written(form))
     for remark in document.notes:
         note(remark)
+
+
+def ignored(options: Iterable[str], why: str) -> None:
+    """A note for each option that was given and does not apply."""
+    for option in options:
+        note(f"--{option} is ignored: {why}")
 
 
 def print_text(text: str) -> None:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import note
+from roofmodel.cli.doors import devices, note
 
 app = typer.Typer(add_completion=False)
 
-DEVICES = ("a100", "h100", "v100", "rtx4090")
+DEVICES = "a100,h100,v100,rtx4090"
 
 
 @app.command("explore")
@@ -19,15 +19,14 @@ def explore_command(
     output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one page, with everything inside.")],
     hw: Annotated[
         list[str] | None,
-        typer.Option("--hw", help=f"A device to offer; several times. {', '.join(DEVICES)} if absent."),
+        typer.Option("--hw", help=f"Devices to offer: a100,h100, or --hw once for each; {DEVICES} if absent."),
     ] = None,
     family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
 ) -> None:
     """A page with sliders: operators move on the roofline, with their formulas and today's numbers."""
-    from roofmodel.devices import library
     from roofmodel.models import hub
     from roofmodel.views import explore, files
 
     files.check(output, explore.SUFFIXES)
-    page = explore.html([hub.load(model, family) for model in models], [library.load(name) for name in hw or DEVICES])
+    page = explore.html([hub.load(model, family) for model in models], devices(hw or [DEVICES]))
     note(f"wrote {files.write(output, draw=lambda *_: None, texts={'html': lambda: page})}")

@@ -28,7 +28,7 @@ from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.device import Device, Level, Pipe
 from roofmodel.devices.fitted import TIMINGS
 from roofmodel.errors import WorkloadError
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import Architecture
 from roofmodel.recorded import Book, Cases, Undecided
 from roofmodel.study.estimate import TRAINED_BITS, phases_of, workload
 from roofmodel.study.phase import PhaseEstimate, phase_estimate, timed
@@ -62,11 +62,18 @@ def explore(arch: Architecture, book: Book, tell: Callable[[Situation], Told]) -
 
     Raises WorkloadError where a variant falls into too many cases.
     """
-    attentions = ("flash",) if isinstance(arch.body, Network) else ("flash", "eager")
-    variants = [
-        Variant(phase, attention) for phase in phases_of(arch) if phase not in LEFT_OUT for attention in attentions
-    ]
+    known = [phase for phase in phases_of(arch) if phase not in LEFT_OUT]
+    variants = [Variant(phase, attention) for phase in known for attention in attentions(arch)]
     return {variant: _told(arch, variant, book, tell) for variant in variants}
+
+
+def attentions(arch: Architecture) -> tuple[str, ...]:
+    """The ways to compute attention; one where there is none, so that both are the same."""
+    flash, eager = (
+        [phases.operators(arch, step) for step in workload(arch, attention=way)[0].steps()]
+        for way in ("flash", "eager")
+    )
+    return ("flash",) if flash == eager else ("flash", "eager")
 
 
 def _told(arch: Architecture, variant: Variant, book: Book, tell: Callable[[Situation], Told]) -> Cases[Told]:

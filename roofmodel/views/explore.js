@@ -53,6 +53,10 @@ function settle(wanted) {
   }
   const moved = previous.model !== state.model || previous.phase !== state.phase;
   for (const key of LENGTHS) {
+    if (!lengths().includes(key)) { // there is nothing that it would say
+      state[key] = previous[key];
+      continue;
+    }
     const least = key === "context" ? 0 : 1;
     const text = wanted[key] ?? (moved && key === "context" ? undefined : previous[key]) ?? usual(key);
     const value = Number(text);
@@ -99,8 +103,8 @@ function estimate() {
 
 /** Where a slider stops: powers of two and what lies between, up to the model's limit. */
 function stops(key) {
-  const { seq, positions } = model().limits;
-  const limit = key === "batch" ? 1024 : (key === "seq" ? seq : positions) ?? 131072;
+  const { source, positions } = model().limits, read = key === "seq" && model().encodes;
+  const limit = key === "batch" ? 1024 : (read ? source : positions) ?? 131072;
   const found = key === "context" ? [0] : [];
   for (let n = 1; n <= limit; n *= 2) found.push(n, ...(n > 1 && 1.5 * n <= limit ? [1.5 * n] : []));
   return found.at(-1) === limit ? found : [...found, limit];
@@ -147,6 +151,7 @@ function drawChoice(field) {
 function drawLength(label) {
   const key = label.dataset.length, [slider, box] = label.querySelectorAll("input"), found = stops(key);
   label.hidden = !lengths().includes(key);
+  if (label.hidden) return;
   slider.max = found.length - 1;
   slider.value = nearest(found, state[key]);
   slider.setAttribute("aria-label", key);

@@ -119,22 +119,24 @@ class Rows:
 
 
 def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
+    colours = _Colours()
+
     def tell(situation: study.Situation) -> dict[str, Any]:
         memory = {**memory_document(situation.memory), "fits": situation.fits}
         return {
-            runtime: _told(estimate, rows) | {"memory": memory} for runtime, estimate in situation.estimates.items()
+            runtime: _told(estimate, rows, colours) | {"memory": memory}
+            for runtime, estimate in situation.estimates.items()
         }
 
     explored = study.explore(arch, book, tell)
     usual, _ = workload(arch)
-    phases = list(dict.fromkeys(variant.phase for variant in explored))
     return {
         "name": arch.name,
         "parameters": describe_parameters(*parameters(arch)),
-        "phases": {phase: _phase(arch, phase) for phase in phases},
+        "phases": {variant.phase: _phase(arch, variant.phase) for variant in explored},
         "attentions": list(dict.fromkeys(variant.attention for variant in explored)),
         "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
-        "limits": {"seq": arch.max_source if arch.encoder else arch.max_tokens, "positions": arch.max_tokens},
+        "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
         "notes": [nameless(note, ()) for note in arch.notes],
@@ -142,11 +144,27 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _told(estimate: PhaseEstimate, rows: Rows) -> dict[str, Any]:
+STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of networks of convolutions
+
+
+class _Colours(dict[str, str]):
+    """A colour for each group of operators of a model: its kind's, paler with each group that has that already."""
+
+    def __missing__(self, group: str) -> str:
+        stages = sum(kind(other) not in COLOURS for other in self)
+        colour = COLOURS.get(kind(group), STAGES[stages % len(STAGES)])
+        steps = sum(COLOURS.get(kind(other)) == colour for other in self)
+        parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        self[group] = "#" + "".join(f"{255 - round((255 - part) * 0.6**steps):02X}" for part in parts)
+        return self[group]
+
+
+def _told(estimate: PhaseEstimate, rows: Rows, colours: _Colours) -> dict[str, Any]:
     """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
     document = phase_document(estimate)
     operators = [
-        rows.index(_plain(row | _working(placed))) for row, placed in zip(document["ops"], estimate.placed, strict=True)
+        rows.index(_plain(row | _working(placed) | {"colour": colours[placed.operator.group]}))
+        for row, placed in zip(document["ops"], estimate.placed, strict=True)
     ]
     return {**document, "ops": operators, "whole": _place(estimate.cost, estimate.bound_seconds, estimate.expected)}
 
@@ -160,16 +178,22 @@ def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
 
 
 def _working(placed: Placed) -> dict[str, Any]:
-    """What the page shows of an operator beside the document's row: its name, its colour, and how it is counted."""
+    """What the page shows of an operator beside the document's row: its name, and how it is counted."""
     operator, place, expected = placed.operator, placed.placement, placed.expected
     return {
         **_place(place.cost, place.bound_seconds, expected),
         "label": label(operator),
         "of": title(operator.group),
-        "colour": COLOURS.get(kind(operator.group), canvas.RED),
         "products": [
             [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
         ],
+        "meanings": {
+            axis: told
+            for axis in dict.fromkeys(
+                axis for line in operator.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes
+            )
+            if (told := operator.meaning(axis)) != AXES[axis].meaning
+        },
         "tensors": [
             *(_tensor(operator, tensor, "read") for tensor in operator.reads),
             *(_tensor(operator, tensor, "written") for tensor in operator.writes),

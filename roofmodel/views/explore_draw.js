@@ -30,9 +30,8 @@ function draw() {
   const { sheet, told } = current();
   operators = told.ops.map((row) => sheet.fill(data.rows[row]));
   const situation = sheet.fill({ ...told, ops: [] });
-  const time = situation.totals.expected_seconds === null ? "all_bound_seconds" : "all_expected_seconds";
-  const all = sum(operators.map((op) => op[time]));
-  for (const op of operators) op.share = op[time] / all;
+  const all = sum(operators.map((op) => op.all_bound_seconds));
+  for (const op of operators) op.share = op.all_bound_seconds / all;
   if (shown === null || shown >= operators.length) {
     shown = operators.reduce((best, op, n) => (op.share > operators[best].share ? n : best), 0);
     held = false;
@@ -41,11 +40,13 @@ function draw() {
   byId("situation").textContent = inWords(situation);
   byId("complaint").textContent = complaints.join(" ");
   byId("complaint").hidden = complaints.length === 0;
+  byId("warning").textContent = beyond(situation).join(" ");
+  byId("warning").hidden = byId("warning").textContent === "";
   drawFigures(situation);
   drawRoofline(situation.whole);
   drawBars(situation);
   drawTable();
-  drawNotes(situation);
+  byId("notes").replaceChildren(...model().notes.map((note) => html("li", {}, note)));
   show(shown);
 }
 
@@ -60,7 +61,8 @@ function inWords({ tokens, context }) {
     `; ${state.dtype}`,
     state.weights ? `, weights ${state.weights}` : "",
     state.kv && phase().cached ? `, KV cache ${state.kv}` : "",
-    `, ${state.attention} attention, ${state.runtime} runtime. ${parameters}; ${device().parameters}.`,
+    model().attentions.length > 1 ? `, ${state.attention} attention` : "",
+    `, ${state.runtime} runtime. ${parameters}; ${device().parameters}.`,
   ];
   return `${state.phase}: ${work}${parts.join("")}`;
 }
@@ -311,17 +313,18 @@ function drawTable() {
     return html("tr", { "data-operator": n }, html("th", { scope: "row", class: "word" }, button),
       cell(grouped(op.count)), cell(si(flopsOf(op))), cell(si(bytesOf(op), "B")),
       cell(significant(Number(op.intensity))), cell(op.bound, `word ${op.bound}`), cell(seconds(op.all_bound_seconds)),
-      cell(op.all_expected_seconds === null ? "–" : seconds(op.all_expected_seconds)), cell(percent(op.share)));
+      cell(percent(op.share)), cell(op.all_expected_seconds === null ? "–" : seconds(op.all_expected_seconds)));
   }));
 }
 
-function drawNotes({ context, tokens }) {
-  const limit = model().limits.positions, reach = Number(context) + Number(tokens), notes = [...model().notes];
-  if (limit !== null && reach > limit) {
-    notes.unshift(`${state.phase} reaches ${grouped(reach)} tokens, but ${model().name} has positions for `
-      + `${grouped(limit)}; counted as if it had more.`);
-  }
-  byId("notes").replaceChildren(...notes.map((note) => html("li", {}, note)));
+/** Lengths that the model has no positions for. */
+function beyond({ context, tokens }) {
+  const { positions, source } = model().limits, reach = Number(context) + Number(tokens), known = model().name;
+  const said = (what, length, limit) => (limit === null || length <= limit ? []
+    : [`Warning: ${what} ${grouped(length)} tokens, but ${known} has positions for ${grouped(limit)}; counted as if `
+      + "it had more."]);
+  return [...(model().encodes ? said("the source has", state.seq, source) : []),
+    ...said(`${state.phase} reaches`, reach, positions)];
 }
 
 /** Reads one operator's formula, and marks where it stands. */
@@ -374,7 +377,7 @@ function formula(op) {
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
-      html("code", {}, letter), ` = ${written(size)}: ${data.axes[letter]}`])),
+      html("code", {}, letter), ` = ${written(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
   ].filter((one) => one !== null);
 }
 

@@ -27,6 +27,7 @@ COLOURS = {
     "communication": canvas.YELLOW,
     "mlp": canvas.ORANGE,
     "residual": canvas.SKY,
+    "activation": canvas.SKY,
     "ssm": canvas.GREEN,
     "bias": canvas.SKY,
     "head": canvas.PURPLE,

@@ -101,7 +101,7 @@ def _summary(estimate: Estimate) -> RenderableType:
 
 
 def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:
-    yield Text(describe_phase(phase), style="bold")
+    yield Text.assemble((describe_phase(phase), "bold"), ("; share: of the bound", "dim"))
     bar = min(16, width - 80) if width >= 86 else 0
     longest = max(row.share for _, row in found)  # fills the bar
     sizes = Counter((row.stage, row.group) for _, row in found)
@@ -127,15 +127,15 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
                 units.significant(row.cost.intensity),
                 row.bound,
                 units.seconds(row.seconds),
-                _known(row.expected),
                 (f"{drawn}{row.share:4.0%}", style),
+                _known(row.expected),
             )
         )
     cost = phase.cost
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(phase.bound_seconds)
     kernels = phase.kernel_seconds
     together = _known(kernels and kernels.seconds)
-    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, together, "")
+    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "", together)
     lines.append(tuple((text, "bold") for text in totals))
     yield _columns(lines, width)
     expectation = describe_expectation(phase)
@@ -152,10 +152,10 @@ def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[st
     cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
     intensity, share = units.significant(cost.intensity), f"{no_bar}{sum(row.share for row in found):4.0%}"
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
-    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, "", share))
+    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share, ""))
 
 
-COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "expected", "share")
+COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share", "expected")
 # On a narrow terminal columns go, in this order, and numbers are never cut.
 EXPENDABLE = ("roof", "FLOP/B", "×", "bytes", "FLOPs", "expected")
 

@@ -54,7 +54,7 @@ def as_markdown(estimate: Estimate) -> str:
             "",
             f"## {describe_phase(phase)}",
             "",
-            "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | expected | share |",
+            "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | of bound | expected |",
             "|---|---:|---:|---:|---:|---|---:|---:|---:|",
         ]
         for row in rows(phase):
@@ -62,8 +62,8 @@ def as_markdown(estimate: Estimate) -> str:
             lines.append(
                 f"| {label} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
                 f"| {units.significant(row.cost.intensity)} | {row.bound} "
-                f"| {units.seconds(row.seconds)} | {units.seconds(row.expected) if row.expected else ''} "
-                f"| {row.share:.1%} |"
+                f"| {units.seconds(row.seconds)} | {row.share:.1%} "
+                f"| {units.seconds(row.expected) if row.expected else ''} |"
             )
         cost = phase.cost
         lines.append(

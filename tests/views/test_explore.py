@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("of-somebody")
     config, page = folder / f"{HOSTILE}.json", folder / "page.html"
     config.write_text(json.dumps(CONFIG), encoding="utf-8")
-    devices = [word for name in DEVICES for word in ("--hw", name)]
+    devices = ["--hw", ",".join(DEVICES[:2]), "--hw", DEVICES[2], "--hw", DEVICES[3]]
     with pytest.MonkeyPatch.context() as patch:
         assert run("explore", *PACKAGED, str(config), *devices, "-o", str(page), monkeypatch=patch) == 0
     return page
@@ -211,6 +211,40 @@ def test_a_situation_is_an_address(page: Any, made: Path) -> None:
     assert page.execute_script("return document.getElementById('figures').textContent") == found
     state = page.execute_script("return roof.state()")
     assert (state["hw"], state["batch"], state["context"], state["kv"]) == ("h100-sxm", 32, 777, "fp8")
+
+
+def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None:
+    page.execute_script("location.hash = '#model=microsoft/resnet-18&seq=9&attention=eager'")
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert "seq" not in text(page, "#complaint")
+    shown = page.find_elements("css selector", "#controls [data-length]")
+    assert [label.get_attribute("data-length") for label in shown if label.is_displayed()] == ["batch"]
+    assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
+    assert "attention" not in text(page, "#situation")
+    colours = page.find_elements("css selector", "#bars .legend:nth-of-type(1) .swatch")
+    assert len({one.value_of_css_property("background-color") for one in colours}) == len(colours) > 5
+    moved(page, model="openai-community/gpt2", phase="prefill", seq=7)
+    assert page.find_element("css selector", "[data-choice=attention]").is_displayed()
+
+
+def test_lengths_beyond_the_positions_are_warned_of(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", phase="decode", context=1024)
+    assert "decode reaches 1 025 tokens, but openai-community/gpt2 has positions for 1 024" in text(page, "#warning")
+    moved(page, context=1023)
+    assert not page.find_element("id", "warning").is_displayed()
+    moved(page, phase="prefill", seq=5000, context=0)
+    assert "prefill reaches 5 000 tokens" in text(page, "#warning")
+
+
+def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
+    found = moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="prefill", batch=1, seq=512, context=0)
+    titles = [title.text for title in page.find_elements("css selector", "#operators th[scope=col]")]
+    place = titles.index("of the bound")
+    row = page.find_elements("css selector", "#operators tbody tr")[5]
+    op = found["ops"][5]
+    share = 100 * op["count"] * op["bound_seconds"] / found["totals"]["bound_seconds"]
+    shown = float(row.find_elements("css selector", "th, td")[place].text.rstrip(" %"))
+    assert shown == pytest.approx(share, abs=0.51)
 
 
 @pytest.mark.parametrize(
