@@ -284,6 +284,23 @@ def test_an_option_that_does_not_apply_is_ignored_with_a_note(roof: Roof, option
     assert any(text.startswith(note) for text in json.loads(done.out)["notes"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "notes"),
+    [
+        (("--conventions", "gpt2", "--op", "mlp"), ["MODEL is ignored", "--op is ignored"]),
+        (("gpt2", "--reconcile", "fvcore", "--op", "mlp", "--hw", "a100"), ["--op is ignored", "--hw is ignored"]),
+        (("gpt2", "--reconcile", "fvcore"), []),
+    ],
+)
+def test_explain_says_which_options_its_other_answers_ignore(
+    roof: Roof, arguments: tuple[str, ...], notes: list[str]
+) -> None:
+    done = roof("explain", *arguments)
+    assert done.status == 0
+    assert [note for note in notes if f"note: {note}: " in done.err] == notes
+    assert done.err.count("is ignored") == len(notes)
+
+
 # --- -o FILE ----------------------------------------------------------------------------------------
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-", "json": b"{", "csv": b"phase,", "md": b"# "}

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
+from roofmodel.cli.doors import WRITTEN, Saved, Written, ignored, known_format, note, write
 from roofmodel.cli.workload import takes_workload
 from roofmodel.errors import ModelError
 
@@ -16,7 +16,9 @@ app = typer.Typer(add_completion=False)
 @app.command("explain")
 @takes_workload
 def explain_command(
-    model: Annotated[str | None, typer.Argument(help="A model as for estimate, or a kernel such as matmul.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="As for estimate, or a kernel: matmul, saxpy, triad, stencil7.")
+    ] = None,
     op: Annotated[str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp.")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Also which roof binds, and the expected time.")] = None,
     family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
@@ -35,6 +37,11 @@ def explain_command(
         from roofmodel.views import conventions as views
 
         write(views.document(), form, output)
+        if model is not None:
+            note("MODEL is ignored: conventions are those of every model")
+        _ignored(
+            "conventions are those of every model", **workload, op=op, hw=hw, family=family, n=n, reconcile=reconcile
+        )
         return
     if model is None:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
@@ -47,8 +54,15 @@ def explain_command(
         from roofmodel.views import reconcile as reconciling
 
         write(reconciling.document(study(hub.load(model, family), reconcile, **workload)), form, output)
+        _ignored("--reconcile adds up the whole model's counts", op=op, hw=hw, n=n)
         return
     from roofmodel.study.explain import explain_named
     from roofmodel.views import explain as explaining
 
     write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)
+
+
+def _ignored(why: str, **options: Any) -> None:
+    from roofmodel.study.estimate import given
+
+    ignored(given(options), why)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import note, print_rich
+from roofmodel.cli.doors import ignored, note, print_rich
 from roofmodel.errors import WorkloadError, choices
 
 app = typer.Typer(add_completion=False)
@@ -47,6 +47,8 @@ def measure_command(
     try:
         dtypes = measure.types(machine, wanted, dtype)
         if model is None:
+            given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
+            ignored((name for name, value in given.items() if value is not None), "only a --model has such a workload")
             planned = cases.sweep(wanted, dtypes, cases.Limits(*machine.largest), seed)
         else:
             planned = _of_model(model, wanted, dtypes, phase=phase, batch=batch, seq=seq, context=context)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import known_format, note, print_rich
+from roofmodel.cli.doors import devices, ignored, known_format, note, print_rich
 from roofmodel.cli.workload import takes_grid
 from roofmodel.errors import WorkloadError
 
@@ -39,7 +39,6 @@ def sweep_command(
     known_format(form, ("table", "json", "csv"))
     if hw is None:
         raise WorkloadError("--hw is missing; give devices such as --hw a100,h100 (see 'roof hw list')")
-    from roofmodel.devices import library
     from roofmodel.models import hub
     from roofmodel.study.sweep import sweep
     from roofmodel.views import files, sweep_picture
@@ -48,8 +47,7 @@ def sweep_command(
     for path in output or ():
         files.check(path, views.SUFFIXES)
     sweep_picture.check(picture, price is not None)
-    devices = [library.load(name.strip()) for names in hw for name in names.split(",")]
-    found = sweep([hub.load(model, family) for model in models], devices, price=price, cluster=cluster, **grid)
+    found = sweep([hub.load(model, family) for model in models], devices(hw), price=price, cluster=cluster, **grid)
     if len(output or ()) > 1 or (output and form != "table"):
         found = found.kept()
     for path in output or ():
@@ -58,5 +56,7 @@ def sweep_command(
         print_rich(views.View(found))
     else:
         {"json": views.write_json, "csv": views.write_csv}[form](found, sys.stdout)
+    if picture and not any(path.lower().endswith(files.PICTURES) for path in output or ()):
+        ignored(["picture"], f"no -o FILE .{', .'.join(files.PICTURES)} is asked for")
     for remark in found.notes:
         note(remark)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from math import prod
+from math import log, prod
 from operator import index
 
 from roofmodel.errors import WorkloadError, shorten
@@ -63,7 +63,10 @@ def _range(option: str, text: str) -> Sequence[int]:
     if step.startswith("*"):
         if first < 1:
             raise refuse(ends[0], "times a factor gets nowhere: start at 1 or more")
-        return list(_powers(first, last, _factor(step, refuse)))
+        factor = _factor(step, refuse)
+        if (log(last) - log(first)) / log(factor) >= MOST:
+            raise refuse(text, f"has more than {MOST} values")
+        return list(_powers(first, last, factor))
     if whole(step) < 1:
         raise refuse(step, "is no step: it must be 1 or more")
     if (last - first) // whole(step) >= MOST:

@@ -14,8 +14,8 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 Place = tuple[float, float]  # from the left and from below
 
 
-def place(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float) -> None:
-    """Signs beside their marks (sign, FLOP/B, FLOP/s); those of marks that lie on one another stand together.
+def place(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float, between: str = " ") -> None:
+    """Signs beside their marks (sign, across, up); those of marks that lie on one another stand together.
 
     Each takes the place around its mark, ever farther away, where it covers the least of marks, of other text and of
     what lies outside the axes. A line leads to a sign that stands apart.
@@ -32,7 +32,7 @@ def place(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float) -> 
     taken = [*_drawn(axes, point)]
     for here, together in clusters:
         text = axes.text(
-            *_data(axes, here), " ".join(together), ha="center", va="center", fontsize=9, weight="bold", zorder=5
+            *_data(axes, here), between.join(together), ha="center", va="center", fontsize=9, weight="bold", zorder=5
         )
         extent = text.get_window_extent()
         size = extent.width, extent.height

@@ -8,9 +8,9 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -24,6 +24,8 @@ from roofmodel.views.columns import fitting
 
 if TYPE_CHECKING:
     import pandas
+
+Found = TypeVar("Found")
 
 SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
 SHOWN = 40  # rows of the table; the rest is counted in its last line
@@ -113,18 +115,24 @@ def _head(sweep: Sweep) -> dict[str, Any]:
 
 def write_json(sweep: Sweep, out: TextIO) -> None:
     """The document, a line a row."""
+    found = _begun(rows(sweep))
     out.write(json.dumps(_head(sweep)).removesuffix("}") + ', "rows": [')
-    for number, row in enumerate(rows(sweep)):
+    for number, row in enumerate(found):
         out.write(",\n" if number else "\n")
         out.write(json.dumps(row, allow_nan=False))
     out.write("\n]}\n")
 
 
+def _begun(found: Iterator[Found]) -> Iterator[Found]:
+    """The same, its first made already: where that fails, as without a cluster, nothing is written."""
+    return chain([next(found)], found)
+
+
 def write_csv(sweep: Sweep, out: TextIO) -> None:
     """A line a point, empty for unknown."""
-    writer = csv.writer(out, lineterminator="\n")
+    writer, blocks = csv.writer(out, lineterminator="\n"), _begun(sweep.blocks())
     writer.writerow(COLUMNS)
-    for block in sweep.blocks():
+    for block in blocks:
         writer.writerows(zip(*(_values(_full(block, name)) for name in COLUMNS), strict=True))
 
 

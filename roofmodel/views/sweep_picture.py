@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,14 +51,14 @@ def check(kind: str | None, priced: bool) -> None:
 
 
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
-    """Draw a sweep into a file; `form` is png, svg or pdf. Without a kind: costs where there are prices, else rates."""
-    kind = kind or ("costs" if any(case.price is not None for case in sweep.cases) else "rates")
+    """Draw a sweep into a file; `form` is png, svg or pdf. Without a kind: costs where tokens have any, else rates."""
     table = frame(sweep, [
         "model", "phase", *WAYS, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
         "bound_tokens_per_second", "tokens_per_second", "bound_images_per_second", "images_per_second", "memory_share",
-        "fits", "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
+        "fits", "host_bound", "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
     ])  # fmt: skip
     table = table[table["bound_seconds"].notna()]
+    kind = kind or ("costs" if table["bound_dollars_per_million_tokens"].notna().any() else "rates")
     asked = [name for i, name in enumerate(LENGTHS) if any(len(case.lengths[i]) > 1 for case in sweep.cases)]
     heading = {"rates": "Rate against latency", "roofs": "Which roof binds", "costs": "Cost of tokens"}[kind]
     with canvas.picture(path, form, heading, described(sweep), FOOTS[kind]) as (figure, axes):
@@ -126,9 +126,9 @@ def _fitting(table: pandas.DataFrame) -> Any:
     return table["fits"].map(lambda fits: fits is not False and fits != 0).to_numpy(dtype=bool)
 
 
-def _panels(figure: Figure, count: int, gap: float = 0.075) -> list[Axes]:
-    """Axes side by side, left of the legend."""
-    width = (0.565 - gap * (count - 1)) / count
+def _panels(figure: Figure, count: int, edge: float, gap: float = 0.075) -> list[Axes]:
+    """Axes side by side, left of the legend, which begins at the edge."""
+    width = (edge - 0.11 - gap * (count - 1)) / count
     return [figure.add_axes((0.085 + i * (width + gap), 0.11, width, 0.74)) for i in range(count)]
 
 
@@ -140,14 +140,17 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     kind, seconds = ("", "expected_seconds") if known else ("bound_", "bound_seconds")
     what = "images" if table["images_per_second"].notna().any() else "tokens"
     rate, phases, series = f"{kind}{what}_per_second", list(table["phase"].unique())[:3], _series(table)
-    for phase, axes in zip(phases, _panels(figure, len(phases)), strict=True):
-        for points, colour in series.values():
+    remarks, waits = ["● fits the memory    × does not", "line: the front; numbers: batch"], False
+    edge = _edge(series, remarks)
+    for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
+        for place, (points, colour) in enumerate(series.values()):
             here = points[points["phase"] == phase]
+            size = 16 * min(len(series) - place, 5)  # the first are the largest, so that those above hide none
             for fits, marker, alpha in ((True, "o", 1.0), (False, "x", 0.4)):
                 some = here[_fitting(here) == fits]
                 look: dict[str, Any] = {"marker": marker, "color": colour, "alpha": alpha, "zorder": 3}
                 if len(some) <= CLOUD:
-                    axes.scatter(some[seconds], some[rate], s=16, **look)
+                    axes.scatter(some[seconds], some[rate], s=size, **look)
                 else:
                     axes.plot(some[seconds], some[rate], ls="", ms=2, rasterized=True, **look)
         signs = []
@@ -156,13 +159,19 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             if not possible.empty:
                 best = possible.iloc[front(possible[seconds].to_numpy(), possible[rate].to_numpy())]
                 axes.plot(best[seconds], best[rate], color="0.25", lw=1.2, zorder=2)
-                first, last = best.iloc[0], best.iloc[-1]
-                signs += [(_short(one["batch"]), one[seconds], one[rate]) for one in (first, last)]
+                ends = [best.iloc[0], best.iloc[-1]][-len(best) :]
+                signs += [(_short(one["batch"]), one[seconds], one[rate]) for one in ends]
                 signs[-1] = (f"{signs[-1][0]}, {words}" if words else signs[-1][0], *signs[-1][1:])
         _log_axes(axes, LATENCY[phase] + (" (bound)" if kind else ""), f"{what}/s", units.seconds, units.si)
         axes.set_title(phase, fontsize=10, loc="left")
-        labels.place(axes, signs, figure.dpi)
-    _legend(figure, series, "● fits the memory    × does not", "line: the front; numbers: batch")
+        waiting = table[(table["phase"] == phase) & table["host_bound"].eq(True)]
+        for least in waiting[seconds].unique()[:CURVES]:
+            axes.axvline(least, color="0.6", lw=1, ls=":", zorder=1)
+            waits = True
+        labels.place(axes, signs, figure.dpi, between="\n")
+    if waits:
+        remarks += ["dotted: what the host's launches take;", "no device is faster (--runtime graph)"]
+    _legend(figure, series, edge, *remarks)
 
 
 def _log_axes(
@@ -188,18 +197,24 @@ def _tick(words: Callable[[float], str], value: float, place: object) -> str:
     return words(value)
 
 
-def _legend(figure: Figure, series: dict[str, tuple[Any, str]], *remarks: str) -> None:
+def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
+    """Where the legend begins, from the left: it takes as much as its longest line, and no more than a third."""
+    longest = max(len(words) for words in (*series, *remarks))
+    return min(max(0.675, 0.97 - 0.0072 * longest), 0.8)
+
+
+def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remarks: str) -> None:
     """The series, as many as there is room for, and what the signs mean."""
     y = 0.83
     for name, (_, colour) in list(series.items())[:LEGEND]:
         if name:
-            figure.text(0.675, y, "●", color=colour, fontsize=10)
-            figure.text(0.692, y, name, fontsize=9)
+            figure.text(x, y, "●", color=colour, fontsize=10)
+            figure.text(x + 0.017, y, name, fontsize=9)
             y -= 0.03
     if len(series) > LEGEND:
         remarks = (f"and {len(series) - LEGEND} more", *remarks)
     for remark in remarks:
-        figure.text(0.675, y - 0.01, remark, color="0.35", fontsize=8.5)
+        figure.text(x, y - 0.01, remark, color="0.35", fontsize=8.5)
         y -= 0.03
 
 
@@ -210,7 +225,8 @@ FORM = {"compute": canvas.ORANGE, "memory": canvas.BLUE, "overhead": canvas.GREY
 
 def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     names = _varying(table, ("phase", "model", *WAYS))
-    groups = list(table.groupby(names, sort=False, dropna=False))[:PANELS] if names else [("", table)]
+    found = list(table.groupby(names, sort=False, dropna=False)) if names else [("", table)]
+    groups = found[:PANELS]
     columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
     for place, (key, group) in enumerate(sorted(groups, key=lambda one: _tuple(one[0])[0], reverse=True)):
@@ -226,6 +242,8 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     for place, (name, colour) in enumerate(FORM.items()):
         figure.text(0.67 + place * 0.105, 0.945, "■", color=colour, fontsize=13)
         figure.text(0.687 + place * 0.105, 0.948, name, fontsize=9)
+    if len(found) > PANELS:
+        figure.text(0.02, 0.875, f"and {len(found) - PANELS} more; fewer values, or -o FILE .csv", fontsize=9)
     if table["fits"].eq(False).any():
         figure.text(0.67, 0.91, "× or beyond a line: does not fit the memory", fontsize=9, color="0.35")
 
@@ -270,7 +288,7 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             "--picture costs: there is no price of tokens, for no model of the sweep reads or gives any"
         )
     phases, series, shapes = list(table["phase"].unique())[:3], _series(table), dict[str, str]()
-    for phase, axes in zip(phases, _panels(figure, len(phases)), strict=True):
+    for phase, axes in zip(phases, _panels(figure, len(phases), 0.675), strict=True):
         for points, colour in series.values():
             for words, task in _tasks(points[points["phase"] == phase], lengths):
                 marker = shapes.setdefault(words, MARKERS[len(shapes) % len(MARKERS)])
@@ -282,4 +300,4 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         )
         axes.set_title(phase, fontsize=10, loc="left")
     signs = (f"{marker} {words}" for words, marker in shapes.items() if words)
-    _legend(figure, series, *signs, "— expected    - - at least", "points that do not fit are left out")
+    _legend(figure, series, 0.675, *signs, "— expected    - - at least", "points that do not fit are left out")

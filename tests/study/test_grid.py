@@ -66,6 +66,7 @@ def test_a_single_number_is_an_axis_of_one() -> None:
         ("1:8:*inf", "is no factor"),
         ("1:2:3:4", "has more than a start, an end and a step"),
         ("1:999999999", "has more than 10000000 values"),
+        ("1:5:*1.0000000001", "has more than 10000000 values"),
         ("0", "it must be a whole number from 1"),
         ("0:8:*2", "'0' times a factor gets nowhere"),
         ("1:20000000000:*10", "to 1000000000"),

@@ -375,6 +375,15 @@ def test_what_makes_no_sense_is_refused(
     assert not [*Path().glob("t.csv*")]
 
 
+def test_a_workload_without_a_model_is_ignored_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = roof("measure -o t.csv --ops add --dtype fp32 --budget 1 --batch 4 --seq 9", monkeypatch, capsys)
+    assert status == 0, err
+    assert "note: --batch is ignored: only a --model has such a workload" in err
+    assert "note: --seq is ignored" in err
+
+
 def test_a_table_in_other_columns_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,6 +169,9 @@ def test_the_command_writes_what_it_is_asked_for(roof: Roof, tmp_path: Path) -> 
         (["gpt2", "--hw", "a100", "--picture", "roof"], "did you mean 'roofs'"),
         (["gpt2", "--hw", "a100", "-o", "grid.xlsx"], "unknown suffix '.xlsx'"),
         (["gpt2", "--hw", "a100", "--price", "a100=x"], "'x' is no price"),
+        (["gpt2", "--hw", "a100", "--price", "0"], "'0' is no price"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere", "--format", "json"], "--cluster nowhere"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere", "--format", "csv"], "--cluster nowhere"),
         (["gpt2", "--hw", "a100", "--cluster", "nowhere"], "--cluster nowhere"),
         (["gpt2", "--hw", "a100", "--format", "xml"], "unknown format 'xml'"),
     ],
@@ -179,6 +182,56 @@ def test_mistakes_are_told_with_what_would_work(roof: Roof, arguments: list[str]
     assert done.err.startswith("error: ")
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--picture", "roofs"], "note: --picture is ignored: no -o FILE .png"),
+        (["--price", "a100=2"], "note: --price has none for h100-sxm"),
+    ],
+)
+def test_what_does_not_apply_is_noted(roof: Roof, arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = roof("sweep", "gpt2", "--hw", "a100,h100", *arguments, "--format", "json")
+    assert done.status == 0
+    assert said in done.err
+    assert (
+        "is ignored"
+        not in roof("sweep", "gpt2", "--hw", "a100", "--picture", "roofs", "-o", str(tmp_path / "r.svg")).err
+    )
+
+
+def test_a_price_of_what_has_no_tokens_leaves_the_rates(tmp_path: Path) -> None:
+    roofmodel.sweep("resnet-18", "a100", price=2).save(tmp_path / "grid.svg")
+    assert "Rate against latency" in (tmp_path / "grid.svg").read_text()
+
+
+def test_panels_that_have_no_room_are_counted(tmp_path: Path) -> None:
+    small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"], phase="decode").save(tmp_path / "all.svg", "roofs")
+    small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"]).save(tmp_path / "some.svg", "roofs")  # times phases
+    assert "more; fewer values" not in (tmp_path / "all.svg").read_text()
+    assert "and 6 more; fewer values" in (tmp_path / "some.svg").read_text()
+
+
+def test_a_picture_says_where_the_host_is_waited_for(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"batch": "1:64:*4", "seq": [512, 1000], "phase": "decode"}
+    report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked)
+    report.save(tmp_path / "eager.svg")
+    text = (tmp_path / "eager.svg").read_text()
+    assert "dotted: what the host's launches take" in text.replace("&#39;", "'")
+    assert ">64, seq 512<" in text
+    assert ">64, seq 1000<" in text  # though they stand at one place
+    assert any(note.startswith("decode waits for the host") for note in report.to_dict()["notes"])
+    graph = roofmodel.sweep("gpt2", ["a100", "h100"], **asked, runtime="graph")
+    graph.save(tmp_path / "graph.svg")
+    assert "dotted" not in (tmp_path / "graph.svg").read_text()
+    assert not any("host" in note for note in graph.to_dict()["notes"])
+
+
+def test_a_network_of_convolutions_has_no_attention() -> None:
+    report = roofmodel.sweep("resnet-18", "a100", batch="1:2")
+    assert "attention" not in printed(report).splitlines()[0]
+    assert {row["attention"] for row in report.to_dict()["rows"]} == {None}
 
 
 def test_in_python_arguments_are_called_as_python_has_them() -> None:
