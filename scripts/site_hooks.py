@@ -83,7 +83,12 @@ def _mathml(latex: str, display: str) -> str:
     return convert(latex.replace("{aligned}", "{split}"), display=display)  # the one of the two that it knows
 
 
+_FETCHED = re.compile(
+    r"""<(?:script|img|iframe|link(?! rel="?canonical))\b[^>]*\s(?:src|href)="?(?:https?:)?//[^>]*>"""
+)
+
+
 def on_post_page(output: str, page: Any, **context: Any) -> None:
     """Nothing is fetched from a network. Raises PluginError for a page that would."""
-    if found := re.search(r"<(?:script|link|img|iframe)\b[^>]*\s(?:src|href)=\"?(?:https?:)?//[^>]*>", output):
+    if found := _FETCHED.search(output):
         raise PluginError(f"{page.file.src_uri}: fetched from a network: {found[0]}")
