@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.calibration import (
@@ -18,6 +19,7 @@ from roofmodel.devices.calibration import (
     StreamTiming,
     Timing,
 )
+from roofmodel.devices.device import Device
 from roofmodel.yaml_file import Place
 
 TIMINGS: dict[str, Any] = {
@@ -35,41 +37,43 @@ WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the 
 HEADING = "calibration:"
 
 
-def read(place: Place, own: str, load: Callable[[str], Calibration | None]) -> Calibration:
-    """A file's own sets, and those of another device that it names, of everything or of one kind.
+def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
+    """The device with its file's own sets, and those of another device that it names, of everything or of one kind.
 
-    `like: a100-sxm-80gb` stands for the sets of a device of the same design; their interval is taken wider.
+    `like: a100-sxm-80gb` stands for the sets of a device of the same design; their interval is taken wider. Where the
+    same benchmark of matrix products ran on both devices, their pipes are taken as far as it got here (see `_pace`).
     """
     entries = place.mapping(("like", *TIMINGS))
+    own = device.id
 
-    def like(of: Place) -> Calibration:
+    def like(of: Place) -> tuple[Calibration, float]:
         try:
-            found = load(of.text()) if of.text() != own else None
+            found = load(of.text()) if of.text() != own else device
         except RecursionError:
             raise of.error(f"{of.path} is {of.text()!r}, whose own calibration leads back here") from None
-        if found is None:
+        if found.calibration is None:
             raise of.error(f"{of.path} is {of.text()!r}, which is no other device that is calibrated")
-        return found
+        return found.calibration, _pace(device, found)
 
     if "like" in entries:
         if len(entries) > 1:
             raise entries["like"].error(f"{place.path} is either 'like' another device or has sets of its own")
-        other = like(entries["like"])
-        sets = {kind: _wider(getattr(other, kind)) for kind in TIMINGS}
-        return Calibration(other.device, {other.device: [kind for kind in TIMINGS if sets[kind]]}, **sets)
-    sets = {}
-    borrowed: dict[str, list[str]] = {}
+        other, pace = like(entries["like"])
+        sets = {kind: _carried(getattr(other, kind), pace) for kind in TIMINGS}
+        borrowed = {other.device: [kind for kind in TIMINGS if sets[kind]]}
+        return replace(device, calibration=Calibration(other.device, borrowed, **sets))
+    sets, borrowed = {}, {}
     for kind, timing in TIMINGS.items():
         if kind in entries:
             inside = entries[kind].mapping()
             same = inside.get("like")
             if same:
-                other = like(same)
-                sets[kind] = _wider(getattr(other, kind))
+                other, pace = like(same)
+                sets[kind] = _carried(getattr(other, kind), pace)
                 borrowed.setdefault(other.device, []).append(kind)
             else:
                 sets[kind] = _sets(entries[kind], timing)
-    return Calibration(own, borrowed, **sets)
+    return replace(device, calibration=Calibration(own, borrowed, **sets))
 
 
 def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
@@ -105,14 +109,35 @@ def _is_seconds(timing: type[Timing], name: str) -> bool:
     return name in SECONDS or (name == "fill" and timing is GemmTiming)
 
 
-def _wider(sets: Sets[Timing]) -> Sets[Timing]:
+def _pace(here: Device, there: Device) -> float:
+    """How much less of its tensor pipes' peaks a device gets than another, by the benchmarks that both ran; 1 at most.
+
+    That is what a card's power does: one that is given little for its peak lowers its clock while it multiplies. All
+    formats draw on the same power, so that their mean stands for each.
+    """
+    mine, others = _reached(here), _reached(there)
+    ratios = [mine[benchmark] / others[benchmark] for benchmark in mine.keys() & others.keys()]
+    return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
+
+
+def _reached(device: Device) -> dict[tuple[str, str, str], float]:
+    """By tensor pipe and benchmark, the part of the peak that it got."""
     return {
-        name: {
-            form: Fitted(one.timing, one.fit._replace(low=one.fit.low**WIDER, high=one.fit.high**WIDER))
-            for form, one in forms.items()
-        }
-        for name, forms in sets.items()
+        (m.ceiling, m.by, device.sources[m.source]): m.value / device.pipes[m.ceiling].peak
+        for m in device.measured
+        if m.ceiling.startswith("tensor_") and m.ceiling in device.pipes and m.source
     }
+
+
+def _carried(sets: Sets[Timing], pace: float) -> Sets[Timing]:
+    """Another device's sets: their pipes at the pace of this one, their intervals wider."""
+
+    def carried(one: Fitted[Any]) -> Fitted[Any]:
+        timing, fit = one
+        slower = timing._replace(pipe=timing.pipe * pace) if "pipe" in timing._fields else timing
+        return Fitted(slower, fit._replace(low=fit.low**WIDER, high=fit.high**WIDER))
+
+    return {name: {form: carried(one) for form, one in forms.items()} for name, forms in sets.items()}
 
 
 def write(calibration: Calibration) -> dict[str, list[str]]:

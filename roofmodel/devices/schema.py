@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofmodel.devices import fitted
-from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
 from roofmodel.units import si
@@ -49,7 +48,7 @@ def load_file(path: Path) -> Device:
     def text(key: str) -> str | None:
         return top[key].text() if key in top else None
 
-    return Device(
+    device = Device(
         id=path.stem,
         name=top["name"].text(),
         vendor=text("vendor"),
@@ -67,13 +66,8 @@ def load_file(path: Path) -> Device:
         links={n: _link(n, p, sources) for n, p in top["links"].mapping().items()} if "links" in top else {},
         measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
         sources=sources,
-        calibration=fitted.read(top["calibration"], path.stem, _calibration_of) if "calibration" in top else None,
     )
-
-
-def _calibration_of(name: str) -> Calibration | None:
-    """The calibration of a device that another file names."""
-    return Device.load(name).calibration
+    return fitted.read(top["calibration"], device, Device.load) if "calibration" in top else device
 
 
 def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:

@@ -153,6 +153,19 @@ def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> No
     assert own.fit.high > of_h100.fit.high
 
 
+def test_a_card_that_multiplies_at_less_of_its_peak_takes_another_ones_pipe_at_its_own_pace() -> None:
+    """By what one benchmark got of 16-bit products on both, in TFLOP/s."""
+    a100, l40s = Device.load("a100").calibration, Device.load("l40s").calibration
+    assert a100
+    assert l40s
+    fp16 = (264.02 / 362.05) / (258.74 / 312)
+    bf16 = (269.15 / 362.05) / (264.53 / 312)
+    own, of_a100 = l40s.gemm["any"]["fp16/fp16"].timing, a100.gemm["any"]["fp16/fp16"].timing
+    assert own.pipe == pytest.approx(of_a100.pipe * (fp16 + bf16) / 2)
+    assert own == of_a100._replace(pipe=own.pipe)
+    assert l40s.generation["flash_attention"]["fp16/fp16/128"].timing.dram == pytest.approx(0.624)  # as it was
+
+
 def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> None:
     """One command regenerates it: `python benchmarks/accuracy.py FOLDER`. A change for the worse shows here."""
     text = README.read_text(encoding="utf-8")
