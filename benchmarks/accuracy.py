@@ -175,7 +175,7 @@ def published(folder: Path) -> str:
     """Markdown: BERT as others ran it on one GPU, where batch and length are stated; no fit has seen it, but for
     the batches of one in eager mode, which say what a launch takes (`timing.EAGER_LAUNCH`).
 
-    Heads and dropout are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
+    Heads are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
     """
     with gzip.open(folder / "e2e.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu_norm"] in REPORTERS and row["n_gpus"] in ("", "1.0")]

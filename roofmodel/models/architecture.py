@@ -407,6 +407,13 @@ class Plan(NamedTuple):
     lay_out: Callable[[Mapping[str, Any]], Stack | Network]
 
 
+class Dropout(NamedTuple):
+    """What training drops out at random: of attention's probabilities, and of what a block adds to the rows."""
+
+    probabilities: bool = False
+    rows: bool = False
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A model, ready to be counted."""
@@ -449,6 +456,13 @@ class Architecture:
     def causal(self) -> bool:
         """It decodes, after a prefill; otherwise one forward pass is all."""
         return isinstance(self.body, Stack) and self.body.causal
+
+    @property
+    def dropout(self) -> Dropout:
+        """What its training drops out, as the config has it."""
+        return Dropout(
+            *(name in self.facts and bool(self.facts[name].value) for name in ("attention_dropout", "dropout"))
+        )
 
     @property
     def image(self) -> tuple[Number, Number] | None:

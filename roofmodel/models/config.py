@@ -258,7 +258,9 @@ def _assumptions(
 
     A default with an entry for every layer follows from the others, and would fill the screen.
     """
-    idle = set() if any(stage.out == "classes" for stage in head.stages) else {"labels"}
+    idle = {"dropout", "attention_dropout"}  # of use to the expectation of a training step alone
+    if not any(stage.out == "classes" for stage in head.stages):
+        idle.add("labels")
     assumed = {
         fact.key: fact.value
         for field, fact in facts.items()

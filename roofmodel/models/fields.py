@@ -117,6 +117,18 @@ SIDES = Kind(lambda v: isinstance(v, tuple), "a number of pixels a side, or a li
 WIDTHS = Kind(lambda v: isinstance(v, list) and bool(v) and all(map(SIZE.accepts, v)), "a list of sizes, one a stage")
 TOKENS = Kind(lambda v: isinstance(v, tuple), "names of learned tokens")
 
+# What training drops out of what blocks give, and of attention's probabilities, by the names that classes have for it.
+DROPPED_NONE: dict[str, Any] = dict(
+    dropout=key(
+        "hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "resid_dropout", "residual_dropout", "dropout",
+        "dropout_rate", default=0.0, null=0.0,
+    ),
+    attention_dropout=key(
+        "attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout_rate", default=0.0, null=0.0
+    ),
+)  # fmt: skip
+DROPPED_TENTH = {field: source._replace(default=0.1) for field, source in DROPPED_NONE.items()}
+
 # field -> what it may be, and its value where a row leaves it out
 FIELDS: dict[str, tuple[Kind, Any]] = {
     "hidden": (SIZE, REQUIRED),
@@ -192,6 +204,8 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "fused_gate": (FLAG, False),  # one matrix holds gate and up
     "mlp_bias": (FLAG, False),
     "activation": (ACTIVATION, REQUIRED),
+    "dropout": (FRACTION, DROPPED_NONE["dropout"]),
+    "attention_dropout": (FRACTION, DROPPED_NONE["attention_dropout"]),
     "conv_kernel": (ODD, 0),  # of the filter over tokens behind the first layer; 0: none
     "conv_groups": (SIZE, 1),
     "conv_activation": (ACTIVATION, "tanh"),

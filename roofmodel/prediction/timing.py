@@ -119,6 +119,16 @@ def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -
         yield held(seconds * each.n / columns, sets.fit, bound)
 
 
+def expect_moved(data: Number, device: Device, dtype: str) -> Expected | None:
+    """The expected time of an elementwise kernel that no operator counts, which reads and writes so many bytes."""
+    ceilings = chip(device, dtype)
+    served = device.calibration and chosen(device.calibration.stream, "add", form(dtype, dtype))
+    if not served or ceilings is None:
+        return None
+    seconds = stream.seconds(data, 0, ceilings, served.timing)
+    return Expected(seconds, served.fit.low * seconds, served.fit.high * seconds)
+
+
 def _kernel(
     operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
 ) -> Formula | None:

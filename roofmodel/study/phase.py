@@ -13,8 +13,8 @@ from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.engine import expect_eager, expect_fused
+from roofmodel.models.architecture import Architecture, Dropout
+from roofmodel.prediction.engine import Beside, beside, expect_eager, expect_fused
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
 
@@ -26,7 +26,8 @@ class Placed(NamedTuple):
 
     operator: Operator
     placement: Placement
-    expected: Expected | None = None  # of one occurrence
+    expected: Expected | None = None  # of one occurrence, with the kernels that a framework runs beside it
+    beside: tuple[Beside, ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -47,6 +48,7 @@ class PhaseEstimate(NamedTuple):
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     model_flops: Number  # of these, what the model asks for: not what is computed again
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
+    dropout: Dropout = Dropout()  # of its training
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
 
@@ -127,6 +129,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
         all_pairs_matmul_flops=sum(whole(op.count * op.matmul_flops) for op in eager),
         model_flops=sum(whole(op.count * op.matmul_flops) for op in eager if op.stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
+        dropout=arch.dropout if step.phase == "train" else Dropout(),
     )
     return timed(phase, device, runtime)
 
@@ -139,12 +142,15 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
 def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
     """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
     operators, dtype = [one.operator for one in phase.placed], phase.step.widths.dtype.name
-    expect = expect_fused if runtime == "graph" else expect_eager
-    times = expect(operators, device, dtype)
-    return phase._replace(
-        placed=tuple(one._replace(expected=time) for one, time in zip(phase.placed, times, strict=True)),
-        launch=EAGER_LAUNCH if runtime == "eager" else NO_TIME,
-    )
+    if runtime == "graph":
+        times = expect_fused(operators, device, dtype)
+        placed = [one._replace(expected=time) for one, time in zip(phase.placed, times, strict=True)]
+        return phase._replace(placed=tuple(placed), launch=NO_TIME)
+    placed = [
+        one._replace(expected=expect_eager(one.operator, kernels, device, dtype), beside=kernels)
+        for one, kernels in zip(phase.placed, beside(operators, phase.dropout), strict=True)
+    ]
+    return phase._replace(placed=tuple(placed), launch=EAGER_LAUNCH)
 
 
 # --- Totals -----------------------------------------------------------------------------------------

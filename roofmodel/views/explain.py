@@ -12,7 +12,6 @@ from roofmodel.counting.operator import Line
 from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
-from roofmodel.prediction.engine import PASSES
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
@@ -333,13 +332,17 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
     if expected:
         low, high = (units.seconds(plain(value)) for value in (expected.low, expected.high))
         words += f"; expected {units.seconds(plain(expected.seconds), 4)} ({low} to {high})"
+        if counted.placed and counted.placed.beside:
+            kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in counted.placed.beside)
+            words += f", with kernels that eager mode runs beside it: {', '.join(kernels)}"
     yield Paragraph(words)
     if counted.formula and expected:
-        yield from _expected(counted.formula, PASSES.get(counted.operator.kind, 1), ordered[0], expected)
+        yield from _expected(counted.formula, ordered[0], expected, bool(counted.placed and counted.placed.beside))
 
 
-def _expected(found: Formula, passes: int, bound: float, expected: Expected) -> Iterator[Block]:
-    """How the expected time comes about: what its formula was asked, and its lines as they were evaluated."""
+def _expected(found: Formula, bound: float, expected: Expected, beside: bool) -> Iterator[Block]:
+    """How the expected time comes about: what its formula was asked, its lines as they were evaluated, and the kernels
+    beside it, where there are any."""
     lines = reasons.steps(found)
     used = {step.name for step in lines}
     asked = [p for p in reasons.given(found) if p.name in used and not p.name.startswith(("chip.", "timing."))]
@@ -347,9 +350,10 @@ def _expected(found: Formula, passes: int, bound: float, expected: Expected) -> 
     taken = {p.name for p in reasons.given(found)}
     forms = [_line(step) for step in lines if step.name not in taken]
     whole = f"max({written(lines[-1].value)}, {written(bound)})"
-    times = f"{passes} × " if passes > 1 else ""
+    others = plain(expected.seconds) - max(plain(lines[-1].value), bound)
+    named, valued = (" + kernels beside", f" + {written(others)}") if beside else ("", "")
     seconds = said(units.seconds(plain(expected.seconds), 4))
-    forms.append(Equation("expected", [said(f"{times}max(seconds, bound)"), said(f"{times}{whole}"), seconds]))
+    forms.append(Equation("expected", [said(f"max(seconds, bound){named}"), said(f"{whole}{valued}"), seconds]))
     yield Equations(forms)
 
 

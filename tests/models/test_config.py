@@ -363,11 +363,12 @@ def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
 
 def test_no_optional_field_takes_an_absurd_value() -> None:
     """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
+    fractions = ("rotary", "layer_scale", "dropout", "attention_dropout")
     for model_type, family in FAMILIES.items():
         for field, source in keys.sources(model_type).items():
             if not isinstance(source, Key) or field in family.switches:
                 continue
             for name in (name for name in source.names if "." not in name):
-                for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in ("rotary", "layer_scale") else 1.5):
+                for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in fractions else 1.5):
                     with pytest.raises(ModelError, match=re.escape(repr(name))):
                         read(good(model_type) | {name: absurd})

@@ -1,12 +1,14 @@
-"""Operators as an engine runs them: products of one input as one, sums and rotary embedding without a launch."""
+"""Operators as an engine runs them: products of one input as one, sums and rotary embedding without a launch; and as
+a framework does, with kernels beside them."""
 
 from __future__ import annotations
 
 import pytest
 
+from roofmodel.counting.workload import Phase
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.prediction.timing import expect
+from roofmodel.prediction.timing import expect, expect_moved
 from roofmodel.study.estimate import estimate
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.phase import Placed
@@ -50,3 +52,70 @@ def test_nothing_takes_longer_in_a_graph_and_everything_else_as_long() -> None:
         assert one.placement.bound_seconds <= one.expected.seconds <= other.seconds
     assert graph["mlp.down"].expected == eager["mlp.down"].expected
     assert graph["attention.flash"].expected == eager["attention.flash"].expected
+
+
+def beside(model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16") -> dict[str, dict[str, int]]:
+    """Of 2 x 128 tokens in eager mode, by operator: the kernels beside it, and their bytes."""
+    found = estimate(load(model), A100, phase=phase, batch=2, seq=128, dtype=dtype, attention="eager").phases[0]
+    return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.beside} for p in found.placed}
+
+
+SCORES = 2 * 12 * 128 * 128  # of 2 sequences, 12 heads
+ROWS = 2 * 128 * 768
+
+
+def test_scores_are_scaled_masked_and_dropped_out_in_kernels_of_their_own() -> None:
+    training, forward = beside(), beside(phase="forward")
+    in_and_out = 2 * 2 * SCORES  # read and written, 2 bytes each
+    dropped = in_and_out + SCORES  # and a mask of a byte
+    assert forward["attention.softmax"] == {"scale": in_and_out, "mask": in_and_out}
+    assert training["attention.softmax"] == {"scale": in_and_out, "mask": in_and_out, "dropout": dropped}
+    assert training["attention.softmax.grad"] == {"scale": in_and_out, "dropout": dropped}
+
+
+def test_what_has_rows_of_heads_is_copied_once_and_its_gradient_once() -> None:
+    copied = [
+        (name, size) for kernels in beside().values() for name, size in kernels.items() if name.startswith("copy")
+    ]
+    names = [f"copy {tensor}" for tensor in ("q", "k", "v", "o", "grad.q", "grad.k", "grad.v", "grad.o")]
+    assert sorted(copied) == sorted((name, 2 * 2 * ROWS) for name in names)
+
+
+def test_what_a_block_adds_is_dropped_out_forward_and_backward() -> None:
+    training = beside()
+    dropped = {"dropout": 2 * 2 * ROWS + ROWS}
+    for name in ("residual.attention", "attention.output.grad_weight", "residual.mlp", "mlp.down.grad_weight"):
+        assert training[name] == dropped
+    assert sum("dropout" in kernels for kernels in training.values()) == 4 + 2  # and the scores, both ways
+    assert training["norm.mlp.grad"] == {"gradients of gain and bias": 2 * 2 * ROWS}
+
+
+def test_a_model_without_dropout_has_none() -> None:
+    assert not any("dropout" in kernels for kernels in beside("llama-3.2-1b").values())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "forward", "gradient"),
+    [
+        # cast 2 + 4, read and written 4 + 4 where the operator counts 2 + 2; backward zeros written and read, 4 + 4
+        ("fp16", 10, 18),
+        ("fp32", 0, 8),
+    ],
+)
+def test_the_loss_is_in_fp32(dtype: str, forward: int, gradient: int) -> None:
+    training, logits = beside(dtype=dtype), 2 * 128 * 30522
+    assert training["head.loss"] == {"in fp32": forward * logits}
+    assert training["head.loss.grad"] == {"in fp32": gradient * logits}
+
+
+def test_an_operator_takes_as_long_as_it_and_the_kernels_beside_it() -> None:
+    found = estimate(load("bert-base-uncased"), A100, phase="train", batch=2, seq=128, attention="eager").phases[0]
+    softmax = next(p for p in found.placed if p.operator.name == "attention.softmax")
+    alone, scale = expect(softmax.operator, A100, "fp16"), expect_moved(2 * 2 * SCORES, A100, "fp16")
+    dropout = expect_moved(5 * SCORES, A100, "fp16")
+    assert alone
+    assert scale
+    assert dropout
+    assert softmax.expected
+    assert softmax.expected.seconds == pytest.approx(alone.seconds + 2 * scale.seconds + dropout.seconds)
+    assert softmax.expected.high == pytest.approx(alone.high + 2 * scale.high + dropout.high)

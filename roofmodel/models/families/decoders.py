@@ -7,7 +7,7 @@ from typing import Any
 from roofmodel.models.families.gpt import GPT2
 from roofmodel.models.families.llama import CLASSIFIERS, GEMMA2, LLAMA, LLAMAS, PARTIAL, one_full_in
 from roofmodel.models.family import LM, Family, heads
-from roofmodel.models.fields import COUNT, FULL, SLIDING, key
+from roofmodel.models.fields import COUNT, DROPPED_TENTH, FULL, SLIDING, key
 
 MODEL = heads("ForCausalLM", "Model")
 
@@ -70,6 +70,7 @@ DECODERS: dict[str, Family] = {
         out_bias=key("attention_out_bias", default=False),
         mlp_width=key("intermediate_size", default=27648),
         positions=key("max_position_embeddings", default=524288),
+        **DROPPED_TENTH,
     ),
     "arcee": LLAMA.like(
         "Arcee",

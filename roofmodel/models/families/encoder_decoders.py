@@ -9,7 +9,7 @@ from typing import Any
 
 from roofmodel.models.architecture import Dense
 from roofmodel.models.family import LM, Family
-from roofmodel.models.fields import ACTIVATIONS, FLAG, LAYERS, SIZE, Kind, key
+from roofmodel.models.fields import ACTIVATIONS, DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, Kind, key
 
 # The state of one token, the last of the sequence, stands for all of it.
 LAST = (Dense("dense", "hidden", "first", activation="tanh"), Dense("classifier", "classes", "first"))
@@ -55,6 +55,7 @@ T5 = Family(
         activation=_activation,
         # False: T5 v1.1 and its kin, whose checkpoints hold a head's matrix of their own, which transformers then loads
         tied=key("tie_word_embeddings", default=True, null=True),
+        **DROPPED_TENTH,
     ),
     source=dict(layers=lambda f: f["source_layers"]),
     source_classes=("EncoderModel", "ForTokenClassification"),
@@ -89,6 +90,7 @@ BART = Family(
         position_extra=2,
         tied=key("tie_word_embeddings", default=True),
         labels=key("id2label", "num_labels", default=3, null=3),
+        dropout=DROPPED_TENTH["dropout"],
     ),
     source=dict(
         layers=key("encoder_layers", "num_hidden_layers"),
@@ -151,6 +153,7 @@ ENCODER_DECODERS: dict[str, Family] = {
         "M2M100",
         activation=key("activation_function", default="relu"),
         position_fixed=True,
+        **DROPPED_TENTH,
     ),
     "whisper": PEGASUS.like(
         "Whisper",
@@ -166,5 +169,6 @@ ENCODER_DECODERS: dict[str, Family] = {
         bare_keys=True,
         mlp_width=key("decoder_ffn_dim", default=1536),
         positions=key("max_target_positions", default=448),
+        dropout=DROPPED_NONE["dropout"],
     ),
 }

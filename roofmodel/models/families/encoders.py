@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.family import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
-from roofmodel.models.fields import COUNT, FLAG, FULL, PLACES, REACH, SIZE, SLIDING, WINDOW, key
+from roofmodel.models.fields import (
+    COUNT,
+    DROPPED_NONE,
+    DROPPED_TENTH,
+    FLAG,
+    FULL,
+    PLACES,
+    REACH,
+    SIZE,
+    SLIDING,
+    WINDOW,
+    key,
+)
 
 PRE_TRAINING = {
     "ForPreTraining": (POOLER, CLASSIFIER._replace(classes=2), *BERT_MASKED_LM),
@@ -37,6 +49,7 @@ BERT = Family(
         position_table=True,
         types=key("type_vocab_size", default=2),
         tied=key("tie_word_embeddings", default=True),
+        **DROPPED_TENTH,
     ),
 )
 ROBERTA = BERT.like("Roberta", classes=ROBERTA_HEADS, position_pad=key("pad_token_id", default=1, null=None))
@@ -111,6 +124,7 @@ ENCODERS: dict[str, Family] = {
         activation=key("hidden_act", default="gelu_new"),
         embedding_width=key("embedding_size", default=128),
         embedding_projected=True,
+        **DROPPED_NONE,
     ),
     "mpnet": BERT.like(
         "MPNet",
@@ -222,6 +236,8 @@ ENCODERS: dict[str, Family] = {
         head_bias=key("decoder_bias", default=True),
         transform_bias=key("classifier_bias", default=False),
         transform_activation=key("classifier_activation", default="gelu"),
+        dropout=key("mlp_dropout", default=0.0),
+        attention_dropout=DROPPED_NONE["attention_dropout"],
     ),
     "nomic_bert": BERT.like(
         "NomicBert",
@@ -236,6 +252,7 @@ ENCODERS: dict[str, Family] = {
         activation=key("hidden_act", default="silu"),
         positions=key("max_position_embeddings", default=2048),
         position_table=False,
+        **DROPPED_NONE,
     ),
     "distilbert": BERT.like(
         "DistilBert",

@@ -1,0 +1,34 @@
+"""What training drops out, where a config says nothing of it: as transformers' class has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from roofmodel.errors import ModelError
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+
+ROWS = (
+    "hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "resid_dropout", "residual_dropout", "dropout",
+    "dropout_rate", "mlp_dropout",
+)  # fmt: skip
+PROBABILITIES = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout_rate")
+
+
+def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
+    try:
+        return architecture(config, name, name).dropout
+    except ModelError as error:
+        pytest.skip(f"the class's own config is not counted: {error}")
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
+def test_a_config_that_does_not_say_has_its_class_s_dropout(name: str) -> None:
+    config = CONFIG_MAPPING[name]().to_dict() | {"architectures": None, "model_type": name}
+    bare = {key: value for key, value in config.items() if "drop" not in key}
+    wanted = tuple(any(config.get(key) for key in keys) for keys in (PROBABILITIES, ROWS))
+    assert read(config, name) == wanted
+    assert read(bare, name) == wanted
