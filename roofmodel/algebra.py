@@ -90,7 +90,7 @@ def largest(values: Iterable[Number]) -> Number:
     return reduce(maximum, found, 0)
 
 
-def ceil_div(a: Number, b: int) -> Number:
+def ceil_div(a: Number, b: Number) -> Number:
     """`a / b` rounded up; exact for ints."""
     library = _library(a, b)
     if library is not None and library.__name__ == "sympy":
@@ -175,11 +175,13 @@ def part(name: str, value: Number, unit: str = "") -> Number:
     return worked.part(name, value, unit) if worked is not None and worked.active else value
 
 
-def mean(total: Number, n: int) -> Number:
-    """`total / n`, exact: of ints an int where they divide and else a Fraction, of arrays Shares."""
-    if _arrays(total):
+def mean(total: Number, n: Number) -> Number:
+    """`total / n`, exact: of ints an int where they divide and else a Fraction, of arrays of ints Shares."""
+    if is_just(n, 1):
+        return total
+    if isinstance(n, int) and _counts(total) and _arrays(total):
         return Shares(total, n)
-    if isinstance(total, float) or _library(total):
+    if isinstance(total, float) or _library(total, n):
         return total / n
     from fractions import Fraction
 

@@ -271,7 +271,7 @@ def crossover(
     family: str | None = None,
     **workload: Any,
 ) -> Derivation:
-    """Where another roof starts to bind an operator, or a phase as a whole, over "batch", "seq" or "context".
+    """Where another roof starts to bind an operator, or a phase as a whole, over "batch", "seq", "context" or "gpus".
 
     `model` may be a plain kernel such as "matmul", whose size varies. `.to_dict()` has the first such size under
     `value`, None where there is none. Raises RoofError.

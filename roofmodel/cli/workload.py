@@ -32,10 +32,10 @@ def options(
     runtime: Annotated[str, typer.Option(help="eager, or graph: as engines run it; for expected times.")] = "eager",
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
-    tp: Annotated[int, typer.Option(help="Tensor-parallel GPUs; only 1 is counted yet.")] = 1,
-    dp: Annotated[int, typer.Option(help="Data-parallel GPUs; only 1 is counted yet.")] = 1,
-    pp: Annotated[int, typer.Option(help="Pipeline-parallel GPUs; only 1 is counted yet.")] = 1,
-    ep: Annotated[int, typer.Option(help="Expert-parallel GPUs; only 1 is counted yet.")] = 1,
+    tp: Annotated[int, typer.Option(help="GPUs that share every layer (tensor parallel).")] = 1,
+    dp: Annotated[int, typer.Option(help="Replicas, each with its part of the batch (data parallel).")] = 1,
+    pp: Annotated[int, typer.Option(help="Stages of layers (pipeline parallel); only 1 is counted yet.")] = 1,
+    ep: Annotated[int, typer.Option(help="GPUs that experts are dealt out among (expert parallel).")] = 1,
 ) -> None:
     """The options, as a signature."""
 
@@ -48,10 +48,12 @@ def takes_workload(command: Command) -> Command:
 
 
 def takes_grid(command: Command) -> Command:
-    """A command that ends in `**grid` takes the options as text, which may say several values; those of GPUs not."""
+    """A command that ends in `**grid` takes the options as text, which may say several values."""
     own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    asked = [p for p in _parameters(options) if p.name not in ("tp", "dp", "pp", "ep")]
-    texts = [p.replace(annotation=Annotated[str | None, *p.annotation.__metadata__], default=None) for p in asked]
+    texts = [
+        p.replace(annotation=Annotated[str | None, *p.annotation.__metadata__], default=None)
+        for p in _parameters(options)
+    ]
     command.__signature__ = inspect.Signature([*own, *texts])  # type: ignore[attr-defined]
     return command
 

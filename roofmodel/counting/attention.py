@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm_flops, norm_parameters
+from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import attended, pairs
 from roofmodel.models.architecture import Attention, CrossAttention, HeadNorm
 
@@ -66,6 +66,7 @@ def cross_attention(cross: CrossAttention, site: Site) -> Iterator[Operator]:
     cache = "cache." if step.cached else ""
     yield _projection(build, att, "q", site.reads, "q[b t k g h]", "cross_")
     if step.encodes:
+        yield from shared(build, step, "cross_attention.source", "source[b s d]")
         for name in ("k", "v"):
             yield _projection(build, att, name, "source[b s d]", f"{cache}{name}[b s k h]", "cross_")
     yield from _core(build, att, site, "cross_attention", cache)

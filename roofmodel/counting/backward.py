@@ -10,6 +10,8 @@
 * Rows gathered from a table: the gradient is added into these rows. No product with the whole table.
 * Other work reads the gradient of its result and what it keeps, and writes the gradients of what it read.
 * A tensor that several operators read receives a gradient from each: they are added as they arrive.
+* Where GPUs share a layer, what one all-reduces forward has its gradient on every GPU; what all of them have, and each
+  goes on with its own part of, has a gradient that is a sum: an all-reduce backward (collective.py).
 * Flash attention keeps no scores and computes them again: five matrix products where eager attention has four
   (Dao, "FlashAttention-2", arXiv 2307.08691, section 3.1.2).
 
@@ -82,7 +84,11 @@ def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
         yield _fused(operator, wanted)
         return
     line = operator.lines[0]
-    if operator.kind == "gather":
+    if operator.collective:
+        if (collective := operator.collective.gradient).name != "replicate":
+            text = f"{_text(map(grad, line.outputs))} -> {_text(map(grad, line.inputs))}"
+            yield replace(_like(operator, "grad", text), collective=collective)
+    elif operator.kind == "gather":
         yield _scatter(operator, line)
     elif line.contracted:
         yield from _of_contraction(operator, line, wanted)

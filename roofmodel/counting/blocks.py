@@ -14,15 +14,15 @@ from typing import Any
 from roofmodel.algebra import quotient
 from roofmodel.counting import vector
 from roofmodel.counting.attention import attention, cross_attention, relative_bias
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.operator import Builder, Operator, Sizes
-from roofmodel.counting.site import Site, norm
+from roofmodel.counting.site import Site, norm, shared, summed
 from roofmodel.counting.state_space import mamba
 from roofmodel.counting.state_space_dual import mamba2
 from roofmodel.counting.token_convolution import frames, token_convolution
-from roofmodel.counting.widths import Widths
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import (
     MLP,
@@ -39,6 +39,7 @@ from roofmodel.models.architecture import (
     MoE,
     Network,
     Norm,
+    Part,
     Patches,
     Stack,
     TokenConvolution,
@@ -92,7 +93,7 @@ def through(stack: Stack, step: Step) -> Iterator[Operator]:
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
     """A convolutional network, and the head on the means of its channels."""
     yield from network(net, step)
-    yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step.widths)
+    yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step)
 
 
 def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
@@ -110,6 +111,7 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
         yield from frames(table.filters, stack.hidden, step)
     else:
         yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
+        yield from summed(build, step, "embedding", f"x[b t {width}]")  # a GPU has the rows of its own tokens
     for stage in ("tokens", "sums", "norm"):
         if stage == "sums":
             yield from added_rows(table, build, width)
@@ -153,27 +155,46 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
 
 
 def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
-    """The sublayers of a layer, each with its norms and the sum that carries its input past it."""
+    """The sublayers of a layer, each with its norms and the sum that carries its input past it.
+
+    Where GPUs share the layer each has a part of what a branch gives. Branches side by side are added up before the
+    GPUs exchange it, unless a norm wants the sum of each.
+    """
     build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
     for sublayer in layer:
-        reads, given = "x[b t d]", []
+        reads, given = "x[b t d]", list[str]()
+        apart = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
             place, gives, block = BLOCKS[type(branch.part)]
             if branch.before:
                 reads = "n[b t d]"
                 yield norm(build, place, branch.before, "x[b t d]", reads)
+            if branch.before or not given:
+                yield from shared_input(branch.part, build, step, place, reads)
             yield from block(branch.part, Site(step, stack.hidden, stack.causal, reads, gives))
+            if apart:
+                yield from summed(build, step, place, gives)
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, gives, gives)
             given.append(gives)
+        if not apart and not step.parallel.alone:
+            yield residual(build, f"{place}_branches", " + ".join(given), gives)
+            yield from summed(build, step, place, gives)
+            given = [gives]
         yield residual(build, place, " + ".join(["x[b t d]", *given]))
         if sublayer.after:
             yield norm(build, place, sublayer.after, "x[b t d]", "x[b t d]")
 
 
-def residual(build: Builder, place: str, summands: str) -> Operator:
+def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:
+    """Where GPUs share a part they share what it reads; of latent attention they share the latents."""
+    if not isinstance(part, LatentAttention):
+        yield from shared(build, step, place, reads)
+
+
+def residual(build: Builder, place: str, summands: str, gives: str = "x[b t d]") -> Operator:
     """The sum that carries the layer's input past the block."""
-    return build.operator(f"residual.{place}", "residual", f"{summands} -> x[b t d]", kind="elementwise")
+    return build.operator(f"residual.{place}", "residual", f"{summands} -> {gives}", kind="elementwise")
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
@@ -189,18 +210,29 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
             build = Builder(sizes, step.widths)
             yield build.operator("head.project", "head", "x[b t d] W_project_out[d e] -> x[b t e]")
             width = "e"
-    yield from head_stages(arch.head, stack.norm, sizes, ("x", width), step.widths)
+    yield from head_stages(arch.head, stack.norm, sizes, ("x", width), step)
 
 
-def head_stages(
-    head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], widths: Widths
-) -> Iterator[Operator]:
+def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], step: Step) -> Iterator[Operator]:
     """The stages of a head; `source` is the tensor that the body gives, and the axis along its width."""
     given = source
     for stage in head.stages:
-        build = Builder({**sizes, "n": stage.classes}, widths)
-        yield from dense(build, stage, source if stage.from_layers else given, spec)
+        build = Builder({**sizes, "n": stage.classes}, step.widths)
+        reads = source if stage.from_layers else given
+        if stage.out == "vocabulary":
+            yield from shared(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
+        yield from dense(build, stage, reads, spec)
+        if stage.out == "vocabulary":
+            yield from gathered(build, step, ROWS[stage.rows])
         given = ("h", OUT[stage.out])
+
+
+def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
+    """The logits of the whole vocabulary, where GPUs share it; training needs none, as each sums up its own."""
+    gpus = step.parallel.tp
+    if not step.parallel.alone and step.phase != "train":
+        whole = build._replace(sizes={**build.sizes, "V": gpus * build.sizes["v"]})
+        yield whole.exchange("head.all_gather", f"logits[{rows} v] -> logits[{rows} V]", Collective("all_gather", gpus))
 
 
 ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, power, quotient
+from roofmodel.algebra import Number, mean, power, quotient
 from roofmodel.counting import vector
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import Site
 from roofmodel.models.architecture import MLP, MoE
@@ -23,8 +24,12 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
     `b:t:x` are the (token, expert) pairs that the router chose, `active` for each token. Of the experts' weights those
     of the experts that any token chose are read: x (1 - (1 - active / x)^tokens) of them are expected if the router
     chooses evenly.
+
+    Where experts are dealt out among `ep` GPUs, each has as many pairs. These GPUs may all have the same tokens, those
+    of their replica, and add up at the end what their experts gave. Or they are those of several replicas, each of
+    which sends a part of its tokens' pairs to the GPU of the expert, and gets back what that gave.
     """
-    step, expert = site.step, moe.expert
+    step, expert, gpus = site.step, moe.expert, site.step.parallel
     tokens = step.batch * step.tokens
     build = _build(expert, site, x=moe.experts, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
@@ -34,9 +39,18 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
         vector=vector.SOFTMAX + vector.CHOOSE + moe.correction,
     )  # fmt: skip
-    chosen = touched(moe, tokens)
-    for operator in _mlp(build, expert, "expert_", site.reads, "y[b:t:x d]"):
-        yield of_some_experts(operator, chosen, moe.experts)
+    here, met = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
+    build = build._replace(sizes={**build.sizes, "x": here, "b:t:x": mean(met * moe.active, gpus.ep)})
+    rows = site.reads
+    if gpus.across:
+        rows = "n[b:t:x d]"
+        yield build.gather("mlp.permute", "mlp", f"{site.reads} -> {rows}")
+        yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
+    chosen = mean(touched(moe, met), gpus.ep)
+    for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
+        yield of_some_experts(operator, chosen, here)
+    if gpus.across:
+        yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
     yield build.operator(
         "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", vector=2
     )

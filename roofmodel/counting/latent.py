@@ -11,7 +11,7 @@ from dataclasses import replace
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm_flops, norm_parameters
+from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.architecture import Indexer, LatentAttention
 
@@ -36,12 +36,13 @@ def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
         },
     )  # fmt: skip
     cache = "cache." if step.cached and site.causal else ""
-    yield from queries(att, build, x)
+    yield from queries(att, site, build)
     bias = " + B_kv_down[c]" if att.down_bias else ""
     line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] turned[b t r]"
     yield build.operator("attention.kv_down", "attention", line)
     yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
     yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
+    yield from shared(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
     if att.indexer:
         yield from index(att, att.indexer, site, cache)
 
@@ -61,15 +62,17 @@ def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {site.gives}")
 
 
-def queries(att: LatentAttention, build: Builder, x: str) -> Iterator[Operator]:
+def queries(att: LatentAttention, site: Site, build: Builder) -> Iterator[Operator]:
     """Queries of every head, through a latent of their own where the model has one."""
-    out = "q[b t k h] q_turned[b t k r]"
+    x, out = site.reads, "q[b t k h] q_turned[b t k r]"
     if not att.query_latent:
+        yield from shared(build, site.step, "attention.q", x)
         yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
         return
     bias = " + B_q_down[zq]" if att.down_bias else ""
     yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> asked[b t zq]")
     yield latent_norm(att, build, "asked", "zq", "asked[b t zq]")
+    yield from shared(build, site.step, "attention.asked", "asked[b t zq]")
     yield build.operator("attention.q_up", "attention", f"asked[b t zq] W_q_up[zq k hr] -> {out}")
 
 

@@ -38,6 +38,7 @@ from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.widths import Widths
 
 Sizes = Mapping[str, Number]
@@ -87,6 +88,7 @@ AXES: dict[str, Axis] = {
     "b:t:X": Axis("token-expert pairs of experts on any GPU", r"\langle BTE\rangle"),
     "e": Axis("width of the token embedding, where it is not the hidden size", "D_e"),
     "v": Axis("vocabulary", "V"),
+    "V": Axis("vocabulary of all GPUs", "V_{\\mathrm{all}}"),
     "p": Axis("rows of a table of positions, of token types, of tasks", "P"),
     "w": Axis("rows of a table of relative positions", "N_{\\mathrm{rel}}"),
     "t+r": Axis("tokens that a filter touches as it slides", "(T+R)"),
@@ -269,8 +271,8 @@ class Operator:
     tensor (rows gathered from a table). `layers` are the layers in which this same operator
     occurs, None where it stands outside the layers; the costs are those of one occurrence. `keeps` says what
     of vector work the backward pass reads; `parts` are the operators that a fused one is made of. `stage` is the part
-    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs. `link_bytes` are
-    what it sends to other devices.
+    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs. `collective` is what
+    it exchanges with other devices.
     """
 
     name: str
@@ -287,7 +289,7 @@ class Operator:
     parts: tuple[Operator, ...] = ()
     stage: str = ""
     passes: int = 1
-    link_bytes: Number = 0
+    collective: Collective | None = None
 
     @property
     def spec(self) -> str:
@@ -338,6 +340,14 @@ class Operator:
             cache_bytes=sum(self.bytes_of(t) for t in self.reads if t.is_cached),
             link_bytes=self.link_bytes,
         )
+
+    @property
+    def link_bytes(self) -> Number:
+        """What it sends to other devices: of what it gathers, or of what it reads."""
+        if self.collective is None:
+            return 0
+        whole = self.writes if self.collective.name == "all_gather" else self.reads
+        return self.collective.sent(sum(self.bytes_of(tensor) for tensor in whole))
 
     @property
     def total(self) -> Cost:
@@ -418,6 +428,11 @@ class Builder(NamedTuple):
         line = parse(text)
         rows = {line.inputs[0].name: line.outputs[0].elements(self.sizes)}
         return Operator(name, group, "gather", (line,), self.sizes, self.widths, 0, 0, touched=rows)
+
+    def exchange(self, name: str, text: str, collective: Collective) -> Operator:
+        """What GPUs exchange: a tensor that becomes another one. The sums themselves are left out."""
+        operator = self.operator(name, "communication", text, kind="communication")
+        return replace(operator, collective=collective)
 
 
 def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> Operator:

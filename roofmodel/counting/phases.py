@@ -1,4 +1,7 @@
-"""A phase -> its operators: one pass, the prefill and the decodes that generate text, or a training step."""
+"""A phase -> its operators: one pass, the prefill and the decodes that generate text, or a training step.
+
+Where GPUs share the work these are one GPU's, and so is the memory: those of its share of the architecture.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import resident, training
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture
+from roofmodel.models.sharding import share
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of a phase, in order; where it has stages each operator names its own."""
     if step.phase == "train":
-        passed = blocks.operators(arch, step)
-        return tuple(training(passed, memory.parameters(arch, passed), step).operators)
+        passed = _pass(arch, step)
+        return tuple(training(passed, memory.parameters(_own(arch, step), passed), step).operators)
     if step.phase != "generate":
-        return blocks.operators(arch, step)
+        return _pass(arch, step)
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
 
 
@@ -38,23 +42,24 @@ def peak(arch: Architecture, step: Step, weights: Number) -> Memory:
 
 def needs(arch: Architecture, step: Step, weights: Number) -> Iterator[tuple[Step, Memory]]:
     """The passes of a phase that may need most, and what each needs at its own peak."""
+    own = _own(arch, step)
     if step.phase == "train":
-        passed = blocks.operators(arch, step)
-        count = memory.parameters(arch, passed)
-        yield step, resident(training(passed, count, step), memory.weight_bytes(arch, passed), count, step)
+        passed = _pass(arch, step)
+        count = memory.parameters(own, passed)
+        yield step, resident(training(passed, count, step), memory.weight_bytes(own, passed), count, step)
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
-        yield one, memory.resident(arch, one, blocks.operators(arch, one), weights)
+        yield one, memory.resident(own, one, _pass(arch, one), weights)
 
 
 def weight_bytes(arch: Architecture, step: Step) -> Number:
     """Bytes of all weights, whatever a phase runs of them."""
-    return memory.weight_bytes(arch, whole(arch, step))
+    return memory.weight_bytes(_own(arch, step), whole(arch, step))
 
 
 def whole(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators that a model has: those of a pass that reads its source, if it has one, and all else."""
-    return blocks.operators(arch, step._replace(phase="forward", context=0, passes=1))
+    return _pass(arch, step._replace(phase="forward", context=0, passes=1))
 
 
 def uncached(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -85,4 +90,13 @@ def _last_decode(step: Step) -> Step:
 
 
 def _staged(stage: str, arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    return tuple(replace(op, stage=stage, passes=step.passes) for op in blocks.operators(arch, step))
+    return tuple(replace(op, stage=stage, passes=step.passes) for op in _pass(arch, step))
+
+
+def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    return blocks.operators(_own(arch, step), step)
+
+
+def _own(arch: Architecture, step: Step) -> Architecture:
+    """What a GPU has of the architecture."""
+    return share(arch, step.parallel.tp, step.parallel.within)

@@ -1,11 +1,15 @@
-"""What every block is given: where it stands, and the pass that runs it; and the norm, which stands everywhere."""
+"""What every block is given: where it stands, and the pass that runs it; and what stands everywhere: the norm, and
+the sum of what GPUs that share a layer have of a tensor.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting import vector
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Norm
@@ -23,6 +27,20 @@ class Site(NamedTuple):
     def build(self, **sizes: Number) -> Builder:
         """A builder of the block's operators: the sizes of its own axes beside those of every block."""
         return Builder({"b": self.step.batch, "t": self.step.tokens, "d": self.hidden, **sizes}, self.step.widths)
+
+
+def summed(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """The all-reduce of what each of the GPUs that share a layer has computed of a sum; none on a single GPU."""
+    if not step.parallel.alone:
+        collective = Collective("all_reduce", step.parallel.tp)
+        yield build.exchange(f"{place}.all_reduce", f"{tensor} -> {tensor}", collective)
+
+
+def shared(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """Where each of these GPUs goes on with its own part of a tensor that all have: its gradient is a sum."""
+    if step.phase == "train" and not step.parallel.alone:
+        collective = Collective("replicate", step.parallel.tp)
+        yield build.exchange(f"{place}.replicate", f"{tensor} -> {tensor}", collective)
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:

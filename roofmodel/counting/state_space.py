@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm_flops, norm_parameters
+from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared, summed
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Mamba
@@ -24,12 +24,15 @@ def mamba(mixer: Mamba, site: Site) -> Iterator[Operator]:
     bias = " + B_ssm_in[C]" if mixer.bias else ""
     yield build.operator("ssm.input", "ssm", f"{site.reads} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
     yield from causal_filter(build, site.step, mixer.kernel_bias, mixer.activation, "u[b t c]")
-    yield build.operator("ssm.select", "ssm", "u[b t c] W_select[c Q] -> low[b t q] enter[b t z] leave[b t z]")
+    selected = "low[b t q] enter[b t z] leave[b t z]"
+    yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
+    yield from summed(build, site.step, "ssm.select", selected)  # of each GPU's channels
     if mixer.norm:
         for name, axis in (("low", "q"), ("enter", "z"), ("leave", "z")):
             gain, shift = norm_parameters(name, mixer.norm, axis)
             line = f"{name}[b t {axis}]{gain}{shift} -> {name}[b t {axis}]"
             yield build.operator(f"ssm.{name}_norm", "ssm", line, kind="norm", vector=norm_flops(mixer.norm))
+    yield from shared(build, site.step, "ssm.select", selected)
     yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
     scan = _scan(build, site.step)
     yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if site.step.attention == "flash" else scan

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, largest, maximum
+from roofmodel.algebra import Number, is_just, largest, maximum
 from roofmodel.counting import memory, vector
 from roofmodel.counting.backward import backward, differentiable, kept
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator, Tensor
+from roofmodel.counting.site import summed
 from roofmodel.counting.widths import Widths
 from roofmodel.counting.workload import Optimizer, Recompute, Step
 
@@ -45,21 +47,27 @@ def training(passed: Sequence[Operator], parameters: Number, step: Step) -> Trai
     """The training step whose forward pass, without a loss, is given."""
     logits = [t for t in passed[-1].writes if t.name == "logits"]
     losses = [cross_entropy(passed[-1])] if logits else []
+    totals = exchanged_totals(passed[-1], step) if logits else ()
     return Training(
-        forward=(*passed, *losses),
+        forward=tuple(operator for operator in (*passed, *losses, *totals) if does_something(operator)),
         recomputed=tuple(
             operator
             for operator, wanted in zip(passed, differentiable(passed), strict=True)
             if again(operator, wanted, step.recompute)
         ),
-        backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
+        backward=(*map(cross_entropy_gradient, losses), *backward(passed), *exchanged_gradients(parameters, step)),
         update=update(parameters, step.widths, step.optimizer),
     )
 
 
+def does_something(operator: Operator) -> bool:
+    """Whether there is anything to do forward: a tensor that all GPUs have has been marked for its gradient alone."""
+    return operator.collective is None or operator.collective.name != "replicate"
+
+
 def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
     """Whether the backward pass computes an operator again instead of keeping what it gave."""
-    if operator.layers is None or recompute == "none":
+    if operator.layers is None or recompute == "none" or not does_something(operator):
         return False
     core = operator.group.endswith("attention") and operator.kind in CORE
     return recompute == "full" or (core and bool(wanted))
@@ -71,6 +79,25 @@ def cross_entropy(head: Operator) -> Operator:
     text = f"{logits} -> log_p[{' '.join(logits.axes)}]"
     build = Builder(head.sizes, head.widths)
     return build.operator("head.loss", "head", text, kind="softmax", vector=vector.SOFTMAX, keeps="outputs")
+
+
+def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
+    """What GPUs that share a vocabulary exchange for the loss: a token's largest logit, its sum of exponentials, and
+    the logit that came (Megatron-LM, arXiv 1909.08053, section 3)."""
+    (logits,) = head.writes
+    rows = " ".join(axis for axis in logits.axes if axis != "v")
+    for what in ("largest", "sum", "target"):
+        yield from summed(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
+
+
+def exchanged_gradients(parameters: Number, step: Step) -> Iterator[Operator]:
+    """The all-reduce of all gradients over the replicas, in the format of the weights, behind the backward pass.
+
+    Frameworks run it bucket by bucket beside the backward pass; here nothing of it is hidden.
+    """
+    if not is_just(step.parallel.dp, 1):
+        build, collective = Builder({"W": parameters}, step.widths), Collective("all_reduce", step.parallel.dp)
+        yield build.exchange("gradients.all_reduce", "grad.W_all[W] -> grad.W_all[W]", collective)
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:

@@ -16,6 +16,48 @@ NO_IMAGE = (0, 0)
 """Rows and columns of pixels where a model reads text."""
 
 
+class Parallel(NamedTuple):
+    """How GPUs share the work.
+
+    `tp` GPUs share every layer (`models/sharding.py`), and there are `dp` replicas of them, each with its part of the
+    batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
+    """
+
+    tp: Number = 1
+    dp: Number = 1
+    pp: Number = 1
+    ep: Number = 1
+    across: bool = False
+
+    @property
+    def ways(self) -> dict[str, Number]:
+        """The numbers by the names of their options."""
+        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep}
+
+    @property
+    def replicas(self) -> Number:
+        """How many replicas share the experts."""
+        return quotient(self.ep, self.tp) if self.across else 1
+
+    @property
+    def within(self) -> Number:
+        """How many GPUs share each expert."""
+        return 1 if self.across else quotient(self.tp, self.ep)
+
+    @property
+    def gpus(self) -> Number:
+        """All of them."""
+        return self.tp * self.dp * self.pp
+
+    @property
+    def alone(self) -> bool:
+        """Whether a layer is on one GPU."""
+        return is_just(self.tp, 1)
+
+
+ONE_GPU = Parallel()
+
+
 @dataclass(frozen=True)
 class Workload:
     """What the user asks: lengths in tokens per sequence, formats by name.
@@ -24,7 +66,7 @@ class Workload:
     `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
-    `runtime` changes no count: whether the host launches each kernel, or a graph of them.
+    `runtime` changes no count: whether the host launches each kernel, or a graph of them. `batch` is over all GPUs.
     """
 
     phases: tuple[Phase, ...]
@@ -43,6 +85,7 @@ class Workload:
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
     runtime: Literal["eager", "graph"] = "eager"
+    parallel: Parallel = ONE_GPU
 
     @property
     def widths(self) -> Widths:
@@ -74,8 +117,9 @@ class Workload:
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if logits == "all" else 1
         return Step(
-            phase, self.batch, tokens, context, self.attention, positions, self.widths, passes, self.image, self.mla,
-            self.optimizer, self.recompute, 0 if self.decoder_seq is None else self.seq,
+            phase, quotient(self.batch, self.parallel.dp), tokens, context, self.attention, positions, self.widths,
+            passes, self.image, self.mla, self.optimizer, self.recompute,
+            0 if self.decoder_seq is None else self.seq, self.parallel,
         )  # fmt: skip
 
 
@@ -86,7 +130,7 @@ class Step(NamedTuple):
     run in which each pass is one token longer than the one before: decodes after `context`, `context + 1`, ... cached
     tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
     passes, which is exact: costs are linear in each of `t`, `s` and `t:s`. `source` is how many tokens a sequence the
-    encoder of an encoder-decoder reads, or has read.
+    encoder of an encoder-decoder reads, or has read. `batch` is one replica's, and so are all counts those of one GPU.
     """
 
     phase: Phase
@@ -102,6 +146,7 @@ class Step(NamedTuple):
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     source: Number = 0
+    parallel: Parallel = ONE_GPU
 
     @property
     def encodes(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from roofmodel.devices.calibration import Calibration
@@ -55,11 +55,15 @@ class Level(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A connection to other devices or the host; bandwidth is the total of both directions."""
+    """A connection to other devices or the host; bandwidth is the total of both directions.
+
+    `joins` is how many devices it connects with one another; None: all those of a node.
+    """
 
     name: str
     bandwidth: float
     source: str | None = None
+    joins: int | None = None
 
 
 class Measured(NamedTuple):
@@ -114,6 +118,11 @@ class Device:
     def link(self) -> float | None:
         """Bytes per second to other devices, in one direction, over the fastest link; None where the file has none."""
         return max((link.bandwidth / 2 for link in self.links.values()), default=None)
+
+    def joining(self, devices: int) -> Device:
+        """The device with those of its links that join so many, where it has one that does."""
+        found = {name: link for name, link in self.links.items() if devices <= (link.joins or devices)}
+        return replace(self, links=found) if found else self
 
     @property
     def capacity(self) -> int | None:

@@ -307,6 +307,7 @@ class Stack(NamedTuple):
     final_norm: Norm | None
     unread: Number = 0  # parameters that the class holds although its code never reads them
     shared: tuple[int, ...] | None = None  # for each layer, which set of parameters it uses; None: each its own
+    alike: tuple[tuple[int, ...], ...] | None = None  # layers by index; None: those that are equal
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -316,6 +317,8 @@ class Stack(NamedTuple):
     @property
     def kinds(self) -> Iterator[tuple[Layer, tuple[int, ...]]]:
         """Layers that are alike, with the indices of their occurrences."""
+        if self.alike is not None:
+            return ((self.layers[indices[0]], indices) for indices in self.alike)
         where: dict[Layer, list[int]] = {}
         for index, layer in enumerate(self.layers):
             where.setdefault(layer, []).append(index)

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from roofmodel.algebra import Number, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
 
-ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0}  # around the ring
-
 
 class Exchange(NamedTuple):
     """A collective: how many GPUs, how often around their ring, and bytes over a GPU's link in each direction."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, maximum, plain
 from roofmodel.algebra import product as product_of
+from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
@@ -18,7 +19,7 @@ from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip, chip
-from roofmodel.prediction.collectives import ROUNDS, Exchange
+from roofmodel.prediction.collectives import Exchange
 from roofmodel.prediction.experts import Chosen, Mixture
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import Placement, place
@@ -91,9 +92,10 @@ def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
 def _exchange(operator: Operator, calibration: Calibration, link: float | None, implementation: str) -> Formula | None:
     """The time of a collective, and what that was fitted on."""
     joined = chosen(calibration.collectives, implementation, formats(operator, ""))
-    if joined is None or link is None:
+    if joined is None or link is None or operator.collective is None:
         return None
-    exchange = Exchange(operator.sizes["N"] / operator.sizes["K"], ROUNDS[operator.name], operator.link_bytes)
+    collective, gpus = operator.collective
+    exchange = Exchange(gpus, ROUNDS[collective], operator.link_bytes)
     return _applied("collectives", collectives.seconds, (exchange, link), joined)
 
 

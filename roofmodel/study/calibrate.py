@@ -106,7 +106,7 @@ def _of_rows(operator: Operator, of: Array) -> Operator:
         matmul_flops=_some(operator.matmul_flops, of),
         vector_flops=_some(operator.vector_flops, of),
         touched={name: _some(elements, of) for name, elements in operator.touched.items()},
-        link_bytes=_some(operator.link_bytes, of),
+        collective=operator.collective and operator.collective._replace(gpus=_some(operator.collective.gpus, of)),
         parts=tuple(_of_rows(part, of) for part in operator.parts),
     )
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import product
 from roofmodel.counting import kernels, vector
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import touched
 from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.counting.workload import Workload, attended, pairs
@@ -74,6 +75,18 @@ def points() -> Iterator[Point]:
         "widths", "by role: weights, activations, KV cache, gradients, optimizer; formats of blocks with their scales",
         switch="--weights --kv",
     )  # fmt: skip
+    yield Point(
+        "several GPUs",
+        "counts, times and memory are those of one GPU, the batch and the rates those of all; GPUs that share every "
+        "layer deal out heads, the widths of MLPs and experts, and the vocabulary, as Megatron-LM does",
+        switch="--tp --dp --ep",
+    )
+    yield Point(
+        "collectives",
+        "an all-reduce behind attention and one behind the MLP, in training one ahead of each as well; of X bytes "
+        "each of n GPUs sends, and receives, as nccl-tests counts; nothing of it is hidden behind other work",
+        Collective("all_reduce", symbol("n")).sent(symbol("X")),
+    )
     yield Point("peaks", "dense; sparse ones are named so and never a roof")
     yield Point(
         "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: "

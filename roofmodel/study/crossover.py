@@ -1,5 +1,7 @@
 """Where a bound changes: the size from which on another roof binds an operator, or a phase taken as a whole.
 
+Over `gpus`, the GPUs that share every layer, the sizes are those that the model can be dealt out to.
+
 Which roof binds is asked of the counts themselves, size by size, so that the answer is what `roof estimate` says at
 that size and at the one before. The place between the two comes from the equation of both roofs' times, counted with a
 symbol: solved exactly where it is a polynomial, by bisection where it is not. Where both take the same time at a whole
@@ -13,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, minimum
@@ -27,10 +30,12 @@ from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
 from roofmodel.study.explain import loaded
-from roofmodel.study.notes import beyond, length_notes
+from roofmodel.study.notes import beyond, length_notes, link_notes
+from roofmodel.study.parallel import possible
 
 VARIABLES = ("batch", "seq", "context", "gpus")
-SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "n": "n"}
+SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
+OPTIONS = {"gpus": "tp"}  # by variable, where the option has another name
 LARGEST = study.LONGEST
 GRID = 1.25  # sizes that are asked grow by so much; what changes and changes back in between is found by its equation
 
@@ -38,14 +43,20 @@ Costs = Callable[[Number], Cost]
 """What something costs at a size: an int, or a symbol."""
 
 
-class Equation(NamedTuple):
-    """Work over ceiling on both sides: what the roofs take, in the variable; `pipe` and the bandwidth as numbers."""
+class Side(NamedTuple):
+    """What a roof takes: work in the variable, over a ceiling as a number; `ceiling` by name."""
 
-    flops: Any
-    bytes: Any
-    pipe: str
-    peak: float
-    bandwidth: float
+    roof: str  # compute, memory or communication
+    work: Any
+    rate: float
+    ceiling: str = ""
+
+
+class Equation(NamedTuple):
+    """Two roofs that take the same time."""
+
+    left: Side
+    right: Side
 
 
 class Change(NamedTuple):
@@ -87,9 +98,10 @@ def crossover(
     model: str | os.PathLike[str], device: Device, *, over: str | None = None, op: str | None = None,
     family: str | None = None, **options: Any,
 ) -> Crossover:  # fmt: skip
-    """Where the roof changes over `batch`, `seq` or `context`; a plain kernel's over its size. Raises RoofError."""
-    if over == "gpus":
-        raise WorkloadError("--over gpus: more than one GPU is not counted yet; --over batch, seq and context are")
+    """Where the roof changes over `batch`, `seq`, `context` or `gpus`; a plain kernel's over its size.
+
+    Raises RoofError.
+    """
     if isinstance(model, str) and model in kernels.KERNELS:
         return _of_kernel(model, device, over, op, options)
     over = over or "batch"
@@ -123,19 +135,28 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
     if over == "seq" and arch.image:
         raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
-    notes = [f"--{over} is ignored: it is what varies"] if over in study.given(options) and over != "context" else []
+    varies = OPTIONS.get(over, over)
+    notes = (
+        [f"--{varies} is ignored: it is what varies"] if varies in study.given(options) and over != "context" else []
+    )
     if over == "context":
         options = {**options, "context": options.get("context") or study.DEFAULT_SEQ}  # any length: it is what varies
     options = {**options, "phase": phase}
-    work, remarks = study.workload(arch, **options)
-    notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
+    if over == "batch" and options.get("dp", 1) != 1:
+        raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
     counted = _Counted(arch, options, over)
+    work, remarks = counted.sized(counted.start)
+    notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
+    device = device.joining(
+        work.parallel.gpus // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.parallel.gpus
+    )
+    notes += link_notes(device, counted.sizes[-1] if counted.sizes else 1)
     operators = counted.at(counted.start)
     names = [operator.name for operator in operators]
 
     def found(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
-        one = changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start)
+        one = changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start, counted.sizes)
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
     if op is not None:
@@ -148,19 +169,19 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         notes += _beyond(arch, counted, one)
         return Crossover(arch.name, over, work.dtype, device, one, (), phase, asked, tuple(dict.fromkeys(notes)))
     each = tuple(map(found, range(len(names))))
-    whole = changes(phase, counted.cost, counted.symbol, device, work.dtype, counted.start)
+    whole = changes(phase, counted.cost, counted.symbol, device, work.dtype, counted.start, counted.sizes)
     notes += _beyond(arch, counted, whole, each)
     return Crossover(arch.name, over, work.dtype, device, whole, each, phase, None, tuple(dict.fromkeys(notes)))
 
 
 def _beyond(arch: Architecture, counted: _Counted, subject: Changes, others: Sequence[Changes] = ()) -> Iterator[str]:
     """What is to be known of changes at sizes that the model has no positions for."""
-    if beyond(arch, first := counted.sized(counted.start)):  # whatever varies
+    if beyond(arch, first := counted.sized(counted.start)[0]):  # whatever varies
         yield from length_notes(arch, first)
         return
     for change in subject.changes:
-        yield from length_notes(arch, counted.sized(change.value))
-    far = [one.name for one in others if any(beyond(arch, counted.sized(each.value)) for each in one.changes)]
+        yield from length_notes(arch, counted.sized(change.value)[0])
+    far = [one.name for one in others if any(beyond(arch, counted.sized(each.value)[0]) for each in one.changes)]
     if far:
         yield (
             f"warning: {', '.join(dict.fromkeys(far))} change where {counted.over} is beyond the positions of "
@@ -181,24 +202,29 @@ class _Counted:
     def __init__(self, arch: Architecture, options: dict[str, Any], over: str) -> None:
         self.arch, self.options, self.over = arch, options, over
         self.symbol = symbol(SYMBOLS[over])
-        self.start = 2 if over == "seq" else 1  # a pass over a single token may be another pass
+        self.sizes = _shares(arch, options) if over == "gpus" else None  # None: all from the first on
+        # a pass over a single token may be another pass; a single GPU has nothing to exchange
+        self.start = self.sizes[0] if self.sizes else 2 if over == "seq" else 1
         self.at = cache(self._at)
 
     def _at(self, n: Number) -> tuple[Operator, ...]:
-        work = self.sized(n) if isinstance(n, int) else self._symbolic()
+        work = self.sized(n)[0] if isinstance(n, int) else self._symbolic()
         return phases.operators(self.arch, work.steps()[0])
 
-    def sized(self, n: int) -> Workload:
-        """The workload at a size."""
-        return study.workload(self.arch, **{**self.options, self.over: n})[0]
+    def sized(self, n: int) -> tuple[Workload, tuple[str, ...]]:
+        """The workload at a size, with its notes."""
+        return study.workload(self.arch, **{**self.options, OPTIONS.get(self.over, self.over): n})
 
     def _symbolic(self) -> Workload:
         """With the variable as the only symbol; a decoder's prompt that is as long as its source follows it."""
+        work = self.sized(self.start)[0]
+        if self.over == "gpus":
+            return replace(work, parallel=work.parallel._replace(tp=self.symbol))
         changed: dict[str, Any] = {self.over: self.symbol}
         if self.over == "seq" and self.arch.encoder and not self.options.get("decoder_seq"):
             limit = self.arch.max_tokens
             changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
-        return replace(self.sized(self.start), **changed)
+        return replace(work, **changed)
 
     def cost(self, n: Number) -> Cost:
         """Of the whole phase."""
@@ -209,35 +235,51 @@ class _Counted:
         return lambda n: self.at(n)[index].cost
 
 
+def _shares(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
+    """The numbers of GPUs that can share the model's layers, and its experts as asked."""
+    dp, ep = (options.get(name, 1) for name in ("dp", "ep"))
+    found = tuple(tp for tp in possible(arch, dp, ep) if tp > 1 and tp % ep == 0)
+    if not found:
+        raise WorkloadError(f"--over gpus: no number of GPUs can share {arch.name}'s layers evenly; try --over batch")
+    return found
+
+
 # --- Where it changes -------------------------------------------------------------------------------
 
 
-def changes(name: str, cost: Costs, variable: Any, device: Device, dtype: str, start: int = 1) -> Changes:
-    """All changes of the roof from `start` on."""
+def changes(
+    name: str, cost: Costs, variable: Any, device: Device, dtype: str, start: int = 1,
+    sizes: Sequence[int] | None = None,
+) -> Changes:  # fmt: skip
+    """All changes of the roof from `start` on, over all whole numbers; or over these sizes."""
 
     def bound(n: int) -> str:
         return str(place(cost(n), device, dtype).bound)
 
     found = []
-    for low, high in _cells(bound, [start, *_suspects(cost, variable, device, dtype, start)], start):
-        first = _first(bound, low, high)
-        equation, exact, solved = _between(cost, variable, device, dtype, first)
-        value = math.ceil(exact) if solved else first
-        found.append(Change(value, exact, bound(first - 1), bound(first), equation, solved))
-    return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(LARGEST).intensity)))
+    asked = sizes or sorted({*_ladder(start), *_suspects(cost, variable, device, dtype, start)})
+    for low, high in _cells(bound, asked):
+        if not sizes:
+            high = _first(bound, low, high)
+            low = high - 1
+        equation, exact, solved = _between(cost, variable, device, dtype, (low, high))
+        value = math.ceil(exact) if solved and not sizes else high
+        found.append(Change(value, exact, bound(low), bound(high), equation, solved))
+    return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
 
 
-def _cells(bound: Callable[[int], str], suspects: Sequence[int], start: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring sizes that were asked and gave different answers."""
-    sizes, n = {*suspects}, float(start)
+def _ladder(start: int) -> Iterator[int]:
+    """Sizes that are asked, a quarter apart."""
+    n = float(start)
     while n < LARGEST:
-        sizes.add(int(n))
+        yield int(n)
         n = max(n + 1, n * GRID)
-    asked = sorted(sizes)
+
+
+def _cells(bound: Callable[[int], str], asked: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Neighbouring sizes that gave different answers."""
     answers = [bound(size) for size in asked]
-    for (low, before), (high, after) in zip(
-        zip(asked, answers, strict=True), zip(asked[1:], answers[1:], strict=True), strict=False
-    ):
+    for (low, before), (high, after) in pairwise(zip(asked, answers, strict=True)):
         if before != after:
             yield low, high
 
@@ -253,51 +295,64 @@ def _first(bound: Callable[[int], str], low: int, high: int) -> int:
 
 def _suspects(cost: Costs, variable: Any, device: Device, dtype: str, start: int) -> Iterator[int]:
     """The sizes around each solution of the equations: where something might change that the grid steps over."""
-    for equation in _equations(cost(variable), device, dtype):
-        for root in _roots(equation, variable):
+    for pair in combinations(_sides(cost(variable), device, dtype), 2):
+        for root in _roots(Equation(*pair), variable):
             yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < LARGEST)
 
 
-def _equations(cost: Cost, device: Device, dtype: str) -> list[Equation]:
-    """Each compute roof against memory's."""
+def _sides(cost: Cost, device: Device, dtype: str) -> list[Side]:
+    """What each roof takes: of compute that of matrix products, and that of vector work."""
     pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
-    sides = [(cost.matmul_flops, pipe), *([(cost.vector_flops, vector)] if vector else [])]
-    return [Equation(flops, cost.bytes, pipe.name, pipe.peak, device.bandwidth) for flops, pipe in sides]
+    sides = [Side("compute", cost.matmul_flops, pipe.peak, pipe.name)]
+    if vector:
+        sides.append(Side("compute", cost.vector_flops, vector.peak, vector.name))
+    sides.append(Side("memory", cost.bytes, device.bandwidth))
+    if device.link:
+        sides.append(Side("communication", cost.link_bytes, device.link))
+    return sides
 
 
 def _difference(equation: Equation) -> Any:
-    """Seconds of the compute roof less seconds of memory's, times both ceilings."""
+    """Seconds of the one roof less seconds of the other, times both ceilings."""
     import sympy
 
-    peak, bandwidth = (sympy.Rational(value) for value in (equation.peak, equation.bandwidth))
-    return sympy.expand(sympy.sympify(equation.flops) * bandwidth - sympy.sympify(equation.bytes) * peak)
+    (left, one), (right, other) = ((sympy.sympify(side.work), sympy.Rational(side.rate)) for side in equation)
+    return sympy.expand(left * other - right * one)
 
 
 def _roots(equation: Equation, variable: Any) -> list[float]:
-    """The positive solutions, where the equation is a polynomial; none otherwise."""
+    """The positive solutions, where the equation is a quotient of polynomials; none otherwise."""
     import sympy
 
-    difference = _difference(equation)
+    difference = sympy.numer(sympy.together(_difference(equation)))
     if not difference.has(variable) or not difference.is_polynomial(variable):
         return []
     return [float(root) for root in sympy.Poly(difference, variable).real_roots() if root.is_positive]
 
 
-def _between(cost: Costs, variable: Any, device: Device, dtype: str, first: int) -> tuple[Equation, float, bool]:
-    """The equation whose roofs meet at the size `first` or just below, where they do, and whether that was solved."""
-    placed = place(cost(first), device, dtype)
-    matmul, *vector = _equations(cost(variable), device, dtype)
-    equation = vector[0] if vector and placed.vector_seconds > placed.matmul_seconds else matmul
+def _between(
+    cost: Costs, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
+) -> tuple[Equation, float, bool]:
+    """The equation of the roofs that bind at either size, where they meet in between, and whether that was solved."""
+    low, high = sizes
+    found = [_binding(cost(n), device, dtype) for n in sizes]
+    equation = Equation(*(side for i, side in enumerate(_sides(cost(variable), device, dtype)) if i in found))
     for root in _roots(equation, variable):
-        if first - 1 - 1e-9 <= root <= first:
+        if low - 1e-9 <= root <= high:
             return equation, root, True
     difference = _difference(equation)
-    low, high = float(first - 1), float(first)
-    sign = difference.subs(variable, high) > 0
+    before, after = float(low), float(high)
+    sign = difference.subs(variable, after) > 0
     for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if (difference.subs(variable, middle) > 0) == sign else (middle, high)
-    return equation, high, False
+        middle = (before + after) / 2
+        before, after = (before, middle) if (difference.subs(variable, middle) > 0) == sign else (middle, after)
+    return equation, after, False
+
+
+def _binding(cost: Cost, device: Device, dtype: str) -> int:
+    """Which of the sides takes longest; of those that take the same, the one that `place` names."""
+    sides, bound = _sides(cost, device, dtype), place(cost, device, dtype).bound
+    return max(range(len(sides)), key=lambda i: (sides[i].roof == bound, sides[i].work / sides[i].rate))
 
 
 # --- What a lecture's figure rests on ---------------------------------------------------------------
@@ -335,5 +390,6 @@ def _assumed(passes: int, element: int, pipe: str, peak: float, bandwidth: float
     variable, form = symbol("n"), {8: "fp64", 4: "fp32", 2: "fp16", 1: "fp8"}[element]
     name = {3: "matmul", 4: "matmul-accumulate"}[passes]
     cost = kernels.operator(name, variable, Workload((), dtype=form).widths).cost
-    (exact,) = _roots(Equation(cost.matmul_flops, cost.bytes, pipe, peak, bandwidth), variable)
+    equation = Equation(Side("compute", cost.matmul_flops, peak, pipe), Side("memory", cost.bytes, bandwidth))
+    (exact,) = _roots(equation, variable)
     return Assumption(passes, element, pipe, peak, bandwidth, exact)

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, get_args
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting import memory, phases
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.workload import NO_IMAGE, Optimizer, Phase, Recompute, Workload
+from roofmodel.counting.workload import NO_IMAGE, ONE_GPU, Optimizer, Parallel, Phase, Recompute, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Patches
 from roofmodel.study.fitting import largest_batch, largest_context
 from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes
+from roofmodel.study.parallel import GPUS, parallel
 from roofmodel.study.phase import PhaseEstimate, phase_estimate, placed
 
 DEFAULT_SEQ = 1024
@@ -54,6 +55,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     Raises WorkloadError for options that make no sense, or a type that the device lacks.
     """
     work, notes = workload(arch, **options)
+    device = device.joining(work.parallel.gpus)
 
     found = []
     for step in work.steps():
@@ -92,7 +94,7 @@ def parameters(arch: Architecture) -> tuple[int, int]:
 
 
 def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any]:
-    whole = phases.whole(arch, work.steps()[0])
+    whole = phases.whole(arch, work.steps()[0]._replace(parallel=ONE_GPU))
     return memory.parameters(arch, whole), memory.met_parameters(arch, whole)
 
 
@@ -112,7 +114,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """What the options that name something may say."""
 
-LEAST = {"batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1}
+LEAST = {
+    "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
+}  # fmt: skip
 """The smallest number that an option may say."""
 
 
@@ -135,6 +139,10 @@ def workload(
     recompute: str = "none",
     decoder_seq: int | None = None,
     runtime: str = "eager",
+    tp: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -147,7 +155,7 @@ def workload(
             check_choice(name, value)
     for name, number in (
         ("batch", batch), ("seq", seq), ("decoder_seq", decoder_seq), ("context", context), ("new_tokens", new_tokens),
-        ("image", image),
+        ("image", image), ("tp", tp), ("dp", dp), ("pp", pp), ("ep", ep),
     ):  # fmt: skip
         if number is not None:
             _whole(name.replace("_", "-"), number, LEAST[name])
@@ -190,12 +198,14 @@ def workload(
     notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
     if phases != ("train",):
         optimizer, recompute = None, "none"
-    _one_gpu(others)
+    shared, remarks = parallel(arch, batch, Parallel(tp, dp, pp, ep))
+    for option in others:
+        raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
-        optimizer or "adam", recompute, decoder_seq, runtime,  # type: ignore[arg-type]
+        optimizer or "adam", recompute, decoder_seq, runtime, shared,  # type: ignore[arg-type]
     )  # fmt: skip
-    return work, tuple(notes)
+    return work, (*notes, *remarks)
 
 
 def within(limit: int | None, length: Number) -> Number:
@@ -272,19 +282,14 @@ def _whole(option: str, value: object, low: int) -> None:
         raise WorkloadError(f"--{option} is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
 
 
-_PARALLEL = ("tp", "dp", "pp", "ep")
-
-
 def options() -> list[str]:
     """The names of all options of a workload, as arguments have them."""
-    own = [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
-    return [*own, *_PARALLEL]
+    return [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
 
 
 def given(options: Mapping[str, Any]) -> list[str]:
     """The options that say something else than their default, `--dtype` apart: what a plain kernel has no use for."""
     usual = {name: parameter.default for name, parameter in signature(workload).parameters.items()}
-    usual |= dict.fromkeys(_PARALLEL, 1)
     return [name.replace("_", "-") for name, value in options.items() if name != "dtype" and value != usual.get(name)]
 
 
@@ -292,13 +297,3 @@ def check(option: str, size: object, dtype: str) -> None:
     """Raises WorkloadError for a size or a type that a kernel cannot have."""
     _whole(option, size, 1)
     check_choice("dtype", dtype)
-
-
-def _one_gpu(others: Mapping[str, Any]) -> None:
-    """Refuse options that nobody knows, and more than one GPU."""
-    for option, value in others.items():
-        if option not in _PARALLEL:
-            raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
-        _whole(option, value, 1)
-        if value != 1:
-            raise WorkloadError(f"--{option} {value}: more than one GPU is not counted yet; try --{option} 1")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting import kernels, memory, phases
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.workload import Step, Workload
+from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError, WorkloadError, suggest
 from roofmodel.models import hub
@@ -131,6 +131,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     """
     work, notes = study.workload(arch, **options)
     estimate = study.estimate(arch, device, **options) if device else None
+    device = estimate and estimate.device
     shape = symbolic(arch)
     asked, sources = symbolic_workload(arch, work)
     sections = [
@@ -185,8 +186,14 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
         return symbol(name)
 
     prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
+    ways = {
+        "tp": "GPUs that share every layer", "dp": "replicas", "pp": "stages of layers",
+        "ep": "GPUs that experts are dealt out among",
+    }  # fmt: skip
+    gpus = {name: named(f"N_{name}", ways[name], many, f"--{name}") for name, many in work.parallel.ways.items()}
     asked = replace(
         work,
+        parallel=work.parallel._replace(**gpus),
         batch=named("B", "sequences computed together", work.batch, "--batch"),
         seq=named("S", prompt, work.seq, "--image" if arch.image else "--seq"),
         context=named("C", "tokens in the cache before", work.context, "--context"),
@@ -251,7 +258,8 @@ def _sum(
 def _parameters(
     arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload
 ) -> tuple[Quantity, ...]:
-    numbers, symbols = (phases.whole(a, w.steps()[0]) for a, w in ((arch, work), (shape, asked)))
+    steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, asked))
+    numbers, symbols = (phases.whole(a, step) for a, step in zip((arch, shape), steps, strict=True))
     found = [
         Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
         Quantity("active parameters", memory.met_parameters(shape, symbols), memory.met_parameters(arch, numbers), ""),

@@ -12,6 +12,9 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network, Norm
 from roofmodel.study.phase import PhaseEstimate
 
+NODE = 8
+"""GPUs that a device's links join, as servers are built."""
+
 
 def model_notes(arch: Architecture, work: Workload) -> list[str]:
     """Lengths and images that the model was not made for."""
@@ -76,12 +79,24 @@ def device_notes(device: Device, work: Workload) -> list[str]:
     notes = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
+    notes += link_notes(device, work.parallel.gpus)
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
         notes.append(
             f"--weights {work.weights} holds for the matrices of the layers; tables, head, norms and biases stay "
             f"{work.dtype}, as quantised checkpoints have it"
         )
     return notes
+
+
+def link_notes(device: Device, gpus: int) -> Iterator[str]:
+    """What is not known of the links that join so many GPUs."""
+    if gpus > 1 and not device.links:
+        yield f"{device.id} states no link to other GPUs: what they exchange is bounded by bytes alone"
+    elif gpus > NODE:
+        yield (
+            f"warning: {gpus} GPUs are more than a node of {NODE}: the links between nodes are not known, and counted "
+            f"as if they were {device.id}'s own"
+        )
 
 
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting import vector
 from roofmodel.counting.attention import attention
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import experts, of_some_experts
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm
@@ -19,7 +20,6 @@ from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import MLP, Attention, MoE, Norm
-from roofmodel.prediction.collectives import ROUNDS
 from roofmodel.study.routing import busiest
 
 Columns = Mapping[str, Any]
@@ -89,15 +89,12 @@ def mixture(c: Columns, widths: Widths) -> Operator:
 
 
 def collective(c: Columns, widths: Widths) -> Operator:
-    """One GPU's part of a collective over `elements`: of the whole that is summed, gathered or dealt out, as nccl-tests
-    counts. Its own share K of these N it has; the others' pass its link. The sums themselves are left out."""
+    """One GPU's part of a collective over `elements`: of the whole that is summed, gathered or dealt out."""
     name = c.get("collective", "")
     if name not in COLLECTIVES:
         raise WorkloadError(f"unknown collective {shorten(name)}{choices(name, COLLECTIVES)}")
     build = Builder({"N": c["elements"], "K": c["elements"] / c["num_gpus"]}, widths)
-    operator = build.operator(name, "communication", COLLECTIVES[name], kind="communication")
-    others = widths.bytes(operator.reads[0], c["elements"] - c["elements"] / c["num_gpus"])
-    return replace(operator, link_bytes=max(ROUNDS[name], 1) * others)
+    return build.exchange(name, COLLECTIVES[name], Collective(name, c["num_gpus"]))
 
 
 COLLECTIVES = {

@@ -67,8 +67,19 @@ class PhaseEstimate(NamedTuple):
     @property
     def memory_seconds(self) -> Number:
         """The part of the bound in which memory is the roof."""
-        roofs = ((p.placement.compute_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
-        return sum(either(computes, 0.0, seconds) for computes, seconds in roofs)
+        roofs = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
+        return sum(either(other, 0.0, seconds) for other, seconds in roofs)
+
+    @property
+    def link_seconds(self) -> Number:
+        """The part of the bound in which the link to other GPUs is the roof."""
+        roofs = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
+        return sum(either(link, seconds, 0.0) for link, seconds in roofs)
+
+    @property
+    def exchanges(self) -> tuple[Placed, ...]:
+        """The collectives, where GPUs share the work."""
+        return tuple(placed for placed in self.placed if placed.operator.collective)
 
     @property
     def kernels(self) -> int:
@@ -78,12 +89,7 @@ class PhaseEstimate(NamedTuple):
     @property
     def kernel_seconds(self) -> Expected | None:
         """What all kernels are expected to take, one after the other; None where one of them is not known."""
-        total = NO_TIME
-        for placed in self.placed:
-            if placed.expected is None:
-                return None
-            total = total + placed.operator.count * placed.expected
-        return total
+        return sum_of(self.placed)
 
     @property
     def expected(self) -> Expected | None:
@@ -99,11 +105,16 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def tokens(self) -> Number:
-        """New tokens over the batch: those that the pass takes in, source and all, or those that generation gives."""
+        """New tokens over the batch of all GPUs: those that the pass takes in, source and all, or generation gives."""
         step = self.step
         if step.phase == "generate":
-            return step.batch * (step.passes - 1)
-        return step.batch * (step.tokens + (step.source if step.encodes else 0))
+            return self.sequences * (step.passes - 1)
+        return self.sequences * (step.tokens + (step.source if step.encodes else 0))
+
+    @property
+    def sequences(self) -> Number:
+        """The batch of all GPUs."""
+        return self.step.batch * self.step.parallel.dp
 
     @property
     def sees(self) -> bool:
@@ -161,6 +172,16 @@ def total_cost(placed: Iterable[Placed]) -> Cost:
     return sum((p.cost for p in placed), Cost())
 
 
+def sum_of(placed: Iterable[Placed]) -> Expected | None:
+    """What all occurrences of all operators are expected to take, one after the other; None where one is not known."""
+    total = NO_TIME
+    for each in placed:
+        if each.expected is None:
+            return None
+        total = total + each.operator.count * each.expected
+    return total
+
+
 def total_seconds(placed: Iterable[Placed]) -> Number:
     """The bound of all occurrences of all operators."""
     return sum(p.seconds for p in placed)
@@ -170,7 +191,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by the names of the machine interface: base units, None for unknown."""
     found = totals_of(phase.placed)
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
-    seconds, images = expected and plain(expected.seconds), phase.step.batch
+    exchanged = sum_of(phase.exchanges)
+    seconds, images = expected and plain(expected.seconds), phase.sequences
     return {
         **found,
         "expected_seconds": seconds,
@@ -183,6 +205,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "mfu": expected and plain(phase.model_flops) / seconds / peak,
         "hfu": expected and plain(phase.all_pairs_matmul_flops) / seconds / peak,
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
+        "communication_seconds": total_seconds(phase.exchanges),
+        "expected_communication_seconds": exchanged and plain(exchanged.seconds),
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
@@ -198,5 +222,6 @@ def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
         "bytes": cost.bytes,
         "weight_bytes": cost.weight_bytes,
         "kv_cache_bytes": cost.cache_bytes,
+        "link_bytes": plain(cost.link_bytes),
         "bound_seconds": total_seconds(placed),
     }

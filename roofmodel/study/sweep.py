@@ -23,6 +23,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
 from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, options, within, workload
 from roofmodel.study.notes import beyond, device_notes, timing_notes
+from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import phase_estimate, totals
 
 BLOCK = 2**17
@@ -35,8 +36,9 @@ LENGTHS = ("batch", "seq", "decoder_seq", "context")
 NAMED = ("dtype", "weights", "kv", "attention", "runtime", "logits", "mla", "optimizer", "recompute")
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
-    *COUNTS, "kernels", "bound_seconds", "expected_seconds", "expected_low_seconds", "expected_high_seconds",
-    "bound_tokens_per_second", "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
+    *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
+    "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
+    "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
     "host_bound",
 )  # fmt: skip
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
@@ -44,9 +46,10 @@ FOUND = (
     *TOTALS, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits", "dollars_per_million_tokens",
     "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
-COLUMNS = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *FOUND)
+COLUMNS = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS, *FOUND)
 """Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
-expected to take longer than the kernels; `memory_share` is memory's part of the bound."""
+expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are
+those of one GPU, rates those of all."""
 
 Columns = dict[str, Any]
 """Column -> an array with an element a point, or what all points have in common; None for unknown."""
@@ -134,7 +137,7 @@ def sweep(
         notes |= dict.fromkeys(arch.notes)
         for device, values in product(devices, product(*(axes[name] for name in chosen_names))):
             chosen = dict(zip(chosen_names, values, strict=True))
-            for case in _cases(arch, device, chosen, lengths, notes):
+            for case in _all_cases(arch, device, chosen, lengths, notes):
                 key = (id(arch), id(device), tuple(case.labels.items()), case.lengths)  # files may share a name
                 cases.setdefault(key, case._replace(price=prices.get(device.id)))
     refusals = [case.refused for case in cases.values() if case.refused]
@@ -184,6 +187,17 @@ def _price(asked: object) -> float:
 # --- Cases ------------------------------------------------------------------------------------------
 
 
+def _all_cases(
+    arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
+    notes: dict[str, None],
+) -> Iterator[Case]:  # fmt: skip
+    """The cases of batches that can be dealt out to the replicas, and of those that cannot."""
+    batches, replicas = lengths.get("batch", (1,)), chosen.get("dp", 1)
+    apart = [tuple(n for n in batches if (n % replicas == 0) == even) for even in (True, False)]
+    for some in filter(None, apart):
+        yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)
+
+
 def _cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[str, None],
@@ -207,6 +221,7 @@ def _case(
     labels = {"model": arch.name, "hardware": device.id, "dtype": dtype, "weights": dtype, "kv": dtype, **chosen}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
+        device = device.joining(work.parallel.gpus)
         (step,) = work.steps()
         phase, weights = phase_estimate(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
         peak = phases.peak(arch, step, weights)
@@ -241,6 +256,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     return {
         **{name: getattr(work, name) for name in NAMED},
         "attention": None if isinstance(arch.body, Network) else work.attention,
+        **work.parallel.ways,
         "phase": phase,
         "new_tokens": work.new_tokens if phase == "generate" else None,
         "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
@@ -256,7 +272,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
 
 APART = {"seq": 1, "decoder_seq": 1, "context": 0}
 """Lengths at which a model does something else (one token needs no scan, an empty cache is not read): plain ints."""
-ROOFS = ("compute", "memory", "overhead")
+ROOFS = ("memory", "compute", "communication", "overhead")
 
 
 def evaluate(case: Case) -> Columns:
@@ -306,12 +322,13 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     phase, peak = phase_estimate(arch, device, step, work.runtime), phases.peak(arch, step, case.weights)
     found = totals(phase)
     return {
-        "batch": step.batch,
+        "batch": phase.sequences,
         "seq": work.seq if phase.reads else None,
         "decoder_seq": work.decoder_seq,
         "context": step.context,
         **found,
         "memory_share": phase.memory_seconds / found["bound_seconds"],
+        "link_share": phase.link_seconds / found["bound_seconds"],
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
         "fits": None if device.capacity is None else peak.total <= device.capacity,
         "note": beyond(arch, work),
@@ -324,14 +341,17 @@ def _finished(case: Case, table: Columns) -> Columns:
 
     if case.refused is not None:
         return table | {"note": case.refused}
-    roof = (table["memory_share"] >= 0.5).astype(int)
+    memory, link = table["memory_share"], table.pop("link_share")
+    roof = numpy.argmax([memory, 1 - memory - link, link], axis=0)
     if table["host_bound"] is not None:
         roof[table["host_bound"]] = ROOFS.index("overhead")
     table["bound"] = numpy.array(ROOFS, dtype=object)[roof]
     if case.price is not None:
+        assert case.work
+        price = case.price * case.work.parallel.gpus
         for kind in ("", "bound_"):
             rate = table[f"{kind}tokens_per_second"]
-            table[f"{kind}dollars_per_million_tokens"] = None if rate is None else case.price / 3600 * 1e6 / rate
+            table[f"{kind}dollars_per_million_tokens"] = None if rate is None else price / 3600 * 1e6 / rate
     note = numpy.array([None, "beyond the model's positions"], dtype=object)
     table["note"] = note[table["note"].astype(int)] if table["note"].any() else None
     return table

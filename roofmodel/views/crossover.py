@@ -8,7 +8,7 @@ from typing import Any
 
 from roofmodel import units
 from roofmodel.models.symbols import symbol
-from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, assumptions
+from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, Side, assumptions
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.document import Equation as Line
@@ -44,7 +44,8 @@ def _variable(found: Crossover) -> str:
 
 def _answer(changes: Changes, variable: str, whole: bool) -> str:
     """`memory binds up to 601, compute from n = 602 on.`"""
-    means = "; taken as a whole: all its FLOPs against all its bytes" if whole else ""
+    sent = ", and all that it sends" if variable == "gpus" else ""
+    means = f"; taken as a whole: all its FLOPs against all its bytes{sent}" if whole else ""
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
         reach = f"{low} FLOP/B" if low == high else f"{low} FLOP/B at first, {high} in the end"
@@ -74,16 +75,8 @@ def _named(changes: Changes) -> str:
 def _derived(change: Change, variable: str) -> Iterator[Block]:
     """Both sides, the equation, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
-    flops, size = (formula.readable(side) for side in (equation.flops, equation.bytes))
     exact = f"{change.exact:.6g}"
-    yield Equations(
-        [
-            Line("FLOPs", [Form(formula.text(flops), formula.latex(flops))]),
-            Line("bytes", [Form(formula.text(size), formula.latex(size))]),
-            Line("compute", [said(f"FLOPs / {units.si(equation.peak, 'FLOP/s', 4)} ({equation.pipe})")]),
-            Line("memory", [said(f"bytes / {units.si(equation.bandwidth, 'B/s', 4)}")]),
-        ]
-    )
+    yield Equations([*map(_work, equation), *map(_time, equation)])
     yield Paragraph("Both take the same time where")
     yield Equations(
         [
@@ -94,17 +87,37 @@ def _derived(change: Change, variable: str) -> Iterator[Block]:
     yield Paragraph(f"so that {change.to} binds from {variable} = {change.value} on.")
 
 
+def _work(side: Side) -> Line:
+    work = formula.readable(side.work)
+    return Line(WORK[side.roof], [Form(formula.text(work), formula.latex(work))])
+
+
+def _time(side: Side) -> Line:
+    ceiling = f" ({side.ceiling})" if side.ceiling else ""
+    return Line(side.roof, [said(f"{WORK[side.roof]} / {_rate(side)}{ceiling}")])
+
+
+WORK = {"compute": "FLOPs", "memory": "bytes", "communication": "bytes sent"}
+
+
+def _rate(side: Side) -> str:
+    return units.si(side.rate, "FLOP/s" if side.roof == "compute" else "B/s", 4)
+
+
 def _text(equation: Equation) -> str:
-    sides = (formula.readable(side) for side in (equation.flops, equation.bytes))
-    flops, size = (f"({formula.text(side)})" if side.is_Add else formula.text(side) for side in sides)
-    peak, bandwidth = units.si(equation.peak, "FLOP/s", 4), units.si(equation.bandwidth, "B/s", 4)
-    return f"{flops} / {peak} = {size} / {bandwidth}"
+    return " = ".join(map(_text_of, equation))
+
+
+def _text_of(side: Side) -> str:
+    work = formula.readable(side.work)
+    return f"{f'({formula.text(work)})' if work.is_Add else formula.text(work)} / {_rate(side)}"
 
 
 def _latex(equation: Equation) -> str:
-    flops, size = (formula.latex(formula.readable(side)) for side in (equation.flops, equation.bytes))
-    peak, bandwidth = units.si(equation.peak, "FLOP/s", 4), units.si(equation.bandwidth, "B/s", 4)
-    return rf"\frac{{{flops}}}{{\text{{{peak}}}}} = \frac{{{size}}}{{\text{{{bandwidth}}}}}"
+    left, right = (
+        rf"\frac{{{formula.latex(formula.readable(side.work))}}}{{\text{{{_rate(side)}}}}}" for side in equation
+    )
+    return f"{left} = {right}"
 
 
 def explained(found: Crossover) -> list[Block]:

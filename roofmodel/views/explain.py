@@ -80,6 +80,8 @@ def _quantities(explanation: Explanation) -> Iterator[Quantity]:
         for counted in section.operators:
             yield from (*counted.tensors("reads"), *counted.tensors("writes"))
             yield from (Quantity(axis.letter, axis.symbolic, axis.value, "") for axis in counted.axes)
+            if counted.operator.collective:
+                yield Quantity("sent", counted.symbolic.link_bytes, counted.operator.link_bytes, "B")
 
 
 def _from(source: Source) -> str:
@@ -280,6 +282,9 @@ def _counts(counted: Counted, explanation: Explanation) -> Iterator[Equation]:
             " + ".join(_braced(t.name, formula.latex(part)) for t, part in zip(tensors, parts, strict=True)),
         )
         yield Equation(name, [named, amount(value, "B")])
+    if counted.operator.collective:
+        sent = formula.readable(symbolic.link_bytes)
+        yield Equation("bytes sent", _forms(sent, explanation, plain(cost.link_bytes), "B"))
     yield Equation(
         "intensity",
         [
@@ -316,6 +321,9 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
         asked.append((f"compute, {vector.name}", ceiling, placed.vector_seconds))
     ceiling = f"{units.si(plain(cost.bytes), 'B', 4)} / {units.si(device.bandwidth, 'B/s', 4)}"
     asked.append(("memory, DRAM", ceiling, placed.memory_seconds))
+    if cost.link_bytes and device.link:
+        ceiling = f"{units.si(plain(cost.link_bytes), 'B', 4)} / {units.si(device.link, 'B/s', 4)}"
+        asked.append(("communication, one direction of the link", ceiling, placed.link_seconds))
     yield Equations([Equation(name, [said(how), said(units.seconds(plain(time)))]) for name, how, time in asked])
     ordered = sorted((plain(time) for _, _, time in asked), reverse=True)
     binding = max((roof for roof in asked if roof[0].startswith(placed.bound)), key=lambda roof: roof[2])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.models.symbols import SYMBOLS
 
-ORDER = ("n", "B", "S", "T", "C", *(name for name in SYMBOLS.values() if name != "V"), "L", "V")
+ORDER = ("n", "B", "S", "T", "C", "N_tp", "N_dp", "N_ep", *(name for name in SYMBOLS.values() if name != "V"), "L", "V")
 FEW = 4  # terms up to which a sum stays as it is, whatever they have in common
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 Values = Mapping[Any, Any]

@@ -39,6 +39,7 @@ COLOURS = {
     "convolution": canvas.RED,
     "bias": canvas.GREEN,
     "head": canvas.PURPLE,
+    "communication": canvas.YELLOW,
     "optimizer": canvas.RED,
 }
 MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them

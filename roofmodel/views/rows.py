@@ -10,7 +10,7 @@ from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import NO_IMAGE
+from roofmodel.counting.workload import NO_IMAGE, Workload
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate, Placed, total_cost, total_seconds, totals, totals_of
@@ -24,6 +24,28 @@ LABELS = {
     "embedding.add_position": "add positions",
     "embedding.relative": "relative positions",
     "embedding.project": "to hidden size",
+    "embedding.all_reduce": "all-reduce of token rows",
+    "attention.all_reduce": "all-reduce of attention",
+    "attention.replicate": "all-reduce ahead of attention",
+    "attention.q.replicate": "all-reduce ahead of queries",
+    "attention.asked.replicate": "all-reduce of the latent of q",
+    "attention.latent.replicate": "all-reduce of the latent of k, v",
+    "attention.source.replicate": "all-reduce of the source",
+    "mlp.all_reduce": "all-reduce of the MLP",
+    "mlp.replicate": "all-reduce ahead of the MLP",
+    "mlp.dispatch": "tokens to their experts",
+    "mlp.collect": "tokens back from experts",
+    "mlp.permute": "tokens by expert",
+    "ssm.all_reduce": "all-reduce of the state space",
+    "ssm.replicate": "all-reduce ahead of the state space",
+    "ssm.select.all_reduce": "all-reduce of time step, B, C",
+    "ssm.select.replicate": "all-reduce of time step, B, C",
+    "head.all_gather": "logits of all GPUs",
+    "head.replicate": "all-reduce ahead of logits",
+    "head.loss_largest.all_reduce": "all-reduce of largest logits",
+    "head.loss_sum.all_reduce": "all-reduce of sums",
+    "head.loss_target.all_reduce": "all-reduce of targets' logits",
+    "gradients.all_reduce": "all-reduce of gradients",
     "attention.qkv": "q, k, v projection",
     "attention.q": "q projection",
     "attention.q_down": "q to its latent",
@@ -75,7 +97,7 @@ MERGED = {"norm": "norms", "activation": "activations", "residual": "residual su
 TITLES = {"mlp": "MLP", "ssm": "state space"}
 ORDER = (
     *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "convolution", "mlp"),
-    *("norm", "activation", "residual", "bias", "head", "optimizer"),
+    *("norm", "activation", "residual", "bias", "head", "communication", "optimizer"),
 )
 STACKS = "encoder ", ""  # what the groups of a stack's operators start with, in the order of the stacks
 # What a person calls a gradient, by the last part of its operator's name.
@@ -242,6 +264,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "runtime": work.runtime,
             "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
+            **work.parallel.ways,
         },
         "phases": [phase_document(phase) for phase in estimate.phases],
         "memory": {
@@ -298,6 +321,7 @@ def _op(placed: Placed) -> dict[str, Any]:
         "vector_flops": plain(cost.vector_flops),
         "bytes_read": plain(cost.bytes_read),
         "bytes_written": plain(cost.bytes_written),
+        "link_bytes": plain(cost.link_bytes),
         "intensity": plain(cost.intensity),
         "bound": placed.placement.bound,
         "bound_seconds": placed.placement.bound_seconds,
@@ -359,7 +383,15 @@ def describe_workload(estimate: Estimate) -> str:
     if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         everywhere = all(step.logit_positions == step.tokens for step in asked)
         parts.append("logits of all positions" if everywhere else "logits of the last position")
-    return ", ".join(parts)
+    return ", ".join(parts + describe_gpus(work))
+
+
+def describe_gpus(work: Workload) -> list[str]:
+    """`one of 8 GPUs (tp 4, dp 2)`, where there are several."""
+    if work.parallel.gpus == 1:
+        return []
+    ways = ", ".join(f"{name} {many}" for name, many in work.parallel.ways.items() if many > 1)
+    return [f"one of {work.parallel.gpus} GPUs ({ways})"]
 
 
 def _windows(estimate: Estimate) -> Iterator[str]:
@@ -377,7 +409,7 @@ def describe_rate(phase: PhaseEstimate) -> str:
 
 
 def _rate(phase: PhaseEstimate, seconds: Number) -> str:
-    many, what = (phase.step.batch, "images") if phase.sees else (phase.tokens, "tokens")
+    many, what = (phase.sequences, "images") if phase.sees else (phase.tokens, "tokens")
     return f"{units.si(many / seconds)} {what}/s"
 
 

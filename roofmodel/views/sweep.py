@@ -18,6 +18,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.errors import OutputError
+from roofmodel.study.parallel import GPUS
 from roofmodel.study.sweep import COLUMNS, COUNTS, FOUND, LENGTHS, NAMED, ROLES, Columns, Sweep
 from roofmodel.views import files
 from roofmodel.views.columns import fitting
@@ -29,8 +30,8 @@ Found = TypeVar("Found")
 
 SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
 SHOWN = 40  # rows of the table; the rest is counted in its last line
-ASKED = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED)
-WHOLE = (*LENGTHS, "new_tokens", "image", *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
+ASKED = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS)
+WHOLE = (*LENGTHS, "new_tokens", "image", *GPUS, *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
 """Columns of whole numbers; but of experts, some of whose weights are read, the expected bytes are fractions."""
 FRACTIONAL = ("bytes", "weight_bytes")
 WORDS = ("model", "hardware", "phase", *NAMED, "bound", "note")
@@ -159,7 +160,7 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
 
 TITLES = {
     "model": "model", "hardware": "device", "phase": "phase", "batch": "batch", "seq": "seq", "decoder_seq": "prompt",
-    "context": "cached", "new_tokens": "new", "image": "pixels", **{name: name for name in NAMED},
+    "context": "cached", "new_tokens": "new", "image": "pixels", **{name: name for name in (*NAMED, *GPUS)},
 }  # fmt: skip
 EXPENDABLE = ("MFU", "roof", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
 MARKS = {"!": "! does not fit the device's memory", "†": "† beyond the model's positions, counted as if it had more"}

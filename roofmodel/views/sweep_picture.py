@@ -11,6 +11,7 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.errors import WorkloadError, choices
+from roofmodel.study.parallel import GPUS
 from roofmodel.study.sweep import LENGTHS, NAMED, Sweep
 from roofmodel.views import canvas, labels
 from roofmodel.views.sweep import described, frame
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("rates", "roofs", "costs")
-WAYS = ("hardware", *NAMED)  # to run a model: what the points of a front compete in, beside the batch
+WAYS = ("hardware", *NAMED, *GPUS)  # to run a model: what the points of a front compete in, beside the batch
 TASK = ("model", "new_tokens", "image")  # what they do; and the lengths, if asked for
 COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
 SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of marks, as text and as matplotlib has them

@@ -49,6 +49,7 @@ STYLES = {
     "residual": "green",
     "bias": "green",
     "head": "magenta",
+    "communication": "bright_red",
     "optimizer": "red",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -91,10 +92,12 @@ def _summary(estimate: Estimate) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("model", Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {size}"))
     grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
+    link = device.link if estimate.workload.parallel.gpus > 1 else None
     grid.add_row(
         "roofs",
         f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}) · {units.si(device.bandwidth, 'B/s', 4)} DRAM · "
-        f"ridge at {units.significant(ridge(device, dtype))} FLOP/B",
+        f"ridge at {units.significant(ridge(device, dtype))} FLOP/B"
+        + (f" · {units.si(link, 'B/s', 4)} to other GPUs, and from them" if link else ""),
     )
     grid.add_row("workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}")
     return grid

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofmodel.counting.collective import ROUNDS
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
-from roofmodel.prediction.collectives import ROUNDS, Exchange, seconds
+from roofmodel.prediction.collectives import Exchange, seconds
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths

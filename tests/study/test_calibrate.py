@@ -171,6 +171,7 @@ def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> N
     text = README.read_text(encoding="utf-8")
     assert accuracy.table(measured("ops")) in text
     assert accuracy.served(measured("ops")) in text
+    assert accuracy.shared(measured("ops")) in text
     assert accuracy.published(measured("ops")) in text
 
 

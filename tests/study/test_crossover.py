@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices import library
+from roofmodel.devices.device import Device
+from roofmodel.prediction.roofline import place
 from roofmodel.study import crossover
 from roofmodel.views import crossover as views
 
@@ -132,10 +134,30 @@ def test_a_phase_tells_of_its_operators_too() -> None:
     assert by_name["mlp.up"]["value"] is not None
 
 
+def test_over_gpus_the_sizes_are_those_that_divide_and_the_answer_is_what_estimates_say() -> None:
+    """Meta-Llama-3-8B has 32 heads, 8 of keys and values: 2, 4, 8, ... GPUs."""
+    answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
+    assert [(change["from"], change["to"]) for change in answer["changes"]] == [
+        ("compute", "memory"), ("memory", "communication"),
+    ]  # fmt: skip
+    for change in answer["changes"]:
+        for tp, roof in ((change["value"] // 2, change["from"]), (change["value"], change["to"])):
+            phase = roofmodel.estimate("Meta-Llama-3-8B", "h100", phase="prefill", batch=4, tp=tp).estimate.phases[0]
+            assert place(phase.cost, Device.load("h100"), "fp16").bound == roof
+        assert change["value"] // 2 <= change["exact"] <= change["value"]
+
+
+def test_operators_over_gpus_are_those_of_a_shared_model() -> None:
+    answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
+    by_name = {op["name"]: op for op in answer["operators"]}
+    assert by_name["attention.all_reduce"]["from"] == "communication"
+    assert by_name["attention.k"]["value"] == 4  # 2 d h columns of k: 512 at 2 GPUs, 256 at 4, ridge at 295 FLOP/B
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"over": "gpus"}, "more than one GPU is not counted yet"),
+        ({"over": "batch", "dp": 2}, "dp 1: one replica"),
         ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),

@@ -1,0 +1,212 @@
+"""One GPU's part of a model that several share: by hand, by what Megatron-LM's papers publish, and as properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.algebra import plain
+from roofmodel.counting import memory, phases
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import Parallel, Phase, Workload
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+
+GPT = {
+    "model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 3,
+    "num_key_value_heads": 2, "intermediate_size": 12, "vocab_size": 10, "max_position_embeddings": 16,
+}  # fmt: skip
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+MAMBA = {"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 2, "state_size": 2, "vocab_size": 10}
+
+
+def counted(config: dict[str, Any], phase: Phase, batch: int = 2, seq: int = 3, **gpus: Any) -> dict[str, Operator]:
+    """The operators of one GPU by name; in fp16."""
+    work = Workload((phase,), batch, seq, attention="eager", parallel=Parallel(**gpus))
+    return {op.name: op for op in phases.operators(architecture(config, "x", "x"), work.steps()[0])}
+
+
+def exchanged(operators: Sequence[Operator]) -> list[Operator]:
+    return [op for op in operators if op.collective]
+
+
+# --- By hand: B = 2, T = 3, D = 8, fp16 -------------------------------------------------------------
+
+
+def test_heads_widths_and_vocabulary_are_dealt_out() -> None:
+    ops = counted(GPT, "prefill", tp=2)
+    assert ops["attention.qkv"].matmul_flops == 2 * (2 * 3) * 8 * (3 * 8 // 2)
+    assert ops["attention.scores"].matmul_flops == 2 * (2 * 2) * 3 * 3 * 2  # 2 of 4 heads, of 2
+    assert ops["attention.output"].matmul_flops == 2 * (2 * 3) * (8 // 2) * 8
+    assert ops["mlp.up"].matmul_flops == ops["mlp.down"].matmul_flops == 2 * (2 * 3) * 8 * (12 // 2)
+    assert ops["head.logits"].matmul_flops == 2 * 2 * 8 * 6  # 11 words padded to 12
+    assert ops["norm.attention"].vector_flops == counted(GPT, "prefill")["norm.attention"].vector_flops
+
+
+def test_a_layer_has_an_all_reduce_behind_attention_and_one_behind_the_mlp() -> None:
+    """Of n GPUs each sends 2 (n - 1) / n of the activations: 4 GPUs, 2 x 3 x 8 elements of 2 bytes."""
+    ops = exchanged(list(counted(GPT, "prefill", tp=4).values()))
+    assert [(op.name, op.count) for op in ops] == [
+        ("embedding.all_reduce", 1), ("attention.all_reduce", 3), ("mlp.all_reduce", 3), ("head.all_gather", 1),
+    ]  # fmt: skip
+    assert [op.cost.link_bytes for op in ops[:3]] == [2 * 3 * (2 * 3 * 8 * 2) // 4] * 3
+    assert ops[3].cost.link_bytes == 3 * (2 * 12 * 2) // 4  # logits of the last position, 3 of 12 words each
+    assert all(op.cost.bytes_read == 2 * 3 * 8 * 2 for op in ops[:3])
+
+
+def test_branches_side_by_side_share_one_all_reduce() -> None:
+    gptj = {"model_type": "gptj", "n_embd": 8, "n_layer": 3, "n_head": 2, "rotary_dim": 2, "vocab_size": 12}
+    ops = counted(gptj, "prefill", tp=2)
+    assert [name for name, op in ops.items() if op.collective and op.layers] == ["mlp.all_reduce"]
+    assert ops["residual.mlp_branches"].spec == "a[b t d] + m[b t d] -> m[b t d]"
+    trained = [op.name for op in exchanged(list(counted(gptj, "train", tp=2).values())) if op.layers]
+    assert trained == ["mlp.all_reduce", "attention.replicate.grad"]  # both read the same norm
+
+
+def test_branches_that_are_normed_are_summed_one_by_one() -> None:
+    gemma = LLAMA | {"model_type": "gemma2", "sliding_window": 4}
+    names = list(counted(gemma, "prefill", tp=2))
+    for place in ("attention", "mlp"):
+        assert names.index(f"{place}.all_reduce") + 1 == names.index(f"norm.{place}_output")
+
+
+def test_key_value_heads_that_are_too_few_stand_on_several_gpus() -> None:
+    two, four = (counted(LLAMA, "decode", tp=tp) for tp in (2, 4))
+    for ops, heads in ((two, 2), (four, 1)):  # of 4 query heads, with one key-value head
+        assert ops["attention.k"].matmul_flops == 2 * 2 * 8 * 3
+        assert ops["attention.q"].matmul_flops == 2 * 2 * 8 * 3 * heads
+        assert ops["attention.scores"].cost.cache_bytes == 2 * 2 * (3 + 1) * 3
+    work = Workload(("decode",), 2, 3, parallel=Parallel(tp=4))
+    need = phases.need(architecture(LLAMA, "x", "x"), work)
+    assert need.kv_cache == 2 * 2 * (2 * (3 + 1) * 3) * 2  # 2 layers, keys and values, B S h, 2 bytes
+
+
+def test_a_state_spaces_channels_are_dealt_out_and_what_they_choose_is_summed() -> None:
+    """16 channels of 8 GPUs' 4; time step of rank 1, B and C of 2."""
+    ops = counted(MAMBA, "prefill", tp=4)
+    assert ops["ssm.input"].matmul_flops == 2 * (2 * 3) * 8 * (2 * 16 // 4)
+    assert ops["ssm.select.all_reduce"].cost.link_bytes == 2 * 3 * (2 * 3 * (1 + 2 + 2) * 2) // 4
+    assert [name for name, op in ops.items() if op.collective and op.layers] == [
+        "ssm.select.all_reduce", "ssm.all_reduce",
+    ]  # fmt: skip
+
+
+def test_experts_dealt_out_within_a_replica_need_no_exchange_of_their_own() -> None:
+    """2 x 3 tokens, 2 of 4 experts each: 12 pairs, of which each half of the GPUs has half, and half of the width."""
+    ops, whole = counted(MIXTRAL, "prefill", tp=4, ep=2), counted(MIXTRAL, "prefill")
+    assert ops["mlp.expert_gate_up"].matmul_flops == 2 * (12 // 2) * 8 * (2 * 12 // 2)
+    assert 4 * ops["mlp.expert_down"].matmul_flops == whole["mlp.expert_down"].matmul_flops
+    assert ops["mlp.router"].cost == whole["mlp.router"].cost
+    touched = 4 * (1 - (1 - 2 / 4) ** 6) / 2  # of the 2 experts here
+    assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * (12 // 2) * 8 * 2)
+    assert [name for name, op in ops.items() if op.collective and op.layers] == [
+        "attention.all_reduce",
+        "mlp.all_reduce",
+    ]
+
+
+def test_experts_dealt_out_over_replicas_exchange_the_pairs_of_their_tokens() -> None:
+    """4 replicas with 2 x 3 tokens each, an expert on each GPU: 12 pairs leave it, and 12 of all 48 come to it."""
+    ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, across=True)
+    assert ops["mlp.expert_gate_up"].matmul_flops == 2 * 12 * 8 * (2 * 12)
+    pairs = 12 * 8 * 2  # of D = 8 elements of 2 bytes
+    for name in ("mlp.dispatch", "mlp.collect"):
+        assert ops[name].cost.link_bytes == 3 * pairs // 4
+    touched = 1 - (1 - 2 / 4) ** 24  # of the one expert here, by the tokens of all replicas
+    assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * 12 * 8 * 2)
+
+
+def test_each_replica_takes_its_part_of_the_batch_and_gradients_are_summed_over_them() -> None:
+    ops, alone = counted(GPT, "train", batch=6, dp=3), counted(GPT, "train", batch=2)
+    parameters = memory.parameters(architecture(GPT, "x", "x"), list(counted(GPT, "forward").values()))
+    (exchange,) = exchanged(list(ops.values()))
+    assert exchange.cost.link_bytes == Fraction(2 * 2 * (parameters * 2), 3)
+    assert {name: op.cost for name, op in ops.items() if op is not exchange} == {n: o.cost for n, o in alone.items()}
+
+
+# --- Published ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("recompute", "times"), [("none", 4), ("full", 6)])
+def test_training_all_reduces_twice_forward_and_twice_backward_in_a_layer(recompute: Any, times: int) -> None:
+    """Megatron-LM, arXiv 1909.08053, section 3: "two all-reduces in the forward path and two in the backward path"."""
+    arch = hub.load("gpt2-xl")
+    work = Workload(("train",), 4, 1024, recompute=recompute, parallel=Parallel(tp=5))
+    found = [op for op in exchanged(phases.operators(arch, work.steps()[0])) if op.layers]
+    assert sum(op.count for op in found) == 48 * times
+    assert {op.cost.link_bytes for op in found} == {2 * 4 * (4 * 1024 * 1600 * 2) // 5}
+
+
+@pytest.mark.parametrize("attention", ["eager", "flash"])
+def test_activations_are_those_of_the_paper_on_them(attention: Any) -> None:
+    """Korthikanti et al., arXiv 2205.05198, eq. 3: s b h (10 + 24 / t + 5 a s / h t) bytes a layer and GPU.
+
+    Of these, the dropout that is not counted here: two masks of s b h, and in the core a mask of 1 and a result of 2
+    bytes for each of the a s s b / t scores. Beside the layers: the input of the final norm and of the logits, and the
+    log-softmax over a GPU's words.
+    """
+    s, b, h, a, t = 1024, 4, 1600, 25, 5
+    work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t))
+    core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
+    dropout = 2 * s * b * h + (Fraction(3 * a * s * s * b, t) if core else 0)
+    outside = 2 * 2 * s * b * h + 2 * s * b * (50260 // t)  # 50257 words padded
+    kept = phases.need(hub.load("gpt2-xl"), work).kept
+    assert kept == 48 * (s * b * h * (10 + Fraction(24, t)) + core - dropout) + outside
+
+
+# --- Properties --------------------------------------------------------------------------------------
+
+
+def total(arch: Architecture, phase: Phase, **gpus: Any) -> Cost:
+    work = Workload((phase,), 4, 6, context=2, parallel=Parallel(**gpus))
+    return sum((op.total for op in phases.operators(arch, work.steps()[0])), Cost())
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.sampled_from(["prefill", "train"])
+)
+@settings(deadline=None, max_examples=30)
+def test_gpus_that_share_everything_multiply_together_what_one_alone_would(
+    tp: int, heads: int, groups: int, width: int, phase: Phase
+) -> None:
+    config = LLAMA | {
+        "num_attention_heads": tp * heads * groups, "num_key_value_heads": tp * heads, "intermediate_size": tp * width,
+        "vocab_size": 10 * tp,
+    }  # fmt: skip
+    arch = architecture(config, "x", "x")
+    assert tp * total(arch, phase, tp=tp).matmul_flops == total(arch, phase).matmul_flops
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([GPT, LLAMA, MIXTRAL, MAMBA]))
+@settings(deadline=None, max_examples=20)
+def test_gpus_together_hold_all_weights_and_some_of_them_twice(tp: int, config: dict[str, Any]) -> None:
+    arch = architecture(config, "x", "x")
+    step = Workload(("prefill",)).steps()[0]
+    shared = step._replace(parallel=Parallel(tp=tp))
+    assert tp * phases.weight_bytes(arch, shared) >= phases.weight_bytes(arch, step)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL, MAMBA], ids=lambda config: str(config["model_type"]))
+@pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
+def test_ints_arrays_and_symbols_agree(config: dict[str, Any], phase: Phase) -> None:
+    arch, tps, symbol = architecture(config, "x", "x"), np.array([2, 4]), sympy.Symbol("n", positive=True, integer=True)
+    many, named = total(arch, phase, tp=tps), total(arch, phase, tp=symbol)
+    for i, tp in enumerate(tps):
+        one = total(arch, phase, tp=int(tp))
+        for count in ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "cache_bytes", "link_bytes"):
+            expected = float(plain(getattr(one, count)))
+            assert np.broadcast_to(plain(getattr(many, count)), 2)[i] == pytest.approx(expected, rel=1e-12)
+            assert float(sympy.sympify(getattr(named, count)).subs(symbol, int(tp))) == pytest.approx(
+                expected, rel=1e-12
+            )
