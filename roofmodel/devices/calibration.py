@@ -27,9 +27,14 @@ class GemmTiming(NamedTuple):
     store: float  # of its port, at which a multiprocessor stores its tile
     dram: float  # of the DRAM bandwidth, in long streams
     ramp: float  # seconds that a long stream loses until it runs at that
-    row: float  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
-    tall: float  # rows that a tile has at least, in products that are as tall; 0 where a library has tiles of all sorts
-    host: float  # seconds that a launch takes at least, where the host is waited for; 0 in a graph
+    row: float = 0.0  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
+    tall: float = 0.0  # rows that a tile has at least, in products that are as tall; 0 where any will do
+    host: float = 0.0  # seconds that a launch takes at least, where the host is waited for; 0 in a graph
+    parts: float = 32.0  # that K is split into at most
+    convert: float = 0.0  # seconds per element of K in which narrower weights are brought to the product's format
+    few: float = 0.0  # rows that a kernel of dot products takes at most; 0 where a library has none
+    column: float = 0.0  # seconds that such a kernel takes for each of a multiprocessor's columns at least
+    dot: float = 0.0  # seconds per element of K that it takes at least
 
 
 class ContextTiming(NamedTuple):

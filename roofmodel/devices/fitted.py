@@ -30,9 +30,10 @@ TIMINGS: dict[str, Any] = {
     "collectives": CollectiveTiming,
     "stream": StreamTiming,
 }
-SECONDS = ("latency", "step", "split", "ramp", "row", "host", "wave", "expert", "late")
-POSITIVE = ("pipe", "dram", "l2", "store", "stream", "rows", "bandwidth", "group")
-OPTIONAL = ("row", "host")  # of the seconds, those that may be 0
+SECONDS = (
+    "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "expert", "late"
+)  # fmt: skip
+POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "group")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 
@@ -84,12 +85,13 @@ def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
 
 
 def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
+    usual = timing._field_defaults
     wanted = (*timing._fields, "fit")
-    entries = place.mapping(wanted, required=wanted)
-    values = [_read(entries[n], timing, n) for n in timing._fields]
+    entries = place.mapping(wanted, required=[name for name in wanted if name not in usual])
+    values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
     fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
     for name, value in zip(timing._fields, values, strict=True):
-        if name in POSITIVE and value <= 0:
+        if name in POSITIVE and name in entries and value <= 0:
             raise entries[name].error(f"{entries[name].path} is {value:g}; it must be greater than zero")
     return Fitted(
         timing._make(values),
@@ -101,7 +103,7 @@ def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
 
 
 def _read(place: Place, timing: type[Any], name: str) -> float:
-    nothing = name in OPTIONAL and place.text() == "0"
+    nothing = name in timing._field_defaults and place.text() == "0"
     return 0.0 if nothing else place.quantity("s") if _is_seconds(timing, name) else place.number()
 
 
@@ -149,7 +151,9 @@ def write(calibration: Calibration) -> dict[str, list[str]]:
         for name, forms in sets.items():
             lines.append(f"    {_quoted(name)}:")
             for form, one in forms.items():
-                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in one.timing._asdict().items())
+                timing, usual = one.timing._asdict(), one.timing._field_defaults
+                said = {n: v for n, v in timing.items() if n not in usual or v != usual[n]}
+                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in said.items())
                 fit = ", ".join(
                     f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
                 )
@@ -160,7 +164,7 @@ def write(calibration: Calibration) -> dict[str, list[str]]:
 
 
 def _value(timing: type[Any], name: str, value: float) -> str:
-    if not _is_seconds(timing, name) or (name in OPTIONAL and not value):
+    if not _is_seconds(timing, name):
         return f"{value:g}"
     unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
     return f"{value * factor:.4g} {unit}"

@@ -13,8 +13,14 @@ time. The library is assumed to choose well: the time is that of the best of a f
   join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
 
 and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
-tile is shorter than the product or `tall` rows. Where A is quantised on the way in, a kernel before reads and writes
-it, or takes `row` for each of a multiprocessor's rows.
+tile is shorter than the product or `tall` rows, or split K into few `parts` or not at all. Where weights are narrower
+than the product, each element of a part's K takes `convert` more. Where A is quantised on the way in, a kernel before
+reads and writes it, or takes `row` for each of a multiprocessor's rows.
+
+For products of a `few` rows a library may have a kernel beside, of dot products on the CUDA cores, whose threads share
+K; the quicker one is taken:
+
+    latency + join(max(column x columns of a multiprocessor, dot x K), stream)
 
 The form follows the wave quantisation that NVIDIA's "Matrix Multiplication Background User's Guide" describes; the
 parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes ints and arrays.
@@ -71,6 +77,11 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
 
     whole = _split_seconds(product, 1, chip, timing, streamed)
     best = lowered(whole, _least_split(product, chip, timing, streamed) < whole, best_split, streamed, *product)
+
+    def by_dots(streamed: Number, *fields: Number) -> Number:
+        return _dots_seconds(Product(*fields), chip, timing, streamed)
+
+    best = lowered(best, product.m <= timing.few, by_dots, streamed, *product)
     return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
@@ -90,7 +101,16 @@ def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming,
     split = part("parts", split)
     depth, fixed = _cut(product, split, chip, timing)
     busy = reduce(minimum, (_busy(*_parts(product, tile, split, depth, chip, timing)) for tile in TILES))
-    return fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+    seconds = fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+    return seconds * (1 + NEVER * (split > timing.parts))
+
+
+def _dots_seconds(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """The time of dot products of a few rows, by their columns or by K."""
+    columns = part("multiply", timing.column * (product.batch * product.n / chip.multiprocessors), "s")
+    busy = part("busy", maximum(columns, part("step", timing.dot * product.k, "s")), "s")
+    seconds = timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+    return seconds * (1 + NEVER * (product.m > timing.few))
 
 
 def _least_split(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
@@ -109,7 +129,7 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
     join: Number = 0.0
     if split > 1:
         depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
-    return depth, part("fixed", timing.latency + timing.fill * depth / (depth + FILLED) + join, "s")
+    return depth, part("fixed", timing.latency + timing.fill * depth / (depth + FILLED) + timing.convert * depth + join, "s")
 
 
 def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:

@@ -48,12 +48,20 @@ CHOICES = {
     "packed": (1.0, 0.0),
     "elsewhere": (0.0, 1.0, 2.0),
     "group": (1000.0, 32.0),
+    "parts": (32.0, 7.0, 1.0),
+    "few": (0.0, 4.0),
     "tall": (0.0, 64.0, 128.0, 256.0),
 }
 # Parameters whose slope is lost far from where they belong: starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
 # Parts of a ceiling: at most all of it, and a little for the clock.
 MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
+
+# Where the fit of a matrix product starts.
+GEMM = GemmTiming(
+    2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
+    row=2e-7, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
+)  # fmt: skip
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
@@ -168,9 +176,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     ]
     calibration = Calibration(
         device.id,
-        gemm=sets(
-            "gemm", GemmTiming(2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5, 2e-7, 0.0, 2e-5), "gemm"
-        ),
+        gemm=sets("gemm", GEMM, "gemm"),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
         generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 0.2, 0.8, 1000.0), "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
@@ -196,8 +202,7 @@ class _Fitter(NamedTuple):
         unseen = [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not seen or not unseen:
             return None
-        if "row" in start._fields and not any(_quantises(s) for s in seen):
-            start = start._replace(row=0.0)
+        start = _applying(start, seen)
 
         def off(timing: Timing) -> float:
             return float(np.abs(self._ratios(few, timing, into) - 1).mean())
@@ -265,15 +270,23 @@ class _Fitter(NamedTuple):
         return Fitted(timing, fit)
 
 
-def _quantises(sample: Sample) -> bool:
-    matrices = product(sample.group.operator, sample.group.compute)
-    return matrices is not None and bool(np.any(matrices.quantised))
+def _applying(start: Timing, samples: list[Sample]) -> Timing:
+    """Without what these products of matrices have not: rows to quantise, weights to convert."""
+    if isinstance(start, GemmTiming):
+        products = [found for s in samples if (found := product(s.group.operator, s.group.compute))]
+        if not any(np.any(each.quantised) for each in products):
+            start = start._replace(row=0.0)
+        if not any(each.b < each.a for each in products):
+            start = start._replace(convert=0.0)
+    return start
 
 
 def _plain(timing: Timing) -> Timing:
-    """Without a host that is never waited for, since nothing is as short."""
+    """Without what is never waited for: a host, since nothing is as short; dot products, where there are none."""
     if isinstance(timing, GemmTiming) and timing.host <= timing.latency:
-        return timing._replace(host=0.0)
+        timing = timing._replace(host=0.0)
+    if isinstance(timing, GemmTiming) and not timing.few:
+        timing = timing._replace(column=0.0, dot=0.0)
     return timing
 
 

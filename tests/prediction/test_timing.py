@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import chosen, expect
-from roofmodel.study.operations import OPERATIONS, widths
+from roofmodel.prediction.timing import Formula, chosen, expect, formula
+from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TOY = Device.load(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml")
@@ -39,7 +40,7 @@ def test_a_product_of_whole_tiles_takes_its_waves() -> None:
 
     A wave is 2 x 256 x 128 x 4096 FLOP on 1 TFLOP/s = 268.4 us; every smaller tile comes to the same, none to less.
     """
-    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     m, n, k = 256 * 150, 128 * 100, 4096
     seconds = gemm.seconds(Product(1, m, n, k, 2 * (m * k + k * n + m * n)), PLAIN, free)
     assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-9)
@@ -47,7 +48,7 @@ def test_a_product_of_whole_tiles_takes_its_waves() -> None:
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
     """A split costs a second here, so that there is none. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
-    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
+    free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     full, more = (gemm.seconds(Product(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
     assert full == pytest.approx(2 * 16 * 64 * 4096 / 1e12, rel=1e-9)
     assert more == pytest.approx(2 * full, rel=1e-9)
@@ -55,14 +56,14 @@ def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
 
 def test_a_product_of_one_row_streams_its_weights() -> None:
     """2 MB at half of 1 TB/s: 4 us, and 3 us of latency."""
-    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, 0, 0, 0)
+    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0)
     fast = PLAIN._replace(peak=1e18)  # so that multiplying takes nothing
     assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
 
 
 def test_a_row_is_quantised_by_one_multiprocessor() -> None:
     """200 rows on 100 multiprocessors, 5 us each: 10 us more; 2 MB read and written at 1 TB/s take 2 us, as before."""
-    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, 5e-6, 0, 0)
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, row=5e-6)
     plain = gemm.seconds(Product(1, 200, 1000, 1000, 0), PLAIN, timing)
     assert gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing) == pytest.approx(plain + 10e-6)
     streamed = gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing._replace(row=0))
@@ -71,7 +72,7 @@ def test_a_row_is_quantised_by_one_multiprocessor() -> None:
 
 def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
     """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
-    fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, 0, 0, 0)
+    fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     tall = fine._replace(tall=128)
     few, many = (Product(1, m, 64 * 10000, 4096, 0) for m in (129, 256))
     assert gemm.seconds(few, PLAIN, tall) == pytest.approx(gemm.seconds(many, PLAIN, tall))
@@ -79,10 +80,74 @@ def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
 
 
 def test_a_host_that_is_waited_for_hides_what_is_shorter() -> None:
-    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, 0, 0, 80e-6)
+    timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, host=80e-6)
     fast = PLAIN._replace(peak=1e18)
     assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == 80e-6
     assert gemm.seconds(Product(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
+
+
+def test_few_rows_are_multiplied_by_dot_products_where_those_are_quicker() -> None:
+    """Tiles take 41 us for 1024 of K; dot products 5 us for 1000 columns on 100 multiprocessors, 0.5 us each, or 8 us
+    for 4000 elements of K, 2 ns each; and 3 us of latency. Five rows are too many."""
+    tiles = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, parts=1)
+    slow = tiles._replace(step=40e-9)
+    dots = slow._replace(few=4, column=0.5e-6, dot=2e-9)
+
+    def seconds(m: int, k: int, timing: GemmTiming) -> float:
+        return float(gemm.seconds(Product(1, m, 1000, k, 0), PLAIN, timing))
+
+    assert seconds(4, 1024, slow) == pytest.approx(3e-6 + 40e-9 * 1024)
+    assert seconds(4, 1024, dots) == pytest.approx(3e-6 + 5e-6)
+    assert seconds(4, 4000, dots) == pytest.approx(3e-6 + 8e-6)
+    assert seconds(5, 1024, dots) == seconds(5, 1024, slow)
+    assert seconds(4, 1024, dots._replace(step=0)) == pytest.approx(seconds(4, 1024, tiles))  # tiles are quicker
+
+
+def test_a_library_that_splits_k_into_few_parts_or_none_takes_longer() -> None:
+    """One tile of 64 000 elements of K, 10 ns each, takes 640 us; the parts of 64 000 / 6
+    and 64 000 / 32 run at once."""
+    free = GemmTiming(0, 0, 10e-9, 0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    fast = PLAIN._replace(peak=1e18, port=1e24)
+    times = [gemm.seconds(Product(1, 16, 64, 64000, 0), fast, free._replace(parts=n)) for n in (1, 7, 32)]
+    assert times == pytest.approx([10e-9 * k for k in (64000, 10688, 2016)], rel=1e-9)  # in whole slices of 32
+
+
+def test_narrower_weights_are_converted_before_they_are_multiplied() -> None:
+    """1024 elements of K at 2 ns: 2.048 us more, whatever else there is to wait for."""
+    timing = GemmTiming(3e-6, 1e-6, 4e-9, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
+    plain, converted = (
+        gemm.seconds(Product(1, 16, 1000, 1024, 1e6), PLAIN, timing._replace(convert=each)) for each in (0.0, 2e-9)
+    )
+    assert converted == pytest.approx(plain + 2.048e-6)
+
+
+QUANTISED = [
+    (dtype, kernel)
+    for dtype, form in (("sq", "int8/int8"), ("int8_wo", "fp16/int8"), ("int4_wo", "fp16/int4"))
+    for kernel, sets in (A100.calibration or Calibration("none")).gemm.items()
+    if form in sets
+]
+
+
+@pytest.mark.parametrize(("dtype", "kernel"), QUANTISED)
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 40), SIZES, SIZES), min_size=1, max_size=8))
+def test_few_rows_are_expected_alike_as_arrays_as_ints_and_in_parts(
+    dtype: str, kernel: str, shapes: list[tuple[int, int, int]]
+) -> None:
+    m, n, k = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
+    precision = PRECISIONS[dtype]
+    ask = OPERATIONS["gemm"].operator
+
+    def found(columns: dict[str, Any]) -> Formula:
+        operator = ask(columns, widths(precision))
+        by = formula(operator, place(operator.cost, A100, precision.compute), A100, precision.compute, kernel)
+        assert by is not None
+        return by
+
+    many = found({"m": m, "n": n, "k": k})
+    each = [found({"m": m, "n": n, "k": k}) for m, n, k in shapes]
+    assert many.seconds == pytest.approx([one.seconds for one in each], rel=1e-12)
 
 
 def test_a_decode_streams_its_cache_once() -> None:
@@ -153,8 +218,6 @@ def test_attention_over_arrays_is_as_over_ints(op: str) -> None:
 
 
 def widths_of(dtype: str) -> Widths:
-    from roofmodel.study.operations import PRECISIONS
-
     return widths(PRECISIONS[dtype])
 
 
