@@ -129,7 +129,8 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
     join: Number = 0.0
     if split > 1:
         depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
-    return depth, part("fixed", timing.latency + timing.fill * depth / (depth + FILLED) + timing.convert * depth + join, "s")
+    begun = timing.latency + timing.fill * depth / (depth + FILLED) + timing.convert * depth
+    return depth, part("fixed", begun + join, "s")
 
 
 def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
