@@ -24,11 +24,11 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
           "mamba-130m-hf")  # fmt: skip
 
 
-def derived(found: timing.Formula, passes: int, bound: float, expected: timing.Expected) -> float:
+def derived(found: timing.Formula, bound: float, expected: timing.Expected) -> float:
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
     names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in reasons.given(found)}
     names["bound"] = bound
-    blocks = list(views._expected(found, passes, bound, expected))
+    blocks = list(views._expected(found, bound, expected, beside=False))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:
@@ -78,7 +78,7 @@ def test_the_lines_that_are_printed_give_the_time_that_is_stated(
             continue
         assert reasons.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
         expected = timing.held(found.seconds, found.fit, placed.bound_seconds)
-        stated = derived(found, 1, float(placed.bound_seconds), expected)
+        stated = derived(found, float(placed.bound_seconds), expected)
         assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # 4 digits
 
 
@@ -91,7 +91,7 @@ def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
     assert served is not None
     found = timing._applied("collectives", collectives.seconds, (collectives.Exchange(8, rounds, size), 450e9), served)
     expected = timing.held(found.seconds, found.fit, 0.0)
-    assert derived(found, 1, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
+    assert derived(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
 
 
 def test_what_a_norm_takes_from_l2_is_said() -> None:
