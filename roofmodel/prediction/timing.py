@@ -127,7 +127,7 @@ def expect_moved(data: Number, device: Device, dtype: str) -> Expected | None:
     served = device.calibration and chosen(device.calibration.stream, "add", form(dtype, dtype))
     if not served or ceilings is None:
         return None
-    seconds = stream.seconds(data, 0, ceilings, served.timing)
+    seconds = stream.seconds(plain(data), 0, ceilings, served.timing)
     return Expected(seconds, served.fit.low * seconds, served.fit.high * seconds)
 
 
