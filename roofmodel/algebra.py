@@ -105,15 +105,17 @@ def ceil_div(a: Number, b: Number) -> Number:
 def lowered(best: Number, hopeful: Any, function: Callable[..., Number], *values: Number) -> Number:
     """`best`, or `function(*values)` where that is less; it is evaluated only where there is hope.
 
-    `values` are numbers, or arrays that combine to the shape of `hopeful`.
+    All of them are numbers, or arrays that combine to one shape.
     """
     numpy = _arrays(hopeful)
     if numpy is None or hopeful.ndim == 0:
         return minimum(best, function(*values)) if _stands_for_one(hopeful) or hopeful else best
     if not hopeful.any():
         return best
-    there = (numpy.broadcast_to(v, hopeful.shape)[hopeful] if _arrays(v) else v for v in values)
-    best = numpy.broadcast_to(best, hopeful.shape).copy()
+    shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
+    hopeful = numpy.broadcast_to(hopeful, shape)
+    there = (numpy.broadcast_to(v, shape)[hopeful] if _arrays(v) else v for v in values)
+    best = numpy.broadcast_to(best, shape).copy()
     best[hopeful] = numpy.minimum(best[hopeful], function(*there))
     return best
 
