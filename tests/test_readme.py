@@ -30,7 +30,8 @@ def test_a_command_of_the_tour_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "my-gpu.yaml").write_text(TOY)
     shutil.copy(ROOT / "examples" / "models" / "gpt2-xl.yaml", tmp_path / "my-model.yaml")
     (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n")
-    (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
+    if "check" in command:
+        (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
