@@ -80,9 +80,7 @@ def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, str]]:
     if not names:
         return {"": (table, COLOURS[0])}
     groups = table.groupby(names, sort=False, dropna=False)
-    return {
-        " ".join(map(_short, _tuple(key))): (group, COLOURS[i % len(COLOURS)]) for i, (key, group) in enumerate(groups)
-    }
+    return {_way(names, key): (group, COLOURS[i % len(COLOURS)]) for i, (key, group) in enumerate(groups)}
 
 
 def _way(names: list[str], key: Any) -> str:
