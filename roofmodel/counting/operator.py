@@ -45,63 +45,57 @@ Sizes = Mapping[str, Number]
 """Axis -> how many elements: `{"b": 1, "t": 1024, "d": 1600, ...}`."""
 
 
-class Axis(NamedTuple):
-    """What an axis letter stands for, and how it is typeset."""
-
-    meaning: str
-    latex: str
-
-
-AXES: dict[str, Axis] = {
-    "b": Axis("batch: sequences computed together", "B"),
-    "t": Axis("new tokens per sequence (the queries)", "T"),
-    "s": Axis("tokens attended to (the keys): cached and new", "S"),
-    "t:s": Axis("query-key pairs that the mask leaves", r"\langle TS\rangle"),
-    "l": Axis("positions whose logits are computed", "T_{\\mathrm{out}}"),
-    "d": Axis("hidden size", "D"),
-    "d'": Axis("hidden size, as the output of a square matrix", "D"),
-    "c": Axis("channels", "C"),
-    "C": Axis("columns of a state space's first matrix", "C_{\\mathrm{in}}"),
-    "z": Axis("what a channel of a state space keeps", "N_{\\mathrm{state}}"),
-    "q": Axis("rank of a state space's time step", "R_{\\Delta}"),
-    "Q": Axis("columns that choose time step, B and C", "C_{\\mathrm{sel}}"),
-    "m": Axis("heads of a state space that share B and C", "M"),
-    "j'": Axis("chunks of tokens, as the source of a state", "J"),
-    "j:j'": Axis("pairs of chunks", "J^2"),
-    "t:j": Axis("tokens, each with its chunk's first state", "T"),
-    "k": Axis("key-value heads", "H_{\\mathrm{kv}}"),
-    "g": Axis("query heads that share a key-value head", "G"),
-    "h": Axis("head size", "D_h"),
-    "r": Axis("elements of a head that rotary embedding turns", "R"),
-    "h'": Axis("size of a head's values, where it is not that of its keys", "D_v"),
-    "hr": Axis("head size of queries and keys: elements that do not turn, and those that do", "D_{qk}"),
-    "hv": Axis("keys and values that one head takes from the latent", "(D_h + D_v)"),
-    "zk": Axis("width of the latent that keys and values come from", "D_c"),
-    "zq": Axis("width of the latent that queries come from", "D_c'"),
-    "ki": Axis("heads of the indexer", "H_I"),
-    "hi": Axis("head size of the indexer", "D_I"),
-    "si": Axis("tokens that the indexer keeps", "K"),
-    "f": Axis("width of the MLP, or of an expert", "F"),
-    "F": Axis("twice that width: gate and up in one matrix", "2F"),
-    "x": Axis("experts", "E"),
-    "b:t:x": Axis("token-expert pairs that the router chose", r"\langle BTE\rangle"),
-    "b:t:X": Axis("token-expert pairs of experts on any GPU", r"\langle BTE\rangle"),
-    "e": Axis("width of the token embedding, where it is not the hidden size", "D_e"),
-    "v": Axis("vocabulary", "V"),
-    "V": Axis("vocabulary of all GPUs", "V_{\\mathrm{all}}"),
-    "p": Axis("rows of a table of positions, of token types, of tasks", "P"),
-    "w": Axis("rows of a table of relative positions", "N_{\\mathrm{rel}}"),
-    "t+r": Axis("tokens that a filter touches as it slides", "(T+R)"),
-    "M": Axis("rows of a plain matrix", "M"),
-    "N": Axis("columns of a plain matrix", "N"),
-    "K": Axis("what a plain matrix product sums over", "K"),
-    "W": Axis("parameters of the whole model", "N_{\\mathrm{par}}"),
-    "n": Axis("classes of a classification head", "N_{\\mathrm{cls}}"),
-    "o": Axis("channels that a filter gives", "O"),
-    "i": Axis("rows of a map of pixels", "I"),
-    "j": Axis("columns of a map of pixels", "J"),
-    "i+r": Axis("rows that a filter touches as it slides", "(I+R)"),
-    "j+s": Axis("columns that a filter touches as it slides", "(J+S)"),
+# What an axis letter stands for.
+AXES: dict[str, str] = {
+    "b": "batch: sequences computed together",
+    "t": "new tokens per sequence (the queries)",
+    "s": "tokens attended to (the keys): cached and new",
+    "t:s": "query-key pairs that the mask leaves",
+    "l": "positions whose logits are computed",
+    "d": "hidden size",
+    "d'": "hidden size, as the output of a square matrix",
+    "c": "channels",
+    "C": "columns of a state space's first matrix",
+    "z": "what a channel of a state space keeps",
+    "q": "rank of a state space's time step",
+    "Q": "columns that choose time step, B and C",
+    "m": "heads of a state space that share B and C",
+    "j'": "chunks of tokens, as the source of a state",
+    "j:j'": "pairs of chunks",
+    "t:j": "tokens, each with its chunk's first state",
+    "k": "key-value heads",
+    "g": "query heads that share a key-value head",
+    "h": "head size",
+    "r": "elements of a head that rotary embedding turns",
+    "h'": "size of a head's values, where it is not that of its keys",
+    "hr": "head size of queries and keys: elements that do not turn, and those that do",
+    "hv": "keys and values that one head takes from the latent",
+    "zk": "width of the latent that keys and values come from",
+    "zq": "width of the latent that queries come from",
+    "ki": "heads of the indexer",
+    "hi": "head size of the indexer",
+    "si": "tokens that the indexer keeps",
+    "f": "width of the MLP, or of an expert",
+    "F": "twice that width: gate and up in one matrix",
+    "x": "experts",
+    "b:t:x": "token-expert pairs that the router chose",
+    "b:t:X": "token-expert pairs of experts on any GPU",
+    "e": "width of the token embedding, where it is not the hidden size",
+    "v": "vocabulary",
+    "V": "vocabulary of all GPUs",
+    "p": "rows of a table of positions, of token types, of tasks",
+    "w": "rows of a table of relative positions",
+    "t+r": "tokens that a filter touches as it slides",
+    "M": "rows of a plain matrix",
+    "N": "columns of a plain matrix",
+    "K": "what a plain matrix product sums over",
+    "W": "parameters of the whole model",
+    "n": "classes of a classification head",
+    "o": "channels that a filter gives",
+    "i": "rows of a map of pixels",
+    "j": "columns of a map of pixels",
+    "i+r": "rows that a filter touches as it slides",
+    "j+s": "columns that a filter touches as it slides",
 }
 OTHERWISE: dict[str, dict[str, str]] = {
     "r": {"i+r": "rows of a filter", "t+r": "tokens that a filter sees"},
@@ -386,12 +380,7 @@ class Operator:
             return "columns of a fused projection"
         beside = {axis for line in self.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes}
         told = (meaning for other, meaning in OTHERWISE.get(letter, {}).items() if other in beside)
-        return next(told, AXES[letter].meaning)
-
-    def latex(self) -> str:
-        """The matmul FLOPs as LaTeX, such as `2 B T D F`; a sum for fused lines, 0 without a contraction."""
-        terms = ["2 " + " ".join(AXES[a].latex for a in line.axes) for line in self.lines if line.contracted]
-        return " + ".join(terms) or "0"
+        return next(told, AXES[letter])
 
 
 def _apart(axes: Iterable[str]) -> tuple[str, ...]:

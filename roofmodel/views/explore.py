@@ -90,7 +90,7 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
         "devices": [_device(device, used, sets) for device in devices],
         "sets": sets.found,
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
-        "axes": {letter: axis.meaning for letter, axis in AXES.items()},
+        "axes": AXES,
         "rows": rows.found,
         "nodes": _nodes(book),
         "formulas": {
@@ -192,7 +192,7 @@ def _working(placed: Placed) -> dict[str, Any]:
             for axis in dict.fromkeys(
                 axis for line in operator.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes
             )
-            if (told := operator.meaning(axis)) != AXES[axis].meaning
+            if (told := operator.meaning(axis)) != AXES[axis]
         },
         "tensors": [
             *(_tensor(operator, tensor, "read") for tensor in operator.reads),
