@@ -64,7 +64,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             phase = phase._replace(uncached=placed(phases.uncached(arch, step), device, work.dtype))
         found.append(phase)
     held, active = _parameters(arch, work)
-    weights = phases.weight_bytes(arch, work.steps()[0])
+    needed = phases.need(arch, work)
     return Estimate(
         architecture=arch,
         device=device,
@@ -72,7 +72,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         parameters=held,
         active_parameters=active,
         phases=tuple(found),
-        memory=phases.need(arch, work, weights),
+        memory=needed,
         notes=(
             *arch.notes,
             *notes,
@@ -81,10 +81,10 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *timing_notes(device, found),
             *host_notes(found),
         ),
-        largest_batch=device.capacity and largest_batch(arch, work, weights, device.capacity, LONGEST),
+        largest_batch=device.capacity and largest_batch(arch, work, needed, device.capacity, LONGEST),
         largest_context=None
         if arch.image
-        else device.capacity and largest_context(arch, work, weights, device.capacity, LONGEST),
+        else device.capacity and largest_context(arch, work, needed, device.capacity, LONGEST),
     )
 
 

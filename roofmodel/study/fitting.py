@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from roofmodel.algebra import Number
 from roofmodel.counting import phases
+from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture
 
 SECANTS = 8  # steps after which halving is the surer way
 
 
-def largest_batch(arch: Architecture, work: Workload, weights: Number, capacity: Number, limit: int) -> int | None:
-    """The most sequences that fit beside so many bytes of weights, everything else as asked; 0 where not one does."""
-    return largest(lambda n: phases.need(arch, replace(work, batch=n), weights).total, capacity, limit)
+def largest_batch(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:
+    """The most sequences that fit, everything else as asked, which needs so much; 0 where not one does."""
+    return _largest(arch, work, "batch", needed, capacity, limit)
 
 
-def largest_context(arch: Architecture, work: Workload, weights: Number, capacity: Number, limit: int) -> int | None:
+def largest_context(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:
     """The longest `context` that fits if one was asked for, else the longest `seq`; None where memory sets no end."""
-
-    def asking(n: int) -> Workload:
-        return replace(work, seq=n) if work.context is None else replace(work, context=n)
-
-    return largest(lambda n: phases.need(arch, asking(n), weights).total, capacity, limit)
+    return _largest(arch, work, "seq" if work.context is None else "context", needed, capacity, limit)
 
 
-def largest(need: Callable[[int], Number], capacity: Number, limit: int) -> int | None:
+def _largest(arch: Architecture, work: Workload, size: str, needed: Memory, capacity: Number, limit: int) -> int | None:
+    asked = getattr(work, size)
+
+    def need(n: int) -> Number:
+        other: dict[str, Any] = {size: n}
+        return needed.total if n == asked else phases.need(arch, replace(work, **other), needed.weights).total
+
+    return largest(need, capacity, limit, asked or 1)
+
+
+def largest(need: Callable[[int], Number], capacity: Number, limit: int, start: int = 1) -> int | None:
     """The largest n below `limit` with need(n) <= capacity, for a need that never shrinks; None where `limit` fits.
 
-    Secants first, as most needs are straight lines: four evaluations. Halving where that takes too long.
+    Secants first, as most needs are straight lines: four evaluations, from `start` on. Halving where that takes long.
     """
     low, high = 0, limit  # what fits, what is taken not to
-    points = [(1, need(1)), (2, need(2))]
+    points = [(n, need(n)) for n in (start, 2 * start)]
     for n, size in points:
         low, high = (max(low, n), high) if size <= capacity else (low, min(high, n))
     while high - low > 1:

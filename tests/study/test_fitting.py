@@ -21,9 +21,10 @@ from roofmodel.study.fitting import largest
     st.integers(0, 3000),
     st.integers(1, 400),
     st.booleans(),
+    st.integers(1, 500),
 )
 def test_it_is_the_last_of_those_that_fit(
-    lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool
+    lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool, start: int
 ) -> None:
     """Needs made of straight lines, bent upwards (as activations) or downwards (as a window's cache)."""
 
@@ -31,7 +32,7 @@ def test_it_is_the_last_of_those_that_fit(
         return (max if convex else min)(a + b * n for a, b in lines) + n
 
     fitting = max((n for n in range(1, limit + 1) if need(n) <= capacity), default=0)
-    assert largest(need, capacity, limit) == (None if fitting == limit else fitting)
+    assert largest(need, capacity, limit, start) == (None if fitting == limit else fitting)
 
 
 def test_what_does_not_grow_has_no_largest() -> None:
