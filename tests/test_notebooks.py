@@ -16,7 +16,7 @@ from tests.profiles.samples import MEASURED, needs_measured
 ROOT = Path(__file__).parents[1]
 LECTURES = sorted((ROOT / "examples" / "lectures").glob("*.ipynb"))
 KILOBYTES = 300
-TELLING = re.compile(r"/home/|/root|/tmp/|/work/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
+TELLING = re.compile(r"/home/|/root|/tmp/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
 
 
 def check(*paths: Path) -> subprocess.CompletedProcess[str]:
