@@ -30,7 +30,6 @@ Found = TypeVar("Found")
 
 SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
 SHOWN = 40  # rows of the table; the rest is counted in its last line
-ASKED = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS)
 WHOLE = (*LENGTHS, "new_tokens", "image", *GPUS, *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
 """Columns of whole numbers; but of experts, some of whose weights are read, the expected bytes are fractions."""
 FRACTIONAL = ("bytes", "weight_bytes")
