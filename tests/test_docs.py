@@ -46,6 +46,7 @@ def test_the_page_on_json_has_the_keys_that_are_printed(command: str, table: str
         pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[torch]'")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,64,64,64,10\ngemm,odd,64,64,64,10\n")
+    (tmp_path / "answers.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
     run = [sys.executable, "-m", "roofmodel", *shlex.split(command)]
     printed = set(keys(json.loads(subprocess.run(run, cwd=tmp_path, capture_output=True, check=True).stdout)))
     patterns = {
