@@ -16,12 +16,21 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, largest, maximum, minimum
+from roofmodel.algebra import Number, either, largest, maximum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Dropout
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Expected, expect, expect_moved, expect_together, movement
+from roofmodel.prediction.timing import (
+    Expected,
+    Formula,
+    expect,
+    expect_moved,
+    formula,
+    held,
+    movement,
+    together,
+)
 
 MASK = 1  # bytes that dropout keeps of an element: whether it stayed
 WIDE = 4  # bytes of an element of the loss, which frameworks compute in fp32
@@ -105,19 +114,45 @@ def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
     return Beside("in fp32", cast + 2 * (wide - narrow) + 2 * wide * gradient)
 
 
-def expect_fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
-    """The expected time of one occurrence of each operator, in order; what runs together shares its time."""
+class Fused(NamedTuple):
+    """How an engine runs an operator: what one occurrence is expected to take, and the formula of its kernel.
+
+    The kernel may be that of several products of one input, `together`, of which this one has `columns` out of all; or
+    that of a neighbour, in which the operator `rides` along.
+    """
+
+    expected: Expected | None
+    formula: Formula | None
+    together: tuple[str, ...] = ()
+    columns: tuple[Number, Number] = (1, 1)
+    rides: bool = False
+
+
+def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Fused]:
+    """How an engine runs each operator, in order. What runs together shares its time by columns; what rides along takes
+    its bound, and at most what it takes as a kernel of its own."""
     for _, run in groupby(operators, key=_input):
-        together = list(run)
-        if len(together) > 1:
-            yield from expect_together(together, device, dtype)
+        several = tuple(run)
+        if len(several) > 1 and (one := together(several, device, dtype)):
+            yield from _shares(several, *one, device, dtype)
             continue
-        (operator,) = together
-        alone = expect(operator, device, dtype)
-        if alone is not None and _rides_along(operator):
-            bound = minimum(alone.seconds, place(operator.cost, device, dtype).bound_seconds)
-            alone = Expected(bound, bound, alone.high)  # at most, it is a kernel of its own
-        yield alone
+        for operator in several:
+            bound = place(operator.cost, device, dtype)
+            alone, rides = formula(operator, bound, device, dtype), _rides_along(operator)
+            time = alone and held(alone.seconds, alone.fit, bound.bound_seconds)
+            if time and rides:
+                time = Expected(bound.bound_seconds, bound.bound_seconds, time.high)
+            yield Fused(time, alone, rides=rides)
+
+
+def _shares(
+    operators: Sequence[Operator], one: Formula, columns: Sequence[Number], device: Device, dtype: str
+) -> Iterator[Fused]:
+    """Of products that run as one, the part of each."""
+    names, every = tuple(operator.name for operator in operators), sum(columns)
+    for operator, own in zip(operators, columns, strict=True):
+        bound = place(operator.cost, device, dtype).bound_seconds
+        yield Fused(held(one.seconds * own / every, one.fit, bound), one, names, (own, every))
 
 
 def _input(operator: Operator) -> object:

@@ -6,7 +6,7 @@ evaluated for ints and for arrays by the same code. An expectation is never belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, maximum, plain
@@ -103,22 +103,21 @@ def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...],
     return Formula(name, function, asked, *served, function(*asked, served.timing))
 
 
-def expect_together(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Expected | None]:
-    """The expected times of products of one input that run as one: each has its columns' share, or its bound."""
+def together(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
+    """The formula of products of one input that run as one, with the columns of all; and the columns of each.
+
+    None where nothing is fitted, or one of them is no product of matrices.
+    """
     ceilings = chip(device, dtype)
     products = [product(operator, dtype) for operator in operators]
-    sets = device.calibration and chosen(device.calibration.gemm, "", formats(operators[0], dtype))
+    served = device.calibration and chosen(device.calibration.gemm, "", formats(operators[0], dtype))
     known = [each for each in products if each is not None]
-    if not sets or ceilings is None or len(known) < len(products):
-        yield from (expect(operator, device, dtype) for operator in operators)
-        return
-    columns = sum(each.n for each in known)
+    if not served or ceilings is None or len(known) < len(products):
+        return None
     again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
-    whole = known[0]._replace(n=columns, bytes=sum(each.bytes for each in known) - again)
-    seconds = gemm.seconds(whole, ceilings, sets.timing)
-    for operator, each in zip(operators, known, strict=True):
-        bound = place(operator.cost, device, dtype).bound_seconds
-        yield held(seconds * each.n / columns, sets.fit, bound)
+    columns = [each.n for each in known]
+    whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
+    return _applied("gemm", gemm.seconds, (whole, ceilings), served), columns
 
 
 def expect_moved(data: Number, device: Device, dtype: str) -> Expected | None:

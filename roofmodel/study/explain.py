@@ -16,6 +16,7 @@ from roofmodel.errors import ModelError, WorkloadError, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symbol, symbolic
+from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
 from roofmodel.study import estimate as study
@@ -51,6 +52,7 @@ class Counted(NamedTuple):
     times: Any
     placed: Placed | None = None  # None without a device
     formula: Formula | None = None  # of its expected time
+    fused: Fused | None = None  # how an engine runs it, where one does
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -209,13 +211,14 @@ def _section(
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, other)
+    runs = fused(operators, device, work.dtype) if device and work.runtime == "graph" else iter(())
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
-        here, by = phase and phase.placed[i], None
-        if device and here and work.runtime == "eager":
-            by = formula(numbers, here.placement, device, work.dtype)
-        counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by))
+        here, run, by = phase and phase.placed[i], next(runs, None), None
+        if device and here:
+            by = run.formula if run else formula(numbers, here.placement, device, work.dtype)
+        counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
     return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
 
 

@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Dropout
-from roofmodel.prediction.engine import Beside, beside, expect_eager, expect_fused
+from roofmodel.prediction.engine import Beside, beside, expect_eager, fused
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
 
@@ -154,8 +154,8 @@ def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
     """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
     operators, dtype = [one.operator for one in phase.placed], phase.step.widths.dtype.name
     if runtime == "graph":
-        times = expect_fused(operators, device, dtype)
-        placed = [one._replace(expected=time) for one, time in zip(phase.placed, times, strict=True)]
+        runs = fused(operators, device, dtype)
+        placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         return phase._replace(placed=tuple(placed), launch=NO_TIME)
     placed = [
         one._replace(expected=expect_eager(one.operator, kernels, device, dtype), beside=kernels)

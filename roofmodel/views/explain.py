@@ -12,6 +12,7 @@ from roofmodel.counting.operator import Line
 from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
+from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
@@ -343,25 +344,45 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
         if counted.placed and counted.placed.beside:
             kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in counted.placed.beside)
             words += f", with kernels that eager mode runs beside it: {', '.join(kernels)}"
+        if counted.fused and counted.fused.rides:
+            words += ", inside the kernel beside it: its bytes and no launch; at most as a kernel of its own"
+        elif counted.fused and counted.fused.together:
+            words += f", its columns' share of one product: {', '.join(counted.fused.together)}"
     yield Paragraph(words)
-    if counted.formula and expected:
-        yield from _expected(counted.formula, ordered[0], expected, bool(counted.placed and counted.placed.beside))
+    if counted.formula and expected and not (counted.fused and counted.fused.rides):
+        beside = bool(counted.placed and counted.placed.beside)
+        yield from _expected(counted.formula, ordered[0], expected, beside, counted.fused)
 
 
-def _expected(found: Formula, bound: float, expected: Expected, beside: bool) -> Iterator[Block]:
+def _expected(
+    found: Formula, bound: float, expected: Expected, beside: bool = False, fused: Fused | None = None
+) -> Iterator[Block]:
     """How the expected time comes about: what its formula was asked, its lines as they were evaluated, and the kernels
-    beside it, where there are any."""
+    beside it, or its share of a kernel, where there are any."""
     lines = reasons.steps(found)
     used = {step.name for step in lines}
     asked = [p for p in reasons.given(found) if p.name in used and not p.name.startswith(("chip.", "timing."))]
     yield Paragraph(f"expected for {', '.join(f'{p.name} = {written(p.value)}' for p in asked)}:")
     taken = {p.name for p in reasons.given(found)}
     forms = [_line(step) for step in lines if step.name not in taken]
-    whole = f"max({written(lines[-1].value)}, {written(bound)})"
-    others = plain(expected.seconds) - max(plain(lines[-1].value), bound)
-    named, valued = (" + kernels beside", f" + {written(others)}") if beside else ("", "")
+    total = plain(lines[-1].value)
+    named, valued = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
+    if beside:
+        others = plain(expected.seconds) - max(total, bound)
+        named, valued = f"{named} + kernels beside", f"{valued} + {written(others)}"
+    if fused and fused.together:
+        own, every = fused.columns
+        forms.append(
+            Equation(
+                "share", [_calculation(form) for form in (f"{written(own)} / {written(every)}", written(own / every))]
+            )
+        )
+        named, valued = (
+            "max(seconds × share, bound)",
+            f"max({written(total)} × {written(own / every)}, {written(bound)})",
+        )
     seconds = said(units.seconds(plain(expected.seconds), 4))
-    forms.append(Equation("expected", [said(f"max(seconds, bound){named}"), said(f"{whole}{valued}"), seconds]))
+    forms.append(Equation("expected", [said(named), said(valued), seconds]))
     yield Equations(forms)
 
 
@@ -498,6 +519,9 @@ def _op(counted: Counted) -> dict[str, Any]:
             "formula": counted.formula.name,
             "parameters": {p.name: p.value for p in reasons.parameters(counted.formula)},
             "source": counted.formula.fit.source,
+            "together": [*counted.fused.together] if counted.fused else [],
+            "columns": [*counted.fused.columns] if counted.fused and counted.fused.together else None,
+            "rides": counted.fused.rides if counted.fused else False,
             "steps": [step._replace(value=plain(step.value))._asdict() for step in reasons.steps(counted.formula)],
         },
     }

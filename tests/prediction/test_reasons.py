@@ -13,7 +13,7 @@ from roofmodel import worked
 from roofmodel.counting import phases
 from roofmodel.devices import library
 from roofmodel.models import hub
-from roofmodel.prediction import collectives, reasons, timing
+from roofmodel.prediction import collectives, engine, reasons, timing
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate import workload
 from roofmodel.views import explain as views
@@ -24,11 +24,11 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
           "mamba-130m-hf")  # fmt: skip
 
 
-def derived(found: timing.Formula, bound: float, expected: timing.Expected) -> float:
+def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
     names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in reasons.given(found)}
     names["bound"] = bound
-    blocks = list(views._expected(found, bound, expected, beside=False))
+    blocks = list(views._expected(found, bound, expected, fused=fused))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:
@@ -80,6 +80,23 @@ def test_the_lines_that_are_printed_give_the_time_that_is_stated(
         expected = timing.held(found.seconds, found.fit, placed.bound_seconds)
         stated = derived(found, float(placed.bound_seconds), expected)
         assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # 4 digits
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    model=st.sampled_from(["gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1"]),
+    batch=st.integers(1, 300),
+    length=st.integers(2, 5000),
+    phase=st.sampled_from(["prefill", "decode"]),
+)
+def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length: int, phase: str) -> None:
+    arch, device = hub.load(model), library.load("a100")
+    operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
+    for operator, run in zip(operators, engine.fused(operators, device, "fp16"), strict=True):
+        if run.together and run.formula and run.expected:
+            bound = float(place(operator.cost, device, "fp16").bound_seconds)
+            stated = derived(run.formula, bound, run.expected, run)
+            assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), operator.name
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])

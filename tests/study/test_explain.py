@@ -236,6 +236,24 @@ def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
     assert "aiconfigurator" in text  # where the parameters come from
 
 
+def test_what_an_engine_fuses_is_derived_as_it_runs() -> None:
+    options = {"phase": "prefill", "runtime": "graph"}
+    model = "meta-llama/Llama-3.1-8B"
+    (phase,) = roofmodel.explain(model, "a100", **options).to_dict()["phases"]
+    ops = {op["name"]: op for op in phase["ops"]}
+    for op in roofmodel.estimate(model, "a100", **options).to_dict()["phases"][0]["ops"]:
+        derived = ops[op["name"]]
+        by, bound = derived["expected_by"], derived["bound_seconds"]
+        own, every = by["columns"] or (1, 1)
+        seconds = bound if by["rides"] else max(by["steps"][-1]["value"] * own / every, bound)
+        assert seconds == pytest.approx(op["expected_seconds"], rel=1e-12), op["name"]
+    assert ops["attention.k"]["expected_by"]["together"] == ["attention.q", "attention.k", "attention.v"]
+    assert ops["attention.k"]["expected_by"]["columns"] == [8 * 128, (32 + 8 + 8) * 128]
+    assert [name for name, op in ops.items() if op["expected_by"]["rides"]] == [
+        "attention.rotary", "residual.attention", "residual.mlp",
+    ]  # fmt: skip
+
+
 def test_symbols_stay_whole_where_a_length_is_one() -> None:
     arch = hub.load("mamba-130m-hf")
     work = replace(workload(arch, "prefill", "flash"), seq=1, context=5)
