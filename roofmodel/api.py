@@ -386,6 +386,7 @@ def plot(
     hw: str | None = None,
     by: str = "name",
     model: str | None = None,
+    family: str | None = None,
     times: str | os.PathLike[str] | None = None,
     clock: str = "boost",
     ceilings: str = "datasheet",
@@ -402,7 +403,7 @@ def plot(
     with _named_as_arguments():
         return PlotReport(
             place(
-                [os.fspath(path) for path in paths], hw, by, model, workload,
+                [os.fspath(path) for path in paths], hw, by, model, family, workload,
                 [] if times is None else [os.fspath(times)], clock, ceilings,
             )
         )  # fmt: skip

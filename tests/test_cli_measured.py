@@ -86,6 +86,16 @@ def test_plot_writes_every_kind_of_picture(
     assert sorted(p.name for p in folder.iterdir()) == sorted(["ncu.csv", "text.txt", f"x.{suffix}"])
 
 
+def test_options_of_a_workload_say_nothing_without_a_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, err = roof("plot ncu.csv --hw a100 --tp 2 --weights int4 -o x.png", monkeypatch, capsys)
+    assert "--tp is ignored: there is no --model" in err
+    assert "--weights is ignored: there is no --model" in err
+    _, _, err = roof("plot ncu.csv --hw a100 --model gpt2-xl --tp 5 --weights int4 -o x.png", monkeypatch, capsys)
+    assert "ignored" not in err
+
+
 def test_every_output_that_is_named_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

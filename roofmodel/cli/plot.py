@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from roofmodel.cli.doors import Times, known_format, note, print_rich, print_text
+from roofmodel.cli.workload import takes_workload
 from roofmodel.errors import OutputError
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("plot")
+@takes_workload
 def plot_command(
     files: Annotated[
         list[str] | None, typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")
@@ -27,20 +29,15 @@ def plot_command(
     by: Annotated[
         str, typer.Option("--by", help="One point a: name, base, nvtx, category, or lecture (its four groups).")
     ] = "name",
-    phase: Annotated[str | None, typer.Option(help="With --model, as for estimate.")] = None,
-    batch: Annotated[int, typer.Option(help="With --model.")] = 1,
-    seq: Annotated[int | None, typer.Option(help="With --model.")] = None,
-    context: Annotated[int | None, typer.Option(help="With --model.")] = None,
-    dtype: Annotated[str, typer.Option(help="With --model.")] = "fp16",
-    attention: Annotated[str, typer.Option(help="With --model.")] = "flash",
+    family: Annotated[str | None, typer.Option(help="With --model: read an unknown model_type as this one.")] = None,
     form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
     output: Annotated[
         list[str] | None, typer.Option("-o", "--output", help="FILE .png .svg .pdf .html .json .csv")
     ] = None,
+    **workload: Any,
 ) -> None:
     """Measured kernels on the roofline, a model's operators beside them; without -o drawn into FILE.roofline.png."""
     known_format(form, ("table", "json", "csv"))
-    workload = dict(phase=phase, batch=batch, seq=seq, context=context, dtype=dtype, attention=attention)
     from roofmodel.study import measured
     from roofmodel.views import files as outputs
     from roofmodel.views import measured as views
@@ -49,7 +46,7 @@ def plot_command(
     for path in output or ():
         outputs.check(path, views.SUFFIXES)
     with progress.shown():
-        placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings)
+        placed = measured.place(files or [], hw, by, model, family, workload, times or [], clock, ceilings)
     for path in output or ():
         note(f"wrote {views.save_points(placed, path)}")
     if form == "table":

@@ -13,7 +13,7 @@ from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.study import points, runs
 from roofmodel.study.collect import advice
 from roofmodel.study.conditions import Conditions, settle
-from roofmodel.study.estimate import Estimate, estimate
+from roofmodel.study.estimate import Estimate, estimate, given
 from roofmodel.study.findings import explained, lines
 from roofmodel.study.identify import Identified, UnknownDevice, identify
 from roofmodel.study.points import incomplete
@@ -106,6 +106,7 @@ def place(
     hw: str | None,
     by: str,
     model: str | None = None,
+    family: str | None = None,
     workload: Mapping[str, Any] | None = None,
     times: Sequence[str] = (),
     clock: str = "boost",
@@ -118,9 +119,10 @@ def place(
     """
     if not files and (model is None or hw is None):
         raise WorkloadError("nothing to plot; give profiler files, or --model MODEL --hw HW, or all of them")
-    architecture = None if model is None else hub.load(model)
+    architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
-    warnings: list[str] = []
+    idle = [*(["family"] if family else []), *given(workload or {})] if architecture is None else []
+    warnings = [f"--{option} is ignored: there is no --model" for option in idle]
     read = runs.read(files, hw, times)
     for run in read or [runs.Run(hw, Profile("", (), ()))]:
         identified = identify(run.profile.evidence, run.hw, run.profile.files)

@@ -262,6 +262,7 @@ def predicted(estimate: Estimate) -> list[Point]:
                 _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
                     name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",
                     category=placed.operator.group,
+                    bound=placed.placement.bound,
                     share=placed.seconds / phase.bound_seconds,
                     invocations=placed.operator.count,
                     predicted=True,

@@ -180,6 +180,12 @@ def test_predicted_operators_stand_exactly_on_their_roofs() -> None:
         assert point.fraction == pytest.approx(1)
 
 
+def test_a_predicted_collective_is_bound_by_communication() -> None:
+    bounds = {p.name: p.bound for p in predicted(estimate(hub.load("llama-2-7b-hf"), A100, phase="prefill", tp=4))}
+    assert bounds["prefill: mlp.all_reduce"] == "communication"
+    assert (bounds["prefill: mlp.gate"], bounds["prefill: norm.mlp"]) == ("compute", "memory")
+
+
 @pytest.mark.parametrize("hw", ["a100", "v100", "h100"])
 def test_no_predicted_operator_stands_above_the_roof_of_its_pipe(hw: str) -> None:
     device = Device.load(hw)
