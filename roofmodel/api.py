@@ -403,8 +403,8 @@ def plot(
     with _named_as_arguments():
         return PlotReport(
             place(
-                [os.fspath(path) for path in paths], hw, by, model, family, workload,
-                [] if times is None else [os.fspath(times)], clock, ceilings,
+                [os.fspath(path) for path in paths], hw, by, model, workload,
+                [] if times is None else [os.fspath(times)], clock, ceilings, family,
             )
         )  # fmt: skip
 

@@ -46,7 +46,7 @@ def plot_command(
     for path in output or ():
         outputs.check(path, views.SUFFIXES)
     with progress.shown():
-        placed = measured.place(files or [], hw, by, model, family, workload, times or [], clock, ceilings)
+        placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings, family)
     for path in output or ():
         note(f"wrote {views.save_points(placed, path)}")
     if form == "table":

@@ -54,10 +54,10 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
     """
     found: list[Measured] = []
     warnings: list[str] = []
-    for given, profile in runs.read(files, hw, times):
+    for named, profile in runs.read(files, hw, times):
         warnings += profile.warnings
         try:
-            identified = identify(profile.evidence, given, profile.files)
+            identified = identify(profile.evidence, named, profile.files)
         except UnknownDevice as unknown:
             found.append(Measured(profile, None))
             warnings += [*_to_collect(profile, given, None), unknown.what]
@@ -106,11 +106,11 @@ def place(
     hw: str | None,
     by: str,
     model: str | None = None,
-    family: str | None = None,
     workload: Mapping[str, Any] | None = None,
     times: Sequence[str] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
+    family: str | None = None,
 ) -> Placed:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
