@@ -60,10 +60,10 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
             identified = identify(profile.evidence, named, profile.files)
         except UnknownDevice as unknown:
             found.append(Measured(profile, None))
-            warnings += [*_to_collect(profile, given, None), unknown.what]
+            warnings += [*_to_collect(profile, named, None), unknown.what]
         else:
             found.append(Measured(profile, identified))
-            warnings += [*_to_collect(profile, given, identified.device), *identified.warnings]
+            warnings += [*_to_collect(profile, named, identified.device), *identified.warnings]
     return Kernels(tuple(found), tuple(warnings))
 
 
