@@ -16,10 +16,20 @@ app = typer.Typer(add_completion=False)
 @app.command("crossover")
 @takes_workload
 def crossover_command(
-    model: Annotated[str, typer.Argument(help="As for estimate, or a kernel: matmul, saxpy, triad, stencil7.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
+        ),
+    ],
     hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
-    over: Annotated[str | None, typer.Option(help="batch, seq, context or gpus; of a kernel its size; batch.")] = None,
-    op: Annotated[str | None, typer.Option(help="One operator, such as attention.qkv; else the phase.")] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(help="batch, seq (of a prefill), context or gpus (of a decode); of a kernel its size; batch."),
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option(help="One operator, such as attention.qkv, or a group, such as mlp; else the phase.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also what the answer rests on.")] = False,
     family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
     form: Written = "table",

@@ -17,7 +17,10 @@ app = typer.Typer(add_completion=False)
 @takes_workload
 def explain_command(
     model: Annotated[
-        str | None, typer.Argument(help="As for estimate, or a kernel: matmul, saxpy, triad, stencil7.")
+        str | None,
+        typer.Argument(
+            help="As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
+        ),
     ] = None,
     op: Annotated[str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp.")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Also which roof binds, and the expected time.")] = None,

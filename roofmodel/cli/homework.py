@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
+from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, note, write
 from roofmodel.errors import OutputError
 
 app = typer.Typer(
@@ -15,7 +15,10 @@ app = typer.Typer(
 
 Student = Annotated[str, typer.Option("--student", help="The student's name or number, as it decides the numbers.")]
 Seed = Annotated[
-    str, typer.Option("--seed", envvar="ROOF_HOMEWORK_SEED", help="The lecturer's word, without which no key is made.")
+    str,
+    typer.Option(
+        "--seed", envvar="ROOF_HOMEWORK_SEED", help="The lecturer's word; without one, everybody can print the key."
+    ),
 ]
 
 
@@ -38,6 +41,8 @@ def homework_new(
         if not force and study.filled(path):
             raise OutputError(f"-o {path}: is a sheet with answers; give another name, or --force to replace it")
     write(views.document(study.sheet(student, sheet, seed), key), form, output)
+    if key and not seed:
+        note("without --seed, students can print this key, too")
 
 
 @app.command("check")

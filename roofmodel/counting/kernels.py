@@ -29,12 +29,12 @@ KERNELS: dict[str, Kernel] = {
         "C = A B + C: four matrices pass, C in as well as out", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
     ),
     # a product and a sum each element
-    "saxpy": Kernel("y = a x + y", "x[N] y[N] -> y[N]", vector=2),
-    "triad": Kernel("a = b + s c", "b[N] c[N] -> a[N]", vector=2),
+    "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", vector=2),
+    "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", vector=2),
     # a product for the point and one for its neighbours, which are added up: as the lectures count, 7 a point
-    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[i j s] -> v[i j s]", vector=7),
+    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", vector=7),
     "stencil7-uncached": Kernel(
-        "each point and its 6 neighbours, without a cache: 7 reads", "u[i j s] -> v[i j s]", vector=7, passes=7
+        "each point and its 6 neighbours, without a cache: 7 reads", "u[X Y Z] -> v[X Y Z]", vector=7, passes=7
     ),
 }
 
@@ -42,7 +42,7 @@ KERNELS: dict[str, Kernel] = {
 def operator(name: str, size: Number, widths: Widths) -> Operator:
     """The kernel of that name and size."""
     kernel = KERNELS[name]
-    sizes = dict.fromkeys(("M", "N", "K", "i", "j", "s"), size)
+    sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size)
     found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, vector=kernel.vector)
     first = found.reads[0]
     return replace(found, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else found

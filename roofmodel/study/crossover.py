@@ -29,7 +29,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
-from roofmodel.study.explain import loaded
+from roofmodel.study.explain import loaded, meant
 from roofmodel.study.notes import beyond, length_notes, link_notes
 from roofmodel.study.parallel import possible
 
@@ -80,15 +80,23 @@ class Changes(NamedTuple):
     layers: tuple[int, ...] = ()  # of an operator that stands in several layers in other sizes
 
 
+class Mostly(NamedTuple):
+    """Which roof most of a phase's bound time is under, its operators one after the other: at first, and from where."""
+
+    first: str
+    changes: tuple[tuple[int, str], ...]
+
+
 class Crossover(NamedTuple):
-    """Of a model's phase, one of its operators, or a kernel: the changes along a variable."""
+    """Of a model's phase, some or one of its operators, or a kernel: the changes along a variable."""
 
     name: str
     variable: str
     dtype: str
     device: Device
     subject: Changes
-    operators: tuple[Changes, ...] = ()  # of a phase, one by one
+    operators: tuple[Changes, ...] = ()  # where the subject is several, one by one
+    mostly: Mostly | None = None  # where it is several
     phase: str | None = None
     op: str | None = None
     notes: tuple[str, ...] = ()
@@ -156,22 +164,42 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
 
     def found(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
-        one = changes(name, counted.cost_of(index), counted.symbol, device, work.dtype, counted.start, counted.sizes)
+        one = changes(
+            name, counted.cost_of_one(index), counted.symbol, device, work.dtype, counted.start, counted.sizes
+        )
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
-    if op is not None:
-        which = [i for i, name in enumerate(names) if op in (name, name.rpartition(".")[2])]
-        if not which:
-            raise WorkloadError(f"--op: unknown operator {op!r}{choices(op, dict.fromkeys(names))}")
-        one, asked = found(which[0]), names[which[0]]
-        if len(which) > 1:
-            notes.append(f"--op {op}: {len(which)} operators have that name; this is the first of them")
-        notes += _beyond(arch, counted, one)
-        return Crossover(arch.name, over, work.dtype, device, one, (), phase, asked, tuple(dict.fromkeys(notes)))
-    each = tuple(map(found, range(len(names))))
-    whole = changes(phase, counted.cost, counted.symbol, device, work.dtype, counted.start, counted.sizes)
+    which = range(len(names)) if op is None else [i for i, name in enumerate(names) if name in meant(op, names)]
+    each = tuple(map(found, which))
+    if op is not None and len(each) == 1:
+        return Crossover(
+            arch.name, over, work.dtype, device, each[0], phase=phase, op=names[which[0]],
+            notes=tuple(dict.fromkeys([*notes, *_beyond(arch, counted, each[0])])),
+        )  # fmt: skip
+    whole = changes(
+        op or phase, counted.cost_of(which), counted.symbol, device, work.dtype, counted.start, counted.sizes
+    )
     notes += _beyond(arch, counted, whole, each)
-    return Crossover(arch.name, over, work.dtype, device, whole, each, phase, None, tuple(dict.fromkeys(notes)))
+    return Crossover(
+        arch.name, over, work.dtype, device, whole, each, _mostly(counted, which, device, work.dtype), phase, op,
+        tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:
+    """As `roof estimate` adds operators up, and `roof sweep` names a roof."""
+
+    def bound(n: int) -> str:
+        seconds: dict[str, float] = {}
+        for operator in (counted.at(n)[index] for index in which):
+            placed = place(operator.cost, device, dtype)
+            seconds[placed.bound] = seconds.get(placed.bound, 0.0) + operator.count * placed.bound_seconds
+        return max(seconds, key=lambda roof: seconds[roof])
+
+    asked = counted.sizes or list(_ladder(counted.start))
+    cells = _cells(bound, asked)
+    values = ((high if counted.sizes else _first(bound, low, high)) for low, high in cells)
+    return Mostly(bound(counted.start), tuple((value, bound(value)) for value in values))
 
 
 def _beyond(arch: Architecture, counted: _Counted, subject: Changes, others: Sequence[Changes] = ()) -> Iterator[str]:
@@ -226,11 +254,11 @@ class _Counted:
             changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
         return replace(work, **changed)
 
-    def cost(self, n: Number) -> Cost:
-        """Of the whole phase."""
-        return sum((op.count * op.cost for op in self.at(n)), Cost())
+    def cost_of(self, which: Sequence[int]) -> Costs:
+        """Of all occurrences of some operators."""
+        return lambda n: sum((op.count * op.cost for op in map(self.at(n).__getitem__, which)), Cost())
 
-    def cost_of(self, index: int) -> Costs:
+    def cost_of_one(self, index: int) -> Costs:
         """Of one occurrence of an operator."""
         return lambda n: self.at(n)[index].cost
 

@@ -110,7 +110,7 @@ def explain_named(
     """Derive a model, or a plain kernel of size `n`, by name. Raises RoofError."""
     if isinstance(model, str) and model in kernels.KERNELS:
         idle = [*study.given(options), *(["op"] if op else []), *(["family"] if family else [])]
-        found = explain_kernel(model, device, 1024 if n is None else n, options.get("dtype", "fp16"))
+        found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
     found = explain(loaded(model, family), device, op, **options)
     if n is not None:
@@ -136,6 +136,8 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     device = estimate and estimate.device
     shape = symbolic(arch)
     asked, sources = symbolic_workload(arch, work)
+    said = {f"--{option}" for option in study.given(options)}
+    sources = {name: source._replace(assumed=source.origin not in said) for name, source in sources.items()}
     sections = [
         _section(arch, shape, step, other, device, work, estimate and estimate.phases[i])
         for i, (step, other) in enumerate(zip(work.steps(), asked.steps(), strict=True))
@@ -160,8 +162,9 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     )
 
 
-def explain_kernel(name: str, device: Device | None = None, size: int = 1024, dtype: str = "fp16") -> Explanation:
-    """Derive a plain kernel of one size."""
+def explain_kernel(name: str, device: Device | None = None, n: int | None = None, dtype: str = "fp16") -> Explanation:
+    """Derive a plain kernel of one size; 1024 if absent."""
+    size = 1024 if n is None else n
     study.check("n", size, dtype)
     widths = Workload((), dtype=dtype).widths
     numbers, symbols = (kernels.operator(name, n, widths) for n in (size, symbol("n")))
@@ -170,7 +173,7 @@ def explain_kernel(name: str, device: Device | None = None, size: int = 1024, dt
         placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
         by = formula(numbers, placed.placement, device, dtype)
     counted = Counted(numbers, symbols, 1, placed, by)
-    sources = {symbol("n"): Source("size", size, "--n")}
+    sources = {symbol("n"): Source("size", size, "--n", n is None)}
     return Explanation(name, kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),))
 
 
@@ -307,18 +310,24 @@ def _memory(
     return tuple(roles.values()), (operators[at].name, alive)
 
 
-def chosen(op: str, sections: Iterable[Section]) -> list[Section]:
-    """Of each phase the operators that a name means: a whole name, all of a group, or the end of a name.
+def meant(op: str, names: Sequence[str]) -> set[str]:
+    """The names of operators that one means: a whole name, all of a group, or the end of a name.
 
     Raises WorkloadError where there is none.
     """
-    known = dict.fromkeys(counted.operator.name for section in sections for counted in section.operators)
+    known = dict.fromkeys(names)
     ends = {name: name.rpartition(".")[2] for name in known}
     group = {name for name in known if op in name.split(".")[:-1]}
     wanted = {op} & known.keys() or group or {name for name, end in ends.items() if end == op}
     if not wanted:
         near = suggest(op, [*known, *ends.values()]) or ";"
         raise WorkloadError(f"--op: unknown operator {op!r}{near} known: {', '.join(known)}")
+    return wanted
+
+
+def chosen(op: str, sections: Sequence[Section]) -> list[Section]:
+    """Of each phase the operators that a name means. Raises WorkloadError where there is none."""
+    wanted = meant(op, [counted.operator.name for section in sections for counted in section.operators])
     found = []
     for section in sections:
         operators = tuple(counted for counted in section.operators if counted.operator.name in wanted)

@@ -112,7 +112,7 @@ def draws(*key: str) -> Draw:
 
 
 def check(path: str, student: str, name: str | None = None, seed: str = "") -> Report:
-    """Grade a file of answers: a YAML file, or the sheet itself with its blanks filled in.
+    """Grade a file of answers: YAML, or the sheet itself (Markdown, LaTeX, JSON) with its blanks filled in.
 
     Raises AnswerError, with file and line, for what cannot be read as answers to this sheet; an answer that makes no
     sense is one that is not right.
@@ -133,14 +133,17 @@ def filled(path: str) -> bool:
     try:
         text = read_text(expand(path))
         given = [problem for problem in _entries(path)["answers"].mapping().values() if not problem.is_null]
-        return _KEY not in text and any(not place.is_null for p in given for place in p.mapping().values())
+        return not re.search(_KEY, text, re.MULTILINE) and any(
+            not place.is_null for p in given for place in p.mapping().values()
+        )
     except AnswerError:
         return _ANSWERS in text
     except (OSError, ValueError):  # no file, or no text
         return False
 
 
-_ANSWERS, _KEY = "\nanswers:", "# Key: "
+_ANSWERS, _KEY = "\nanswers:", r"^(# |\\section\*\{)Key: "
+_FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # around the answers, in Markdown and LaTeX
 
 
 def _entries(path: str) -> dict[str, Place]:
@@ -148,22 +151,28 @@ def _entries(path: str) -> dict[str, Place]:
         root = yaml_file.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
     except FileNotFoundError:
         raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
-    return root.mapping(("student", "sheet", "made", "answers"), required=("answers",))
+    own = ("schema", "problems")  # of a sheet in JSON
+    return root.mapping(("student", "sheet", "made", "answers", *own), required=("answers",))
 
 
 def _answers_alone(text: str) -> str:
-    """Of a sheet in Markdown the block of answers, each line where it was; any other text as it is.
+    """Of a sheet in Markdown or LaTeX the block of answers, each line where it was; any other text as it is.
 
-    Raises ValueError for a sheet in Markdown that has lost it.
+    Raises ValueError for a sheet that has lost it.
     """
-    lines, fence, blocks = text.split("\n"), -1, []
+    lines, fence, closing, blocks = text.split("\n"), -1, "", []
     for i, line in enumerate(lines):
-        if line.startswith("```"):
-            if fence >= 0 and any(each.startswith("answers:") for each in lines[fence + 1 : i]):
+        if fence >= 0 and line.startswith(closing):
+            if any(each.startswith("answers:") for each in lines[fence + 1 : i]):
                 blocks.append((fence, i))
-            fence = i if fence < 0 else -1
-    if not blocks and re.search(r"^(# Problems: |\|---)", text, re.MULTILINE):
-        raise ValueError("the block of answers is gone, which stands between lines of ``` under 'Your answers'")
+            fence = -1
+        elif fence < 0 and (opened := next((mark for mark in _FENCES if line.startswith(mark)), "")):
+            fence, closing = i, _FENCES[opened]
+    if not blocks and re.search(r"^(# Problems: |\|---|\\section\*\{Problems: )", text, re.MULTILINE):
+        raise ValueError(
+            "the block of answers is gone, which stands between lines of ``` (in LaTeX: of verbatim) under 'Your "
+            "answers'"
+        )
     if not blocks:
         return text
     start, end = blocks[-1]
@@ -173,7 +182,7 @@ def _answers_alone(text: str) -> str:
 def _same(entries: Mapping[str, Place], asked: Sheet) -> None:
     """Raises AnswerError where the answers are to another sheet."""
     for key, value, option in (("student", asked.student, "student"), ("sheet", asked.name, "sheet")):
-        if key in entries and entries[key].text() != value:
+        if key in entries and not _alike(entries[key].text(), value):
             raise entries[key].error(
                 f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; see --{option}"
             )
@@ -182,6 +191,11 @@ def _same(entries: Mapping[str, Place], asked: Sheet) -> None:
             f"the sheet was made as {shorten(entries['made'].text())}, which would be {asked.made!r} here: by another "
             "--seed, or another version of roof"
         )
+
+
+def _alike(written: str, name: str) -> bool:
+    """Whether it is this name, for which LaTeX's verbatim may have had no letters."""
+    return len(written) == len(name) and all(a == b or not b.isascii() for a, b in zip(written, name, strict=True))
 
 
 def _graded(problem: Problem, answers: Place | None) -> tuple[Graded, ...]:

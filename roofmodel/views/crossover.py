@@ -8,7 +8,7 @@ from typing import Any
 
 from roofmodel import units
 from roofmodel.models.symbols import symbol
-from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, Side, assumptions
+from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, Mostly, Side, assumptions
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.document import Equation as Line
@@ -21,9 +21,11 @@ def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
 
 def _blocks(found: Crossover) -> Iterator[Block]:
     yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
-    yield Paragraph(_answer(found.subject, found.variable, found.op is None))
+    yield Paragraph(_answer(found.subject, found.variable, bool(found.operators)))
     for change in found.subject.changes:
-        yield from _derived(change, found.variable)
+        yield from _derived(change, found)
+    if found.mostly:
+        yield Paragraph(_added_up(found.mostly, found.variable))
     if found.operators:
         yield Heading("operator by operator")
         yield Table(
@@ -56,6 +58,14 @@ def _answer(changes: Changes, variable: str, whole: bool) -> str:
     return f"{words}{means}."
 
 
+def _added_up(mostly: Mostly, variable: str) -> str:
+    words = "Operators run one after another: as roof estimate and roof sweep add them up, most of the time is "
+    words += f"{mostly.first}'s"
+    if not mostly.changes:
+        return f"{words} at every {variable}."
+    return f"{words} at first, " + ", ".join(f"{to}'s from {variable} = {n} on" for n, to in mostly.changes) + "."
+
+
 def _row(changes: Changes) -> tuple[str, str, str, str]:
     values = ", ".join(str(change.value) for change in changes.changes)
     return _named(changes), changes.first, values or "never", ", ".join(change.to for change in changes.changes)
@@ -72,8 +82,9 @@ def _named(changes: Changes) -> str:
     return f"{changes.name}, layers {first}{between}{last}"
 
 
-def _derived(change: Change, variable: str) -> Iterator[Block]:
+def _derived(change: Change, found: Crossover) -> Iterator[Block]:
     """Both sides, the equation, and its solution."""
+    variable = found.variable
     equation, name = change.equation, SYMBOLS[variable]
     exact = f"{change.exact:.6g}"
     yield Equations([*map(_work, equation), *map(_time, equation)])
@@ -84,7 +95,10 @@ def _derived(change: Change, variable: str) -> Iterator[Block]:
             Line(name, [Form(exact, exact) if change.solved else said(f"{exact}, by bisection")]),
         ]
     )
-    yield Paragraph(f"so that {change.to} binds from {variable} = {change.value} on.")
+    words = f"so that {change.to} binds from {variable} = {change.value} on"
+    if variable == "gpus":
+        words += ", the first number after that among which the model can be dealt out"
+    yield Paragraph(f"{words}.")
 
 
 def _work(side: Side) -> Line:
@@ -184,6 +198,11 @@ def to_dict(found: Crossover) -> dict[str, Any]:
         "variable": found.variable,
         **_change(first, found.subject.first),
         "changes": [_change(change) for change in found.subject.changes],
+        "mostly": found.mostly
+        and {
+            "from": found.mostly.first,
+            "changes": [{"value": value, "to": to} for value, to in found.mostly.changes],
+        },
         "operators": [
             {
                 "name": each.name,

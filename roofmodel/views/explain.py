@@ -49,7 +49,10 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
     yield Heading(f"{explanation.name}{on}", 1)
     words = f"{explanation.about}; {dtype}"
     if device:
-        pipe = device.matmul_pipe(dtype)
+        multiplies = any(
+            counted.operator.matmul_flops for section in explanation.sections for counted in section.operators
+        )
+        pipe = (None if multiplies else device.vector_pipe(dtype)) or device.matmul_pipe(dtype)
         words += (
             f"; roofs: {units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}), {units.si(device.bandwidth, 'B/s', 4)} DRAM, "
             f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
@@ -412,7 +415,7 @@ def _formulas(explanation: Explanation) -> Iterator[Block]:
         for counted in section.operators:
             if found := counted.formula:
                 names = told.setdefault((found.name, found.fit), (found, []))[1]
-                names.append(f"{section.name} {counted.operator.name}")
+                names.append(" ".join(dict.fromkeys((section.name, counted.operator.name))))
     shown = set()
     for found, names in told.values():
         if found.name not in shown:

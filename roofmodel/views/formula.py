@@ -28,11 +28,12 @@ def readable(expression: Any) -> Any:
     if all(c < 0 for c in coefficients):
         scale = -scale
     expanded = sympy.expand(scale * expanded)
-    found = sympy.gcd_terms(expanded, clear=False)
-    if len(terms) > FEW:
+    ways = [sympy.gcd_terms(expanded, clear=False), sympy.factor_terms(expanded)]
+    if len(terms) > FEW or any(term.as_numer_denom()[1] != 1 for term in terms):
         counts = sorted((s for s in expanded.free_symbols if s.name.startswith("L")), key=str)
-        inner = sympy.collect(expanded, counts, sympy.factor_terms) if counts else found
-        found = min(found, sympy.gcd_terms(inner, clear=False), inner, key=sympy.count_ops)
+        inner = sympy.collect(expanded, counts, sympy.factor_terms) if counts else ways[0]
+        ways += [sympy.gcd_terms(inner, clear=False), sympy.factor_terms(inner), inner]
+    found = min(ways, key=sympy.count_ops)
     return min(found / scale, expression, key=sympy.count_ops) if isinstance(expression, sympy.Basic) else found / scale
 
 

@@ -122,6 +122,7 @@ def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
             }
             for problem in sheet.problems
         ],
+        **({} if key else {"answers": {p.id: {q.id: None for q in p.questions} for p in sheet.problems}}),
     }
 
 

@@ -191,11 +191,34 @@ def test_operators_of_one_name_are_told_apart() -> None:
     text = answer.to_markdown()
     assert "stage1.reduce, layer 0 |" in text
     assert "stage1.reduce, layers 1 to 2 |" in text
-    (first, *_) = [op for op in answer.to_dict()["operators"] if op["name"] == "stage1.reduce"]
-    one = roofmodel.crossover("resnet-50", "h100", op="stage1.reduce")
-    assert one.to_dict()["from"] == first["from"]
-    assert "--op stage1.reduce: 2 operators have that name; this is the first of them" in one.to_dict()["notes"]
-    assert "stage1.reduce, layer 0" in one.to_markdown()
+    known = [op for op in answer.to_dict()["operators"] if op["name"] == "stage1.reduce"]
+    both = roofmodel.crossover("resnet-50", "h100", op="stage1.reduce")
+    assert both.to_dict()["operators"] == known
+    assert "stage1.reduce, layer 0 |" in both.to_markdown()
+
+
+def test_a_group_is_taken_as_a_whole_and_one_by_one() -> None:
+    answer = roofmodel.crossover("llama-3.1-8b", "a100", op="mlp", context=512).to_dict()
+    assert [op["name"] for op in answer["operators"]] == ["mlp.gate", "mlp.up", "mlp.activation", "mlp.down"]
+    # of 32 layers, in elements of 2 bytes: three matrices of 4096 x 14336, 2 FLOPs each a sequence; the activations of
+    # three products and the step between: 3 (4096 + 14336) + 3 x 14336
+    weights, moved = 3 * 4096 * 14336, 3 * (4096 + 14336) + 3 * 14336
+    exact = 2 * weights / (2 * weights / 312e12 - 2 * moved / 2.039e12) / 2.039e12
+    assert answer["exact"] == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("context", [128, 512, 2048])
+def test_what_most_of_the_time_is_bound_by_is_what_a_sweep_says(context: int) -> None:
+    options: dict[str, Any] = {"phase": "decode", "context": context}
+    answer = roofmodel.crossover("llama-3.1-8b", "a100", over="batch", **options).to_dict()["mostly"]
+    rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), runtime="graph", **options).to_dict()[
+        "rows"
+    ]
+    before = answer["from"]
+    changes = {change["value"]: change["to"] for change in answer["changes"]}
+    for row in rows:
+        before = changes.get(row["batch"], before)
+        assert row["bound"] == before, row["batch"]
 
 
 def test_what_an_answer_rests_on_compiles_to_markdown() -> None:

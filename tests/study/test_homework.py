@@ -126,11 +126,11 @@ def test_what_was_achieved_by_hand() -> None:
 @given(student=STUDENTS, name=st.sampled_from(sorted(homework.SHEETS)), seed=st.text(max_size=5))
 def test_a_key_passes_its_own_check(student: str, name: str, seed: str, tmp_path_factory: Any) -> None:
     sheet = homework.sheet(student, name, seed)
-    for form in ("md", "yaml"):
+    for form in ("markdown", "latex", "yaml"):
         path = tmp_path_factory.mktemp("key") / f"key.{form}"
         document = views.document(sheet, key=True)
         code = document.blocks[-1].text
-        path.write_text(document.written("markdown") if form == "md" else code, encoding="utf-8")
+        path.write_text(code if form == "yaml" else document.written(form), encoding="utf-8")
         assert homework.check(str(path), student, seed=seed).score == 1
 
 
@@ -376,6 +376,32 @@ def test_a_sheet_is_written_filled_in_and_checked(
     assert status == 2
     assert f"error: {sheet}:" in err
     assert "another --seed" in err
+
+
+@pytest.mark.parametrize("form", ["md", "tex", "json"])
+def test_a_sheet_in_every_format_is_filled_in_and_checked(
+    form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sheet, command = tmp_path / f"sheet.{form}", ("--student", "ada")
+    new = ("new", *command, "--sheet", "measuring", "-o", str(sheet))
+    assert [roof(capsys, monkeypatch, *new)[0] for _ in range(2)] == [0, 0]  # nothing is answered
+    counters = next(p for p in homework.sheet("ada", "measuring").problems if p.id == "counters")
+    right = next(q.value for q in counters.questions if q.id == "fp32") / 1e9
+    blank = '"fp32": null' if form == "json" else "fp32:"
+    text = sheet.read_text(encoding="utf-8")
+    assert text.count(blank) == 1
+    sheet.write_text(text.replace(blank, blank.replace("null", "").rstrip() + f" {right}"), encoding="utf-8")
+    status, out, err = roof(capsys, monkeypatch, "check", str(sheet), *command, "--format", "json")
+    assert (status, err, json.loads(out)["right"]) == (0, "", 1)
+    assert roof(capsys, monkeypatch, *new)[0] == 2  # it has answers now
+
+
+def test_a_key_that_everybody_can_print_is_said_to_be_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = ("new", "--student", "ada", "--sheet", "measuring", "--key")
+    assert roof(capsys, monkeypatch, *new)[2] == "note: without --seed, students can print this key, too\n"
+    assert roof(capsys, monkeypatch, *new, "--seed", "spring")[2] == ""
 
 
 def test_a_sheet_with_answers_is_replaced_only_where_asked(
