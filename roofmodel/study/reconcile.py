@@ -62,13 +62,20 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
     """
     if tool not in TOOLS:
         raise WorkloadError(f"--reconcile: unknown tool {tool!r}{choices(tool, TOOLS)}")
-    if isinstance(arch.body, Network) or arch.encoder:
-        raise WorkloadError(f"--reconcile {tool}: {arch.name} is not covered; decoders and encoders of one stack are")
+    sees = isinstance(arch.body, Network)
+    if arch.encoder or (sees and tool not in OF_NETWORKS):
+        others = f"; {', '.join(OF_NETWORKS)} is, for networks of convolutions" if sees else ""
+        raise WorkloadError(
+            f"--reconcile {tool}: {arch.name} is not covered; decoders and encoders of one stack are{others}"
+        )
     used = {name: options[name] for name in ("batch", "seq", "image") if name in options}
-    found = explain(arch, None, phase="forward", attention="eager", logits="all", **used)
-    fused = options.get("attention", "flash") == "flash" and arch.model_type not in UNFUSED
+    all_of_it = {} if sees else {"attention": "eager", "logits": "all"}
+    found = explain(arch, None, phase="forward", **all_of_it, **used)
+    fused = not sees and options.get("attention", "flash") == "flash" and arch.model_type not in UNFUSED
     seen = Seen(arch, found.sections[0].operators, fused)
     ours = next(total for total in found.sections[0].totals if total.name == "matmul FLOPs")
+    if not sees:
+        ours = ours._replace(name=f"{ours.name}, all pairs, all logits")
     known = TOOLS[tool]
     terms = tuple(term for term in known.terms(seen) if term is not None)
     parts = (ours, *terms)
@@ -79,7 +86,7 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
 def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[str]:
     idle = [name for name in given(options) if name not in ("batch", "seq", "image", "attention")]
     yield from (f"--{name} is ignored: {tool} counts a forward pass" for name in idle)
-    if tool != "llm-flops":
+    if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "one fused call (SDPA), as classes run by default" if fused else "eager"
         yield f"{tool} {known.version} on a model whose attention is {how}; --attention says which"
     if arch.model_type not in known.checked:
@@ -97,6 +104,8 @@ UNFUSED = (  # classes without fused attention, `_supports_sdpa` in transformers
 )
 BADDBMM = ("bloom",)  # classes that multiply queries by keys so
 CONV1D = ("gpt2",)  # classes whose matrices are of the module Conv1D: torch.addmm, which adds the bias itself
+POOLED = ("resnet",)  # classes that take the mean over maps of pixels by torch.nn.AdaptiveAvgPool2d
+OF_NETWORKS = ("fvcore",)  # tools whose rules are known for networks of convolutions
 CALLED = ("relu", "relu2", "leaky_relu", "silu", "swish")  # activations that call torch.nn.functional as they run
 
 
@@ -119,13 +128,18 @@ def _activates(op: Operator) -> bool:
 
 def _layer_norms(seen: Seen) -> Quantity | None:
     """5 an element, or 4 without gain and bias."""
-    if seen.arch.stack.norm.kind != "layernorm":
+    if not isinstance(seen.arch.body, Network) and seen.arch.stack.norm.kind != "layernorm":
         return None
     return seen.sum(
         "layer norms: 5 an element, 4 without gain and bias",
         lambda op: elements(op) * (5 if op.parameters else 4),
-        lambda op: op.kind == "norm",
+        lambda op: op.kind == "norm" and not _by_statistics(op) and not op.name.endswith("_response"),
     )
+
+
+def _by_statistics(op: Operator) -> bool:
+    """Whether it is a batch norm, which takes mean and variance from what it kept."""
+    return any(tensor.name == "variance" for tensor in op.reads)
 
 
 def _minus(quantity: Quantity | None, share: int = 1) -> Quantity | None:
@@ -139,7 +153,7 @@ def _minus(quantity: Quantity | None, share: int = 1) -> Quantity | None:
 
 
 def fvcore(seen: Seen) -> Iterator[Quantity | None]:
-    """Multiply-adds, and layer norms; nothing of fused attention, nor of baddbmm."""
+    """Multiply-adds, norms, and means over maps of pixels; nothing of fused attention, nor of baddbmm."""
     yield _minus(seen.sum("a multiply-add counts once: half of ours", _matmul, lambda op: bool(op.matmul_flops)), 2)
     if seen.fused:
         yield _minus(seen.sum("attention in a fused call, which it does not see", _matmul, _core), 2)
@@ -149,6 +163,9 @@ def fvcore(seen: Seen) -> Iterator[Quantity | None]:
         )
         yield _minus(scores, 2)
     yield _layer_norms(seen)
+    yield seen.sum("batch norms: 2 an element", lambda op: 2 * elements(op), _by_statistics)
+    if seen.arch.model_type in POOLED:
+        yield seen.sum("the mean over each map: 1 an element", elements, lambda op: op.name == "head.pool")
 
 
 def deepspeed(seen: Seen) -> Iterator[Quantity | None]:
@@ -214,7 +231,8 @@ def llm_flops(seen: Seen) -> Iterator[Quantity | None]:
 TOOLS: dict[str, Tool] = {
     "fvcore": Tool(
         "0.1.5", "FlopCountAnalysis(model, ids).total()", fvcore,
-        ("gpt2", "gptj", "opt", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "stablelm", "bert", "distilbert"),
+        ("gpt2", "gptj", "opt", "gpt_neox", "bloom", "llama", "mistral", "qwen2", "stablelm", "bert", "distilbert",
+         "resnet", "convnext", "convnextv2"),
     ),
     "calflops": Tool(
         "0.3.2", "calculate_flops(model, kwargs={'input_ids': ids})[0]", calflops,

@@ -15,7 +15,7 @@ from roofmodel.views.explain import amount, describe_quantity, symbols
 def document(found: Reconciliation) -> Document:
     """Our matmul FLOPs, what the tool counts otherwise, and what that comes to."""
     tool, explanation = TOOLS[found.tool], found.explanation
-    ours = found.ours._replace(name="ours: matmul FLOPs, all pairs, all logits")
+    ours = found.ours._replace(name=f"ours: {found.ours.name}")
     theirs = found.theirs._replace(name=f"{found.tool}: {tool.figure}")
     quantities = (ours, *found.terms, theirs)
     return Document(

@@ -1,7 +1,7 @@
 """fvcore's figures, reconciled with ours term by term: the rules of `study/reconcile.py` held against fvcore itself.
 
 fvcore counts a multiply-add once, so half of our matmul FLOPs; a layer norm as 5 per element, 4 without
-gain and bias (its norm_flop_counter), where we count such work apart as vector FLOPs; and it has no
+gain and bias (its norm_flop_counter), a batch norm as 2, where we count such work apart as vector FLOPs; and it has no
 handler for `baddbmm`, through which BLOOM multiplies queries by keys, nor for fused attention. Root mean square norms
 are made of operators that it ignores. That is the whole difference.
 """
@@ -13,6 +13,7 @@ import warnings
 
 import pytest
 
+from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.reconcile import TOOLS, UNFUSED, reconcile
@@ -33,14 +34,19 @@ def test_fvcores_figure_arises_from_ours(model_type: str, draw: int, attention: 
     config.pop("reorder_and_upcast_attn", None)  # another path through GPT-2's code, by baddbmm
     config["architectures"] = [family.prefix + next(iter(family.classes))]
     model = oracle.build(config)
-    assert model._supports_sdpa == (model_type not in UNFUSED)
+    arch = architecture(config, "drawn", "config.json")
+    network = isinstance(arch.body, Network)
+    assert model._supports_sdpa == (model_type not in UNFUSED) or network
     if attention == "flash" and model._supports_sdpa:
         model.set_attn_implementation("sdpa")
     batch, tokens = 2, 9
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit.trace, which fvcore is built on, is deprecated
-        ids = torch.randint(2, config["vocab_size"], (batch, tokens))
-        analysis = fvcore.FlopCountAnalysis(model, ids)
+        if isinstance(arch.body, Network):  # which has no attention
+            given = torch.randn(batch, arch.body.channels, *arch.body.image)
+        else:
+            given = torch.randint(2, config["vocab_size"], (batch, tokens))
+        analysis = fvcore.FlopCountAnalysis(model.eval(), given)
         theirs = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total()
-    arch = architecture(config, "drawn", "config.json")
-    assert reconcile(arch, "fvcore", batch=batch, seq=tokens, attention=attention).theirs.value == theirs
+    size = {} if network else {"seq": tokens, "attention": attention}
+    assert reconcile(arch, "fvcore", batch=batch, **size).theirs.value == theirs
