@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import RoofError
+from roofmodel.errors import RoofError, shorten
 from roofmodel.models import hub
 from roofmodel.study import estimate as study
 
@@ -28,6 +28,38 @@ __all__ = [
     "CompareReport", "Derivation", "Device", "PlotReport", "ProfileReport", "Report", "SweepReport", "check_homework",
     "compare", "crossover", "estimate", "explain", "homework", "plot", "read_profile", "sweep",
 ]  # fmt: skip
+
+
+_KINDS: Mapping[str, type] = {
+    "str": str, "os.PathLike[str]": os.PathLike, "Device": Device, "int": int, "bool": bool, "None": type(None),
+}  # fmt: skip
+_WORDS = {"os.PathLike[str]": "a path", "str": "text", "int": "a whole number", "bool": "True or False"}
+_Asked = ParamSpec("_Asked")
+_Given = TypeVar("_Given")
+
+
+def _checked(function: Callable[_Asked, _Given]) -> Callable[_Asked, _Given]:
+    """A public function that refuses values of other kinds than its annotations name, and calls options as Python does.
+
+    What is annotated otherwise, the options of a workload for one, is checked where it is used.
+    """
+
+    @wraps(function)
+    def checked(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Given:
+        asked = signature(function)
+        for name, value in asked.bind(*args, **kwargs).arguments.items():
+            kinds = str(asked.parameters[name].annotation).split(" | ")
+            for one in value if asked.parameters[name].kind is Parameter.VAR_POSITIONAL else [value]:
+                if _KINDS.keys() >= {*kinds} and not isinstance(one, tuple(_KINDS[kind] for kind in kinds)):
+                    wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+                    raise RoofError(f"{name}: {shorten(one)} makes no sense; give {wanted}")
+        try:
+            return function(*args, **kwargs)
+        except RoofError as error:
+            error.args = (_argument(str(error)),)
+            raise
+
+    return checked
 
 
 class _Shown:
@@ -106,6 +138,7 @@ class Report(_Drawn):
         return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
 
 
+@_checked
 def estimate(
     model: str | os.PathLike[str],
     hw: str | os.PathLike[str] | Device,
@@ -120,9 +153,8 @@ def estimate(
     `workload` takes the options of `roof estimate` with underscores: `batch=8, seq=512, dtype="bf16"`.
     Raises RoofError, with what would work, for anything that cannot be.
     """
-    with _named_as_arguments():
-        device = hw if isinstance(hw, Device) else Device.load(hw)
-        return Report(study.estimate(hub.load(model, family), device, **workload))
+    device = hw if isinstance(hw, Device) else Device.load(hw)
+    return Report(study.estimate(hub.load(model, family), device, **workload))
 
 
 class SweepReport(_Drawn):
@@ -172,6 +204,7 @@ class SweepReport(_Drawn):
         return f"<SweepReport of {self.sweep.points} points>"
 
 
+@_checked
 def sweep(
     models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     hw: str | os.PathLike[str] | Device | Sequence[str | os.PathLike[str] | Device],
@@ -189,12 +222,9 @@ def sweep(
     """
     from roofmodel.study.sweep import sweep
 
-    with _named_as_arguments():
-        devices = [one if isinstance(one, Device) else Device.load(one) for one in _several(hw)]
-        found = sweep(
-            [hub.load(one, family) for one in _several(models)], devices, price=price, cluster=cluster, **options
-        )
-        return SweepReport(found)
+    devices = [one if isinstance(one, Device) else Device.load(one) for one in _several(hw)]
+    found = sweep([hub.load(one, family) for one in _several(models)], devices, price=price, cluster=cluster, **options)
+    return SweepReport(found)
 
 
 def _several(asked: Any) -> Sequence[Any]:
@@ -240,6 +270,7 @@ class Derivation:
         return f"<Derivation: {self.document.title}>"
 
 
+@_checked
 def explain(
     model: str | os.PathLike[str],
     hw: str | os.PathLike[str] | Device | None = None,
@@ -257,11 +288,11 @@ def explain(
     from roofmodel.study.explain import explain_named
     from roofmodel.views.explain import document
 
-    with _named_as_arguments():
-        device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
-        return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
+    device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
+    return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
 
 
+@_checked
 def crossover(
     model: str | os.PathLike[str],
     hw: str | os.PathLike[str] | Device,
@@ -279,9 +310,8 @@ def crossover(
     from roofmodel.study.crossover import crossover as find
     from roofmodel.views.crossover import document
 
-    with _named_as_arguments():
-        device = hw if isinstance(hw, Device) else Device.load(hw)
-        return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
+    device = hw if isinstance(hw, Device) else Device.load(hw)
+    return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
 
 
 class ProfileReport(_Shown):
@@ -324,6 +354,7 @@ class ProfileReport(_Shown):
         return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
 
 
+@_checked
 def read_profile(
     *paths: str | os.PathLike[str], hw: str | None = None, times: str | os.PathLike[str] | None = None
 ) -> ProfileReport:
@@ -334,10 +365,9 @@ def read_profile(
     """
     from roofmodel.study import measured
 
-    with _named_as_arguments():
-        return ProfileReport(
-            measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
-        )
+    return ProfileReport(
+        measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
+    )
 
 
 class PlotReport(_Drawn):
@@ -381,6 +411,7 @@ class PlotReport(_Drawn):
         return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
 
 
+@_checked
 def plot(
     *paths: str | os.PathLike[str],
     hw: str | None = None,
@@ -400,13 +431,12 @@ def plot(
     """
     from roofmodel.study.measured import place
 
-    with _named_as_arguments():
-        return PlotReport(
-            place(
-                [os.fspath(path) for path in paths], hw, by, model, workload,
-                [] if times is None else [os.fspath(times)], clock, ceilings, family,
-            )
-        )  # fmt: skip
+    return PlotReport(
+        place(
+            [os.fspath(path) for path in paths], hw, by, model, workload,
+            [] if times is None else [os.fspath(times)], clock, ceilings, family,
+        )
+    )  # fmt: skip
 
 
 class CompareReport(_Drawn):
@@ -464,6 +494,7 @@ class CompareReport(_Drawn):
         return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
 
 
+@_checked
 def compare(
     model: str | os.PathLike[str],
     *paths: str | os.PathLike[str],
@@ -482,15 +513,15 @@ def compare(
     """
     from roofmodel.study import compare as study_compare
 
-    with _named_as_arguments():
-        return CompareReport(
-            study_compare.compare(
-                os.fspath(model), [os.fspath(path) for path in paths], hw, family=family,
-                times=[] if times is None else [os.fspath(times)], steps=steps, device=device, workload=workload,
-            )
-        )  # fmt: skip
+    return CompareReport(
+        study_compare.compare(
+            os.fspath(model), [os.fspath(path) for path in paths], hw, family=family,
+            times=[] if times is None else [os.fspath(times)], steps=steps, device=device, workload=workload,
+        )
+    )  # fmt: skip
 
 
+@_checked
 def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> Derivation:
     """A student's sheet of problems, with blanks to fill in; with `key` the answers and how they are found.
 
@@ -500,10 +531,10 @@ def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool
     from roofmodel.study import homework as study_homework
     from roofmodel.views import homework as views
 
-    with _named_as_arguments():
-        return Derivation(views.document(study_homework.sheet(student, sheet, seed), key))
+    return Derivation(views.document(study_homework.sheet(student, sheet, seed), key))
 
 
+@_checked
 def check_homework(
     answers: str | os.PathLike[str], student: str, sheet: str | None = None, *, seed: str = ""
 ) -> Derivation:
@@ -511,8 +542,7 @@ def check_homework(
     from roofmodel.study import homework as study_homework
     from roofmodel.views import homework as views
 
-    with _named_as_arguments():
-        return Derivation(views.report(study_homework.check(os.fspath(answers), student, sheet, seed)))
+    return Derivation(views.report(study_homework.check(os.fspath(answers), student, sheet, seed)))
 
 
 def _argument(message: str) -> str:
@@ -523,12 +553,3 @@ def _argument(message: str) -> str:
     )  # fmt: skip
     flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
-
-
-@contextmanager
-def _named_as_arguments() -> Iterator[None]:
-    try:
-        yield
-    except RoofError as error:
-        error.args = (_argument(str(error)),)
-        raise

@@ -6,7 +6,11 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -16,6 +20,7 @@ from PIL import Image
 import roofmodel
 from roofmodel import cli
 from roofmodel.api import _argument
+from roofmodel.study.estimate import options
 from roofmodel.views.text import as_csv
 from tests.study.test_measured import SMALL
 
@@ -75,6 +80,44 @@ def test_messages_call_options_as_python_does() -> None:
     with pytest.raises(roofmodel.WorkloadError, match=r"^times t\.csv"):
         roofmodel.read_profile("a.csv@v100", "b.csv@a100", times="t.csv")
     assert _argument("run `ncu --csv --page raw`") == "run `ncu --csv --page raw`"
+
+
+STRANGE = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
+def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
+    export = str(EXPORT)
+    asked: list[tuple[Callable[..., object], tuple[Any, ...], Sequence[str]]] = [
+        (roofmodel.estimate, ("gpt2", "a100"), ["family", *options()]),
+        (roofmodel.explain, ("gpt2",), ["hw", "family", "op", "n", "batch"]),
+        (roofmodel.crossover, ("gpt2", "a100"), ["over", "op", "family"]),
+        (roofmodel.read_profile, (export,), ["hw", "times"]),
+        (roofmodel.plot, (export,), ["hw", "times", "by", "model", "family", "clock", "ceilings"]),
+        (roofmodel.compare, ("gpt2", export), ["hw", "times", "steps", "device", "family"]),
+        (roofmodel.homework, ("a student",), ["sheet", "seed"]),
+    ]
+    for function, given, names in asked:
+        for name in names:
+            with suppress(roofmodel.RoofError):
+                function(*given, **{name: strange})
+        with suppress(roofmodel.RoofError):
+            function(strange, *given[1:])
+    for more in ({"models": strange}, {"hw": strange}, *({name: strange} for name in (*options(), "price"))):
+        with suppress(roofmodel.RoofError):
+            roofmodel.sweep(**{"models": "gpt2", "hw": "a100", **more})
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(roofmodel.WorkloadError, match="batch is None; it must be a whole number from 1"):
+        roofmodel.estimate("gpt2", "a100", batch=None)
+    with pytest.raises(roofmodel.RoofError, match="hw: None makes no sense; give text or a path or Device"):
+        roofmodel.estimate("gpt2", None)  # type: ignore[arg-type]
+    with pytest.raises(roofmodel.WorkloadError, match="nothing to sweep: no model"):
+        roofmodel.sweep([], "a100")
+    for nothing in (roofmodel.read_profile, partial(roofmodel.compare, "gpt2")):
+        with pytest.raises(roofmodel.WorkloadError, match="no files; give those that a profiler wrote"):
+            nothing()
 
 
 def test_a_device_may_be_given_as_an_object() -> None:

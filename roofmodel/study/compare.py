@@ -28,6 +28,7 @@ from roofmodel.study.identify import Identified, identify
 from roofmodel.study.points import work
 
 FITTING = 0.5
+OTHERWISE = {"prefill": "decode", "decode": "prefill"}
 
 
 def compare(
@@ -61,7 +62,9 @@ def compare(
     predicted = estimate(architecture, identified.device, **workload)
     kernels = _of_one_device(profile, device)
     other = formats.other(kernels, predicted.workload.widths)
-    return _compared(predicted, identified, profile, _pair(kernels, predicted, steps, profile), other)
+    paired = _pair(kernels, predicted, steps, profile)
+    paired = paired._replace(notes=(*paired.notes, *_doubts(kernels, paired, predicted, workload)))
+    return _compared(predicted, identified, profile, paired, other)
 
 
 def _pair(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, profile: Profile) -> _Paired:
@@ -118,10 +121,8 @@ def _in_order(
     steps: int | None, profile: Profile, model: str,
 ) -> _Paired:  # fmt: skip
     """A trace, in which kernels stand in the order in which they ran."""
-    fused = any(occurrence.anchor == "attention" for each in orders[0] for occurrence in each)
-    found = items.items(kernels, device, fused)
-    ways = [(matching.match(found, sequences, phases), sequences) for sequences in orders]
-    matched, sequences = min(ways, key=lambda way: way[0].cost)
+    found = items.items(kernels, device, _fuses(orders[0]))
+    matched, sequences = _cheapest(found, orders, phases)
     if not _fits(matched, found, sequences):
         kinds = Counter(sort(kernel.name) for kernel in kernels)
         listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
@@ -133,6 +134,39 @@ def _in_order(
     ranges = any(item.hint != NO_HINT for item in found)
     by = (*["ranges"] * ranges, "order", "kind", "shape", "time")
     return _Paired(matched, sequences, chosen, by, (*chosen.notes, *_other_ways(matched, phases)))
+
+
+def _fuses(sequences: Sequence[Sequence[Occurrence]]) -> bool:
+    return any(occurrence.anchor == "attention" for each in sequences for occurrence in each)
+
+
+def _cheapest(
+    found: Sequence[Item], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str]
+) -> tuple[Matching, Sequence[Sequence[Occurrence]]]:
+    """Items as operators of these phases, in the order that fits best."""
+    ways = [(matching.match(found, sequences, phases), sequences) for sequences in orders]
+    return min(ways, key=lambda way: way[0].cost)
+
+
+def _doubts(
+    kernels: Sequence[Kernel], paired: _Paired, predicted: Estimate, workload: Mapping[str, Any]
+) -> Iterator[str]:
+    """Whether the kernels of a pass would rather be a decode where prefill was told, or the other way round."""
+    told = predicted.phases[0].step.phase
+    if len(predicted.phases) > 1 or told not in OTHERWISE or not paired.chosen.steps or paired.by == ("kind",):
+        return
+    one = paired.chosen.steps[0][0]
+    own = {id(kernel) for unit in paired.matching.units if unit.step == one for kernel in unit.item.kernels}
+    other = {**workload, "phase": OTHERWISE[told], "context": None}
+    both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **other).phases]
+    orders = sequence.orders(both)
+    found = items.items([kernel for kernel in kernels if id(kernel) in own], predicted.device, _fuses(orders[0]))
+    matched, _ = _cheapest(found, orders, [phase.step.phase for phase in both])
+    if matched.units and all(unit.phase for unit in matched.units):
+        yield (
+            f"by the time that its kernels take, a pass looks more like a {OTHERWISE[told]} than a {told}: is --phase "
+            f"{told} right?"
+        )
 
 
 def _by_kind(

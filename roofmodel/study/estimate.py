@@ -7,7 +7,6 @@ for every operator: there is no efficiency factor to multiply with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from inspect import signature
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number, maximum, minimum
@@ -146,18 +145,18 @@ def workload(
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
-    phases = _phases(arch, phase)
+    phases, usual = _phases(arch, phase), _defaults()
     for name, value in (
         ("dtype", dtype), ("weights", weights), ("kv", kv), ("attention", attention), ("logits", logits),
         ("mla", mla), ("optimizer", optimizer), ("recompute", recompute), ("runtime", runtime),
     ):  # fmt: skip
-        if value is not None:
+        if value is not None or usual[name] is not None:
             check_choice(name, value)
     for name, number in (
         ("batch", batch), ("seq", seq), ("decoder_seq", decoder_seq), ("context", context), ("new_tokens", new_tokens),
         ("image", image), ("tp", tp), ("dp", dp), ("pp", pp), ("ep", ep),
     ):  # fmt: skip
-        if number is not None:
+        if number is not None or usual[name] is not None:
             _whole(name.replace("_", "-"), number, LEAST[name])
     notes = []
     pixels = NO_IMAGE
@@ -255,7 +254,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
             raise WorkloadError(
                 f"--phase {phase}: {arch.name} is an encoder and has no such phase; try --phase forward or train"
             )
-        raise WorkloadError(f"--phase: unknown phase {phase!r}{choices(phase, known)}")
+        raise WorkloadError(f"--phase: unknown phase {shorten(phase)}{choices(str(phase), known)}")
     return (phase,)
 
 
@@ -287,9 +286,14 @@ def options() -> list[str]:
     return [name for name in workload.__annotations__ if name not in ("arch", "others", "return")]
 
 
+def _defaults() -> Mapping[str, Any]:
+    """What each option says where it is not given; None: that depends on the model, the phase, or another option."""
+    return workload.__kwdefaults__ or {}
+
+
 def given(options: Mapping[str, Any]) -> list[str]:
     """The options that say something else than their default, `--dtype` apart: what a plain kernel has no use for."""
-    usual = {name: parameter.default for name, parameter in signature(workload).parameters.items()}
+    usual = _defaults()
     return [name.replace("_", "-") for name, value in options.items() if name != "dtype" and value != usual.get(name)]
 
 

@@ -123,7 +123,7 @@ def place(
     rooflines: list[Roofline] = []
     idle = [*(["family"] if family else []), *given(workload or {})] if architecture is None else []
     warnings = [f"--{option} is ignored: there is no --model" for option in idle]
-    read = runs.read(files, hw, times)
+    read = runs.read(files, hw, times) if files else []
     for run in read or [runs.Run(hw, Profile("", (), ()))]:
         identified = identify(run.profile.evidence, run.hw, run.profile.files)
         counted = run.profile.tool == "ncu" and not times

@@ -28,8 +28,10 @@ class Run(NamedTuple):
 def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[Run]:
     """Profiler files as a run a device, in the order given; `times` are files whose times replace theirs.
 
-    Raises RoofError for what is no profile, a device that is not known, times of a device without counters.
+    Raises RoofError for no files, what is no profile, a device that is not known, times of a device without counters.
     """
+    if not files:
+        raise WorkloadError("no files; give those that a profiler wrote: of Nsight Compute or Systems, nvprof, PyTorch")
     if hw is not None:
         library.load(hw)  # a slip is one, even where every file names a device of its own
     counted, timed = _by_device(files, hw), _by_device(times, hw)

@@ -140,6 +140,8 @@ def sweep(
             for case in _all_cases(arch, device, chosen, lengths, notes):
                 key = (id(arch), id(device), tuple(case.labels.items()), case.lengths)  # files may share a name
                 cases.setdefault(key, case._replace(price=prices.get(device.id)))
+    if not cases:
+        raise WorkloadError("nothing to sweep: no model, no device, or an option without a value; give one of each")
     refusals = [case.refused for case in cases.values() if case.refused]
     if len(refusals) == len(cases):
         raise WorkloadError(refusals[0])

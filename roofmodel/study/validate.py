@@ -88,9 +88,17 @@ def _skipped(notes: Sequence[str]) -> dict[str, list[int]]:
     return lines
 
 
+def listed(skipped: Mapping[str, list[int]], most: int = 10) -> Iterator[str]:
+    """Which lines are skipped and why: the first reasons, and how many more there are."""
+    for reason, lines in [*skipped.items()][:most]:
+        yield f"{some(lines)}: {reason}"
+    if rest := [*skipped.values()][most:]:
+        yield f"{sum(map(len, rest))} more lines, for {len(rest)} more reasons"
+
+
 def some(lines: Sequence[int], most: int = 3) -> str:
-    """The first few lines, in words."""
-    more = " …" if len(lines) > most else ""
+    """The first few lines, in words, and how many they are."""
+    more = f" … ({len(lines)})" if len(lines) > most else ""
     return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:most]))}{more}"
 
 
@@ -128,7 +136,7 @@ def validate(path: str, device: Device) -> Validation:
     notes[np.isnan(bound) & (notes == "")] = "in a warm L2, whose bandwidth the device's file does not state"
     known = ~np.isnan(bound)
     if not known.any():
-        why = "; ".join(f"{some(lines)}: {reason}" for reason, lines in _skipped(notes.tolist()).items())
+        why = "; ".join(listed(_skipped(notes.tolist())))
         raise ProfileError(f"{path}: no row can be bounded on {device.id}: {why or 'it has none below its header'}")
     return Validation(
         file=Path(path).name,
@@ -210,6 +218,9 @@ def read(path: str) -> Table:
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
 
 
+MOST = 10**12
+"""The largest size that means something: elements that GPUs exchange are beyond any other."""
+
 HOST_CLOCK = "by the host's clock"
 """Of operations whose table says that the host timed them, and no kernel: what fits them has the launch in it."""
 
@@ -245,10 +256,8 @@ def groups(table: Table) -> tuple[list[Group], Array]:
         if words["framework"]:
             kernel = kernel or f"{op}, {HOST_CLOCK}"
         try:
-            shape, good = _shape(table, here, op, dtype, kv)
-            notes[here[~good]] = (
-                f"{op}: a size or the latency is no number above zero, or larger than what it is part of"
-            )
+            shape, wrong = _shape(table, here, op, dtype, kv)
+            notes[here], good = wrong, wrong == ""
             alike = {name: int(shape[name][0]) for name in OPERATIONS[op].alike if good.any()}
             operator = OPERATIONS[op].operator({**words, **shape, **alike}, widths(PRECISIONS[dtype], kv or None))
             found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good], shape, operator))
@@ -263,7 +272,7 @@ def seconds(table: Table) -> Array:
 
 
 def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dict[str, Array], Array]:
-    """The columns of these rows that have a shape and a latency, and which of them do.
+    """The columns of those of these rows that have a shape and a latency, and what is wrong with each row, or "".
 
     Raises WorkloadError where none can: an operation or a type that is not known, a column that is not there.
     """
@@ -277,13 +286,22 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
         raise WorkloadError(f"{op}: the table lacks its column {' and '.join(map(repr, lacking))}")
     names = [*wanted, *(column for column in optional if column in table)]
     columns = {name: _numbers([table[name][row] for row in rows]) for name in names}
-    good = _numbers([table["latency_us"][row] for row in rows]) > 0
+    wrong = np.full(len(rows), "", dtype=object)
+
+    def refuse(good: Array, name: str, why: str) -> None:
+        for at in np.flatnonzero(~good & (wrong == "")):
+            wrong[at] = f"{op}: {name} is {shorten(table[name][rows[at]])}; it must be {why}"
+
     for name, values in columns.items():
-        good &= (values >= (0 if name == "window" else 1)) & np.isfinite(values)
+        least = 0 if name == "window" else 1
+        whole = (values >= least) & (values <= MOST) & (values == np.floor(values))
+        refuse(whole, name, f"a whole number from {least} to {MOST}")
     for less, more in (("topk", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
         if less in columns and more in columns:
-            good &= columns[less] <= columns[more]
-    return {name: values[good] for name, values in columns.items()}, good
+            refuse(columns[less] <= columns[more], less, f"at most {more}")
+    latency = _numbers([table["latency_us"][row] for row in rows])
+    refuse((latency > 0) & np.isfinite(latency), "latency_us", "a number above zero")
+    return {name: values[wrong == ""] for name, values in columns.items()}, wrong
 
 
 def _numbers(cells: Sequence[str]) -> Array:

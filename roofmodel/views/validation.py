@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.validate import Errors, Part, Validation, beaten, some
+from roofmodel.study.validate import Errors, Part, Validation, beaten, listed
 from roofmodel.views import canvas, files
 
 PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
@@ -70,10 +70,7 @@ def table(validation: Validation) -> RenderableType:
         if parts:
             found.add_row(Text(title, style="dim"))
             _add(found, parts)
-    skipped = [
-        Text(f"skipped {len(lines)}, {some(lines)}: {reason}", style="dim")
-        for reason, lines in validation.skipped_lines.items()
-    ]
+    skipped = [Text(f"skipped {words}", style="dim") for words in listed(validation.skipped_lines)]
     faster = [Text(f"above the roof: {words}", style="dim") for words in beaten(validation)]
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),

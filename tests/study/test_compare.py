@@ -87,6 +87,21 @@ def test_the_number_of_passes_may_be_told(tmp_path: Path) -> None:
     found = of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(2 * 12 * 40e-6)
     assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # each kernel keeps its operator
+    assert any(
+        "--steps 2: the kernels make 4 prefill passes: 2 of them are taken as one" in note for note in found.notes
+    )
+
+
+@pytest.mark.parametrize("steps", [3, 1000000])
+def test_passes_that_the_kernels_do_not_make_are_refused(steps: int, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=f"--steps {steps}: the files hold 2 prefill passes, .* try --steps 2"):
+        of(tmp_path, 2 * list(traces.gpt2_eager(12, 40)), steps=steps)
+
+
+def test_a_pass_cut_off_is_none_of_those_told(tmp_path: Path) -> None:
+    launches = list(traces.gpt2_eager(12, 40))
+    found = of(tmp_path, [*launches, *launches, *launches[: len(launches) // 2]], steps=2)
+    assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
 
 
 def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
@@ -96,6 +111,21 @@ def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
     assert [(each.phase, each.used) for each in found.passes] == [("prefill", 1), ("decode", 4)]
     down = {each.phase: each.measured_seconds for each in found.rows if each.operators == ("mlp.down",)}
     assert down == {"prefill": pytest.approx(16 * 120e-6), "decode": pytest.approx(16 * 14e-6)}
+
+
+@pytest.mark.parametrize(
+    ("launches", "phase"),
+    [
+        (traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120), "prefill"),
+        (traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14), "decode"),
+    ],
+)  # up: 2048 × 8192 weights of 2 bytes pass DRAM in 17 µs at 2 TB/s; 1024 tokens × 34 MFLOP take 110 µs at 312 TFLOP/s
+def test_a_phase_told_that_the_times_contradict_is_doubted(launches: Any, phase: str, tmp_path: Path) -> None:
+    listed = list(launches)
+    for told, other in (("prefill", "decode"), ("decode", "prefill")):
+        found = of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=told)
+        doubts = [note for note in found.notes if f"looks more like a {other} than a {told}" in note]
+        assert bool(doubts) == (told != phase)
 
 
 # --- Findings ---------------------------------------------------------------------------------------

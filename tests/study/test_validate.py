@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.study.operations import OPERATIONS
-from roofmodel.study.validate import beaten, errors, validate
+from roofmodel.study.validate import beaten, errors, listed, validate
 from roofmodel.views import validation as views
 from tests.profiles.samples import measured
 
@@ -114,19 +114,46 @@ def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Pa
     )  # fmt: skip
     found = validate(table(tmp_path, *rows), A100)
     assert [note[:24] for note in found.notes] == [
-        "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: a size or the late",
-        "gemm: a size or the late", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
+        "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: m is '?'; it must ",
+        "gemm: latency_us is '0';", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
         "unknown collective 'all'",
     ]  # fmt: skip
     assert found.whole.n == 2
     assert sum(found.skipped.values()) == 7
-    assert [*found.skipped_lines.values()][:3] == [[3], [4], [5, 6]]
+    assert [*found.skipped_lines.values()][:3] == [[3], [4], [5]]
     assert validate(table(tmp_path, *rows), H100).whole.n == 3  # it has fp8
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (GEMM | {"n": 16.5}, "gemm: n is '16.5'; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"m": 1e30}, "gemm: m is '1e+30'; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"k": ""}, "gemm: k is ''; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"latency_us": -3}, "gemm: latency_us is '-3'; it must be a number above zero"),
+        (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number above zero"),
+        (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number above zero"),
+        (MOE | {"topk": 1000}, "moe: topk is '1000'; it must be at most experts"),
+    ],
+)
+def test_a_row_that_is_skipped_quotes_the_cell(row: dict[str, object], says: str, tmp_path: Path) -> None:
+    assert validate(table(tmp_path, GEMM, row), A100).notes == ["", says]
+
+
+def test_a_size_may_be_written_with_a_point(tmp_path: Path) -> None:
+    assert not validate(table(tmp_path, GEMM | {"n": "16.0"}), A100).skipped
+
+
+def test_of_many_reasons_the_first_are_listed(tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, *(GEMM | {"m": -m} for m in range(30))), A100)
+    first, *_, last = listed(found.skipped_lines)
+    assert first == "line 3: gemm: m is '0'; it must be a whole number from 1 to 1000000000000"
+    assert last == "20 more lines, for 20 more reasons"
 
 
 def test_a_table_of_which_nothing_can_be_bounded_says_why(tmp_path: Path) -> None:
     rows = [GEMM | {"op": "gem"}] * 5 + [GEMM | {"m": 0}]
-    with pytest.raises(ProfileError, match=r"on a100-sxm-80gb: lines 2, 3, 4 …: unknown op 'gem'.*; line 7: gemm: a"):
+    with pytest.raises(ProfileError, match=r"on a100-sxm-80gb: lines 2, 3, 4 … \(5\): unknown op .*; line 7: gemm: m"):
         validate(table(tmp_path, *rows), A100)
     (tmp_path / "empty.csv").write_text("op,dtype,latency_us\n")
     with pytest.raises(ProfileError, match="it has none below its header"):

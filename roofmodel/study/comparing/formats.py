@@ -1,7 +1,8 @@
 """Which format kernels multiply in, by their counters or their names, beside the one that was told.
 
 fp16 and bf16 are not told apart: they are as wide and as fast. A kernel that names both its factors' format and that of
-its sums, as `tf32f32` does, is of the former.
+its sums, as `tf32f32` does, is of the former. The type of an enumeration among template arguments names a setting, not
+a format: `(vllm::Fp8KVCacheDataType)0` stands for a cache that is not in fp8.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _NAMES = (  # the first that holds
     ("fp64", r"dgemm|d884|fp64|(?<![a-z])f64|<double"),
     ("fp32", r"sgemm|scudnn|fp32|(?<![a-z])f32|<float"),
 )
+_SETTING = re.compile(r"\([\w:]+\)\d+|LN\w+?E\d+E")  # as C++ prints it, and mangled
 _PIPES = {
     "fp8": "tensor_fp8",
     "tf32": "tensor_tf32",
@@ -44,7 +46,7 @@ class Other(NamedTuple):
         return FORMATS[self.named].bits / FORMATS[self.told].bits
 
     def __str__(self) -> str:
-        word = re.search(rf"\w*(?:{dict(_NAMES)[self.named]})\w*", self.kernel.lower())
+        word = re.search(rf"\w*(?:{dict(_NAMES)[self.named]})\w*", _spelt(self.kernel))
         by = f"as {word[0]} says" if word else "by their counters"
         return (
             f"the kernels multiply in {self.named}, {by}, and {self.told} was told: FLOPs, "
@@ -76,4 +78,8 @@ def multiplies_in(kernel: Kernel) -> str | None:
     counted = {name: getattr(kernel.flops, pipe) or 0.0 for name, pipe in _PIPES.items()}
     if any(counted.values()):
         return max(counted, key=lambda name: counted[name])
-    return next((name for name, pattern in _NAMES if re.search(pattern, kernel.name.lower())), None)
+    return next((name for name, pattern in _NAMES if re.search(pattern, _spelt(kernel.name))), None)
+
+
+def _spelt(name: str) -> str:
+    return _SETTING.sub("", name).lower()

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.comparing.comparison import Passes
 from roofmodel.study.comparing.matching import Matching
@@ -32,7 +33,10 @@ class Chosen(NamedTuple):
 def choose(
     found: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], told: int | None
 ) -> Chosen:
-    """The passes of each phase that count; all of them, and as many as the user says, where `told` says how many."""
+    """The passes of each phase that count; those that the user means, where `told` says how many.
+
+    Raises WorkloadError where those found cannot be dealt out to so many.
+    """
     kernels: dict[int, list[Kernel]] = {}
     for step, item in [(unit.step, unit.item) for unit in found.units] + list(found.left):
         kernels.setdefault(step, []).extend(item.kernels)
@@ -48,10 +52,22 @@ def choose(
             steps[phase] = tuple(_alike(kernels, whole)) if whole else (max(share, key=lambda step: share[step]),)
             notes += _left_out(name, len(share), len(whole), len(steps[phase]))
         else:
-            steps[phase] = tuple(share)
+            steps[phase] = tuple(whole if told == len(whole) else share)
+            notes += _told(name, told, len(whole), len(steps[phase]))
         listed.append(_passes(name, found, steps[phase], kernels, len(share), told, partial=not whole))
     divisors = {phase: told or len(used) for phase, used in steps.items()}
     return Chosen(steps, divisors, tuple(listed), tuple(notes))
+
+
+def _told(name: str, told: int, whole: int, counted: int) -> Iterator[str]:
+    if counted % told:
+        held = f"{counted} {name} pass" + "es" * (counted > 1) + f", {whole} of them whole" * (whole < counted)
+        raise WorkloadError(
+            f"--steps {told}: the files hold {held}, by the order of their kernels, which cannot be taken as {told}; "
+            f"try --steps {whole or counted}, or leave it out"
+        )
+    if counted > told:
+        yield f"--steps {told}: the kernels make {counted} {name} passes: {counted // told} of them are taken as one"
 
 
 def _shares(found: Matching, phase: int, sequence: Sequence[Occurrence]) -> dict[int, float]:

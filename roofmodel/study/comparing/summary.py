@@ -58,7 +58,7 @@ def summed(
     places: dict[str, list[int]] = {}
     for place, occurrence in enumerate(sequence):
         places.setdefault(_kind_of(occurrence), []).append(place)
-    passes, why = (told, "as told") if told else _passes(by_kind, places, where)
+    passes, why = _passes(by_kind, places, told, where)
     units = [
         Unit(_item(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
         for name, found in by_kind.items()
@@ -99,13 +99,20 @@ def _kind_of(occurrence: Occurrence) -> str:
     return next((name for name, sorts in KINDS.items() if occurrence.work in sorts), "elementwise")
 
 
-def _passes(by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], where: str) -> tuple[int, str]:
-    """How many passes, by the first kind of kernel of which a pass runs a whole number."""
+def _passes(
+    by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], told: int | None, where: str
+) -> tuple[int, str]:
+    """How many passes, as told or by the first kind of kernel of which a pass runs a whole number; and why so many."""
     for name in TELLING:
         ran = sum(kernel.invocations for kernel in by_kind.get(name, ()) if not helps(kernel.name))
         each = len(places.get(name, ()))
         if ran and each and abs(ran / each - round(ran / each)) < NEAR and ran >= each:
-            return round(ran / each), f"by its {ran} kernels of {name}, of which a pass has {each}"
+            found, by = round(ran / each), f"by its {ran} kernels of {name}, of which a pass has {each}"
+            if told is None:
+                return found, by
+            return told, "as told" if told == found else f"as told; they are {found} {by}"
+    if told is not None:
+        return told, "as told"
     listed = ", ".join(f"{sum(k.invocations for k in by_kind[name])} of {name}" for name in TELLING if name in by_kind)
     raise ProfileError(
         f"{where}: a summary by name, of which nothing tells how many passes it adds up ({listed or 'no kernel of any'}"

@@ -30,6 +30,10 @@ NAMES = {
     "void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1>": "fp32",
     "fmha_cutlassF_bf16_aligned_64x64_rf_sm80": "bf16",
     "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n": "fp8",
+    "paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0>": "bf16",
+    "_ZN4vllm25paged_attention_v1_kernelI13__nv_bfloat16S1_Li128ELNS_18Fp8KVCacheDataTypeE0ELb0EEE": "bf16",
+    "_ZN4vllm25paged_attention_v1_kernelItLi128ELN4vllm18Fp8KVCacheDataTypeE1ELb0EEE": None,
+    "void vllm::paged_attention_v1_kernel<unsigned short, uint8_t, 64, (vllm::Fp8KVCacheDataType)1, false>": None,
     "some_matmul_kernel": None,
     "vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>": None,  # no product
 }
@@ -60,6 +64,13 @@ def test_what_takes_most_time_decides() -> None:
     assert other([fp16], widths("bf16")) is None  # as wide, as fast
     assert other([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
     assert other([], widths("fp16")) is None
+
+
+def test_the_setting_of_a_cache_is_no_format_of_products() -> None:
+    """An attention kernel of vLLM's, whose type of the cache's format is named Fp8KVCacheDataType whatever it says."""
+    file = str(measured("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
+    found = compare("Qwen/Qwen3-8B", [file], None, workload={"phase": "decode", "batch": 32, "dtype": "bf16"})
+    assert found.other is None
 
 
 def test_the_width_explains_bytes_before_anything_else_does() -> None:

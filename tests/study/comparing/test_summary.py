@@ -56,6 +56,12 @@ def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path)
     assert found.passes[0].seconds == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
 
 
+def test_passes_told_otherwise_than_kernels_tell_are_taken_and_doubted(tmp_path: Path) -> None:
+    file = summary(tmp_path / "sum.csv", 10 * list(traces.vllm_decode(16, 10)))
+    found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode"})
+    assert any("over 3 passes, as told; they are 10 by its 160 kernels of attention" in note for note in found.notes)
+
+
 def test_which_pass_it_is_must_be_told(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 3 * list(traces.vllm_decode(16, 10)))
     with pytest.raises(WorkloadError, match="add --phase prefill or --phase decode"):
