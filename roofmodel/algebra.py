@@ -108,8 +108,10 @@ def lowered(best: Number, hopeful: Any, function: Callable[..., Number], *values
     All of them are numbers, or arrays that combine to one shape.
     """
     numpy = _arrays(hopeful)
+    if _stands_for_one(hopeful):
+        return either(hopeful, minimum(best, function(*values)), best)
     if numpy is None or hopeful.ndim == 0:
-        return minimum(best, function(*values)) if _stands_for_one(hopeful) or hopeful else best
+        return minimum(best, function(*values)) if hopeful else best
     if not hopeful.any():
         return best
     shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
@@ -179,6 +181,8 @@ def part(name: str, value: Number, unit: str = "") -> Number:
 
 def mean(total: Number, n: Number) -> Number:
     """`total / n`, exact: of ints an int where they divide and else a Fraction, of arrays of ints Shares."""
+    if _stands_for_one(total) or _stands_for_one(n):
+        return _recorded().mean(total, n)
     if is_just(n, 1):
         return total
     if isinstance(n, int) and _counts(total) and _arrays(total):

@@ -148,7 +148,7 @@ class Book:
     def __init__(self, formulas: dict[str, Formula] | None = None) -> None:
         self.nodes: list[Node] = []
         self.formulas: dict[str, Formula] = {} if formulas is None else formulas
-        self._known: dict[Node, Recorded] = {}
+        self._known: dict[tuple[Node, float | None], Recorded] = {}  # by what is known of it, too
         self._decided: Mapping[Recorded, bool] = {}
 
     def input(self, name: str, least: float | None = None) -> Recorded:
@@ -167,9 +167,9 @@ class Book:
         return self._write((what, *map(self.index, values)), least)
 
     def _write(self, node: Node, least: float | None) -> Recorded:
-        found = self._known.get(node)
+        found = self._known.get((node, least))
         if found is None:
-            found = self._known[node] = Recorded(self, len(self.nodes), least)
+            found = self._known[node, least] = Recorded(self, len(self.nodes), least)
             self.nodes.append(node)
         return found
 
@@ -289,6 +289,12 @@ def _choice(what: str, a: Any, b: Any, never: float, among: Callable[[float, flo
         return b
     low, high, book = _least(a), _least(b), a.book if isinstance(a, Recorded) else b.book
     return book.step(what, a, b, least=None if low is None or high is None else among(low, high))
+
+
+def mean(total: Any, n: Any) -> Any:
+    """`total / n`, exact, as a step."""
+    book = total.book if isinstance(total, Recorded) else n.book
+    return total if _is(n, 1) else book.quotient("mean", total, n)
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
+from roofmodel.algebra import mean
 from roofmodel.counting.widths import FORMATS
 from roofmodel.recorded import Book, Fork, Recorded
 
@@ -14,7 +16,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, "==": operator.eq, "neg": operator.neg,
     "min": lambda a, b: a if a <= b else b, "max": lambda a, b: a if a >= b else b,
-    "expm1": math.expm1,
+    "expm1": math.expm1, "mean": mean,
 }  # fmt: skip
 
 
@@ -30,7 +32,7 @@ class Sheet:
         while isinstance(value, Fork):
             value = value.yes if self.get(value.condition.index) else value.no
         if isinstance(value, Recorded):
-            return self.get(value.index)
+            return _plain(self.get(value.index))
         if isinstance(value, Mapping):
             return {key: self.fill(one) for key, one in value.items()}
         return [self.fill(one) for one in value] if isinstance(value, list | tuple) else value
@@ -55,4 +57,9 @@ class Sheet:
         if what in STEPS:
             return STEPS[what](*values)
         formula = self.book.formulas[what]
-        return Sheet(formula.book, lambda parameter: values[int(parameter)]).fill(formula.result)
+        return Sheet(formula.book, lambda parameter: _plain(values[int(parameter)])).fill(formula.result)
+
+
+def _plain(value: Any) -> Any:
+    """What no int is, of ints divided, as a float where it leaves the sheet."""
+    return float(value) if isinstance(value, Fraction) else value

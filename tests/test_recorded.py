@@ -28,6 +28,9 @@ def many(n: Any, m: Any, x: Any) -> list[Any]:
         -(-n // m), algebra.ceil_div(n, m), algebra.half(n * (n + 1)), algebra.minimum(n, m), algebra.maximum(n, 5),
         algebra.minimum(float("inf"), x), algebra.either(n > m, n, m), algebra.either(m <= n, "yes", "no"), n >= m,
         n != m, 1 - (x > n), x * (n < m), (x + n) // x, (x + n) % x, math.e**-x, sum([n, m, x]), math.prod([n, m, x]),
+        algebra.lowered(n, n < m, lambda size: size - m, n), algebra.lowered(n, n > m, lambda size: size - m, n),
+        *map(algebra.plain, (algebra.mean(n, m), 2 * algebra.mean(n, m) + n, algebra.mean(n, m) * x)),
+        algebra.mean(n * m, m), -(-algebra.mean(n, m) // 3),
     ]  # fmt: skip
 
 
@@ -69,6 +72,7 @@ def test_lower_bounds_answer_what_they_can() -> None:
     assert (n == 0, n < 1, n >= 1, n > 0, n <= 0, n == 0) == (False, False, True, True, False, False)
     assert bool(n * (c + 1))
     assert isinstance(c == 0, Recorded)
+    assert (book.input("n", least=2) == 1) is False  # what is known of it now, not when it was first asked for
     with pytest.raises(Undecided):
         bool(c)
 

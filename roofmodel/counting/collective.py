@@ -28,7 +28,12 @@ class Collective(NamedTuple):
 
     def sent(self, whole: Number) -> Number:
         """Bytes that a GPU sends, and as many that it receives, of a whole of so many."""
-        return mean(max(ROUNDS[self.name], 1) * whole * (self.gpus - 1), self.gpus)
+        return mean(self.times * whole * (self.gpus - 1), self.gpus)
+
+    @property
+    def times(self) -> int:
+        """How often the whole passes, but for a GPU's own part of it."""
+        return max(ROUNDS[self.name], 1)
 
     @property
     def gradient(self) -> Collective:

@@ -342,10 +342,13 @@ class Operator:
     @property
     def link_bytes(self) -> Number:
         """What it sends to other devices: of what it gathers, or of what it reads."""
-        if self.collective is None:
-            return 0
-        whole = self.writes if self.collective.name == "all_gather" else self.reads
-        return self.collective.sent(sum(self.bytes_of(tensor) for tensor in whole))
+        return self.collective.sent(self.exchanged_bytes) if self.collective else 0
+
+    @property
+    def exchanged_bytes(self) -> Number:
+        """Bytes of the whole that a collective deals with: of what it gathers, or of what it reads."""
+        gathers = self.collective is not None and self.collective.name == "all_gather"
+        return sum(self.bytes_of(tensor) for tensor in (self.writes if gathers else self.reads))
 
     @property
     def total(self) -> Cost:

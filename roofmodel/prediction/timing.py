@@ -95,7 +95,7 @@ def _exchange(operator: Operator, calibration: Calibration, link: float | None, 
     if joined is None or link is None or operator.collective is None:
         return None
     collective, gpus = operator.collective
-    exchange = Exchange(gpus, ROUNDS[collective], operator.link_bytes)
+    exchange = Exchange(gpus, ROUNDS[collective], plain(operator.link_bytes))
     return _applied("collectives", collectives.seconds, (exchange, link), joined)
 
 

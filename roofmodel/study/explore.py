@@ -7,11 +7,14 @@ functions of `prediction` that are marked as formulas. Nothing is counted or tim
 
 What is no number is told apart instead: phase and attention (`Variant`), and the runtime.
 
-    batch, seq, context, decoder_seq          the workload, as `roof estimate` has it
+    seq, context, decoder_seq                 the workload, as `roof estimate` has it
+    batch                                     of one of the replicas
+    tp, dp, ep                                GPUs, where a model can be shared so (`any_gpus`)
     bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
-    device|FIELD                              the device's figures, with those of its two pipes for the format
+    device|FIELD                              the device's figures, with those of its two pipes for the format, and of
+                                              its links that join so many GPUs
     set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and
-                                              ROLE, which may have the size of a head behind it
+                                              ROLE, which may have the size of a head behind it; for `any` format
 """
 
 from __future__ import annotations
@@ -23,14 +26,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.widths import FORMATS, Format, Widths
-from roofmodel.counting.workload import Phase
+from roofmodel.counting.workload import Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
-from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.devices.device import Device, Level, Link, Pipe
 from roofmodel.devices.fitted import TIMINGS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.recorded import Book, Cases, Undecided
 from roofmodel.study.estimate import TRAINED_BITS, phases_of, workload
+from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, phase_estimate, timed
 
 Length = Literal["seq", "decoder_seq", "context"]
@@ -82,7 +86,8 @@ def _told(arch: Architecture, variant: Variant, book: Book, tell: Callable[[Situ
     given: dict[str, Any] = {
         name: book.input(name, 0 if name == "context" else 1) for name in lengths(arch, variant.phase)
     }
-    step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)._replace(widths=widths)
+    step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)
+    step = step._replace(widths=widths, parallel=any_gpus(arch, book))
 
     def estimated() -> Told:
         eager = phase_estimate(arch, device, step, "eager")
@@ -107,7 +112,15 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
     return (*source, prompt, "context") if phase == "prefill" else (*source, prompt)
 
 
-# --- What stands for any device and any format ------------------------------------------------------
+# --- What stands for any GPUs, any device and any format --------------------------------------------
+
+
+def any_gpus(arch: Architecture, book: Book) -> Parallel:
+    """Numbers of GPUs that are not known yet; 1 in ways that the model cannot be shared."""
+    ways = dealt(arch)
+    ep = book.input("ep", 1) if len(ways) > 1 else 1
+    tp = book.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
+    return Parallel(tp, book.input("dp", 1), ep=ep, across=tp < ep)
 
 
 class _Role(Format):
@@ -131,13 +144,17 @@ def least_bits(phase: Phase) -> int:
 
 
 class _AnyDevice(Device):
-    """A device that has one pipe to multiply matrices and one for vector work, whatever the format."""
+    """A device that has one pipe to multiply matrices and one for vector work, whatever the format, and one link."""
 
     def matmul_pipe(self, dtype: str) -> Pipe:
         return self.pipes["matmul"]
 
     def vector_pipe(self, dtype: str) -> Pipe:
         return self.pipes["vector"]
+
+    @property
+    def link(self) -> Any:
+        return self.links["any"].bandwidth
 
 
 def any_device(book: Book) -> Device:
@@ -155,6 +172,7 @@ def any_device(book: Book) -> Device:
         },
         multiprocessors=figure("multiprocessors"),
         clocks={"boost": figure("clock")},
+        links={"any": Link("any", figure("link", 1))},
         calibration=Calibration("any", **{kind: _AnySets(book, kind) for kind in TIMINGS}),
     )  # fmt: skip
 
@@ -169,7 +187,7 @@ class _AnySets(Mapping[str, Any]):
         if len(self.keys_so_far) == 1:
             return _AnySets(self.book, *self.keys_so_far, key)
         kind, implementation = self.keys_so_far
-        role = key.partition("/")[2]
+        role = key.partition("/")[2] or key
 
         def parameter(name: str) -> Any:
             return self.book.input(f"set|{kind}|{implementation}|{role}|{name}")

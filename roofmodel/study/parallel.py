@@ -65,6 +65,15 @@ def possible(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
     return (tp for tp in range(1, MOST + 1) if nested(tp, dp, ep) and not any(obstacles(arch, tp, ep)))
 
 
+def dealt(arch: Architecture) -> dict[int, list[int]]:
+    """By values of --ep, those of --tp beside which everything can be dealt out evenly; --dp decides which nest."""
+    counts = range(1, MOST + 1)
+    found = {
+        ep: [tp for tp in counts if not any(obstacles(arch, tp, ep))] for ep in (counts if has_experts(arch) else (1,))
+    }
+    return {ep: tps for ep, tps in found.items() if tps}
+
+
 def _instead(arch: Architecture, asked: Parallel) -> str:
     """The numbers of GPUs that would work."""
     tps = ", ".join(map(str, possible(arch, asked.dp, asked.ep)))

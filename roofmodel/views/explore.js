@@ -1,6 +1,7 @@
 // The situation that the controls, and the address, say; and what they do.
 
-const LENGTHS = ["batch", "seq", "decoder_seq", "context"];
+const GPUS = ["tp", "dp", "ep"]; // how they share the work
+const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context"]; // each is settled by those before it
 const CHOICES = ["phase", "attention", "runtime"];
 const LONGEST = 10 ** 9;
 const complaints = [];
@@ -9,7 +10,14 @@ let state = {};
 const model = () => data.models.find((one) => one.name === state.model);
 const device = () => data.devices.find((one) => one.id === state.hw);
 const phase = () => model().phases[state.phase];
-const lengths = () => ["batch", ...phase().lengths];
+const gpus = () => state.tp * state.dp;
+const link = () => figure(device().links.findLast(([from]) => from <= gpus())[1]);
+
+/** The numbers that say something here. */
+function numbers() {
+  const { dealt } = model(), tp = Object.values(dealt).flat().some((tp) => tp > 1), ep = Object.keys(dealt).length > 1;
+  return [...(tp ? ["tp"] : []), "dp", ...(ep ? ["ep"] : []), "batch", ...phase().lengths];
+}
 
 /** The formats that may be chosen for a role here and now; "" stands for that of dtype. */
 function formats(role) {
@@ -28,12 +36,32 @@ function options(key) {
 }
 
 function usual(key) {
-  if (key === "batch") return 1;
+  if (key === "batch") return state.dp;
+  if (GPUS.includes(key)) return possible(key)?.[0] ?? 1;
   if (key === "context") return state.phase === "decode" ? model().lengths.context : 0;
-  if (LENGTHS.includes(key)) return model().lengths[key];
+  if (NUMBERS.includes(key)) return model().lengths[key];
   if (key === "phase" && "decode" in model().phases) return "decode";
   if (key === "dtype" && formats("dtype").includes("fp16")) return "fp16";
   return options(key)[0];
+}
+
+/** The numbers that a model allows, where it does not allow all. */
+function possible(key) {
+  const { dealt } = model(), { tp, dp } = state;
+  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as study/parallel.py has it
+  if (key === "tp") return [...new Set(Object.values(dealt).flat())].sort((a, b) => a - b);
+  if (key === "ep") return Object.keys(dealt).map(Number).filter((ep) => dealt[ep].includes(tp) && nested(ep));
+  return null;
+}
+
+/** What is wanted of a number; empty where this one is possible. */
+function wrong(key, text) {
+  const least = key === "context" ? 0 : 1, value = Number(text), known = possible(key);
+  if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
+    return `a whole number from ${least} to ${LONGEST} is wanted`;
+  }
+  if (known !== null && !known.includes(value)) return `possible here is ${known.join(" or ")}`;
+  return key === "batch" && value % state.dp !== 0 ? `a multiple of dp, ${state.dp}, is wanted` : "";
 }
 
 /** Takes a situation over; what cannot be is replaced by what is usual, and said. */
@@ -52,20 +80,15 @@ function settle(wanted) {
     }
   }
   const moved = previous.model !== state.model || previous.phase !== state.phase;
-  for (const key of LENGTHS) {
-    if (!lengths().includes(key)) { // there is nothing that it would say
-      state[key] = previous[key];
+  for (const key of NUMBERS) {
+    if (!numbers().includes(key)) { // there is nothing that it would say
+      state[key] = GPUS.includes(key) ? 1 : previous[key];
       continue;
     }
-    const least = key === "context" ? 0 : 1;
     const text = wanted[key] ?? (moved && key === "context" ? undefined : previous[key]) ?? usual(key);
-    const value = Number(text);
-    if (Number.isInteger(value) && value >= least && value <= LONGEST && String(text).trim() !== "") {
-      state[key] = value;
-    } else {
-      state[key] = previous[key] ?? usual(key);
-      complaints.push(`${key} ${text}: a whole number from ${least} to ${LONGEST} is wanted. Shown is ${state[key]}.`);
-    }
+    const complaint = wrong(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
+    state[key] = [dealt, previous[key], usual(key)].map(Number).find((value) => wrong(key, value) === "");
+    if (complaint) complaints.push(`${key} ${text}: ${complaint}. Shown is ${state[key]}.`);
   }
   state.theme = ["dark", "light"].includes(wanted.theme) ? wanted.theme : previous.theme;
 }
@@ -73,13 +96,15 @@ function settle(wanted) {
 /** The value of an input of the book. */
 function input(name) {
   const [kind, ...keys] = name.split("|");
-  if (LENGTHS.includes(kind)) return BigInt(state[kind]);
+  if (kind === "batch") return BigInt(state.batch) / BigInt(state.dp); // of a replica
+  if (NUMBERS.includes(kind)) return BigInt(state[kind]);
   const stored = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
   if (kind === "format") return stored(keys[0]);
   if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
   if (kind === "device") {
     const [field] = keys, pipes = device().pipes[state.dtype];
-    if (field === "vector") return pipes.vector === null ? Infinity : figure(pipes.vector); // no roof at all
+    if (field === "vector") return figure(pipes.vector) ?? Infinity; // no roof at all
+    if (field === "link") return link() ?? Infinity;
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
   const [set, implementation, role, field] = keys;
@@ -101,13 +126,14 @@ function estimate() {
 
 // --- Controls --------------------------------------------------------------------------------------------------------
 
-/** Where a slider stops: powers of two and what lies between, up to the model's limit. */
+/** Where a slider stops: at what is possible; or powers of two and what lies between, up to the model's limit. */
 function stops(key) {
   const { source, positions } = model().limits, read = key === "seq" && model().encodes;
-  const limit = key === "batch" ? 1024 : (read ? source : positions) ?? 131072;
-  const found = key === "context" ? [0] : [];
+  const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64 }[key];
+  const limit = most ?? (read ? source : positions) ?? 131072, found = key === "context" ? [0] : [];
   for (let n = 1; n <= limit; n *= 2) found.push(n, ...(n > 1 && 1.5 * n <= limit ? [1.5 * n] : []));
-  return found.at(-1) === limit ? found : [...found, limit];
+  if (found.at(-1) !== limit) found.push(limit);
+  return possible(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
 }
 
 /** The place of the stop that is nearest by its ratio. */
@@ -120,7 +146,7 @@ function drawControls() {
   const form = byId("controls");
   for (const select of form.querySelectorAll("select")) drawSelect(select);
   for (const field of form.querySelectorAll("[data-choice]")) drawChoice(field);
-  for (const label of form.querySelectorAll("[data-length]")) drawLength(label);
+  for (const label of form.querySelectorAll("[data-number]")) drawNumber(label);
   form.querySelector("[data-cached]").hidden = !phase().cached;
   if (state.theme) document.documentElement.dataset.theme = state.theme;
 }
@@ -148,9 +174,9 @@ function drawChoice(field) {
   field.hidden = known.length < 2;
 }
 
-function drawLength(label) {
-  const key = label.dataset.length, [slider, box] = label.querySelectorAll("input"), found = stops(key);
-  label.hidden = !lengths().includes(key);
+function drawNumber(label) {
+  const key = label.dataset.number, [slider, box] = label.querySelectorAll("input"), found = stops(key);
+  label.hidden = !numbers().includes(key);
   if (label.hidden) return;
   slider.max = found.length - 1;
   slider.value = nearest(found, state[key]);
@@ -161,7 +187,7 @@ function drawLength(label) {
 }
 
 function address() {
-  const kept = ["model", "hw", "phase", ...lengths(), "dtype", "weights", "kv", "attention", "runtime", "theme"];
+  const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", "attention", "runtime", "theme"];
   const said = kept.filter((key) => (state[key] ?? "") !== "");
   return new URLSearchParams(said.map((key) => [key, state[key]])).toString();
 }
@@ -183,7 +209,7 @@ function fromAddress() {
 
 byId("controls").addEventListener("input", ({ target }) => {
   if (target.type === "range") {
-    const key = target.parentNode.dataset.length;
+    const key = target.parentNode.dataset.number;
     move({ [key]: stops(key)[target.value] });
   } else if (target.type !== "number") {
     move({ [target.name]: target.value });
@@ -258,5 +284,5 @@ addEventListener("hashchange", () => {
 new ResizeObserver(() => draw()).observe(byId("picture"));
 
 // for tests, and for whoever wants the numbers
-globalThis.roof = { move, estimate, state: () => ({ ...state }), complaints: () => [...complaints] };
+globalThis.roof = { move, estimate, stops, state: () => ({ ...state }), complaints: () => [...complaints] };
 fromAddress();

@@ -33,6 +33,8 @@ from roofmodel.prediction.timing import Expected, chosen, form
 from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
 from roofmodel.study.estimate import parameters, workload
+from roofmodel.study.notes import NODE, link_notes
+from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas
 from roofmodel.views.panel import COLOURS, nameless
@@ -91,6 +93,7 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
         "sets": sets.found,
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
         "axes": AXES,
+        "node": NODE,
         "rows": rows.found,
         "nodes": _nodes(book),
         "formulas": {
@@ -136,6 +139,7 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
         "phases": {variant.phase: _phase(arch, variant.phase) for variant in explored},
         "attentions": list(dict.fromkeys(variant.attention for variant in explored)),
         "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
+        "dealt": dealt(arch),
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
@@ -201,10 +205,25 @@ def _working(placed: Placed) -> dict[str, Any]:
         "matmul_seconds": place.matmul_seconds,
         "vector_seconds": place.vector_seconds,
         "memory_seconds": place.memory_seconds,
+        "link_seconds": place.link_seconds,
+        "exchange": _exchange(operator),
         "expected_low_seconds": expected and expected.low,
         "expected_high_seconds": expected and expected.high,
         "all_bound_seconds": placed.seconds,
         "all_expected_seconds": expected and operator.count * expected.seconds,
+    }
+
+
+def _exchange(operator: Operator) -> dict[str, Any] | None:
+    """What an operator exchanges: so many bytes in all, which pass so many `times`, but for a GPU's own part."""
+    if operator.collective is None:
+        return None
+    collective = operator.collective
+    return {
+        "name": collective.name.replace("_", "-"),
+        "gpus": collective.gpus,
+        "times": collective.times,
+        "bytes": operator.exchanged_bytes,
     }
 
 
@@ -242,9 +261,22 @@ def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) ->
         "l2": _value(l2_bytes(device)),
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
+        "links": _links(device),
+        "unlinked": next(link_notes(device, 2), None),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
-        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used} if device.calibration else {},
+        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
     }
+
+
+def _links(device: Device) -> list[Any]:
+    """From how many GPUs on, the bytes per second to others in one direction; null where the file has no link."""
+    ends = {link.joins for link in device.links.values() if link.joins}
+    return [[gpus, _value(device.joining(gpus).link)] for gpus in (1, *(end + 1 for end in sorted(ends)))]
+
+
+def _expects(device: Device, kind: str) -> bool:
+    """Whether there may be parameters: none of a device that is not calibrated, nor for a link that it has not."""
+    return device.calibration is not None and (kind != "collectives" or bool(device.links))
 
 
 def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
@@ -277,12 +309,12 @@ def _sets_used(book: Book) -> list[tuple[str, str, str]]:
 def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> dict[str, dict[str, Any]]:
     """By the format of products and that of the role: which set applies; none where nothing is fitted.
 
-    The size of a head may stand behind the role, `kv/128`.
+    The size of a head may stand behind the role, `kv/128`; `any` is no role, but what exchanges have.
     """
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
     def index(dtype: str, stored: str) -> int | None:
-        fitted = chosen(known, implementation, form(dtype, f"{stored}{slash}{head}"))
+        fitted = chosen(known, implementation, "any" if role == "any" else form(dtype, f"{stored}{slash}{head}"))
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}

@@ -40,7 +40,7 @@ function draw() {
   byId("situation").textContent = inWords(situation);
   byId("complaint").textContent = complaints.join(" ");
   byId("complaint").hidden = complaints.length === 0;
-  byId("warning").textContent = beyond(situation).join(" ");
+  byId("warning").textContent = [...beyond(situation), ...unlinked()].join(" ");
   byId("warning").hidden = byId("warning").textContent === "";
   drawFigures(situation);
   drawRoofline(situation.whole);
@@ -62,27 +62,45 @@ function inWords({ tokens, context }) {
     state.weights ? `, weights ${state.weights}` : "",
     state.kv && phase().cached ? `, KV cache ${state.kv}` : "",
     model().attentions.length > 1 ? `, ${state.attention} attention` : "",
-    `, ${state.runtime} runtime. ${parameters}; ${device().parameters}.`,
+    `, ${state.runtime} runtime${sharing()}. ${parameters}; ${device().parameters}.`,
   ];
   return `${state.phase}: ${work}${parts.join("")}`;
 }
 
+/** Which of several GPUs is shown, and what joins them. */
+function sharing() {
+  if (gpus() === 1) return "";
+  const ways = GPUS.filter((key) => state[key] > 1).map((key) => `${key} ${state[key]}`).join(", ");
+  const joined = link() === null ? "" : `, ${si(link(), "B/s", 4)} to others and from them`;
+  return `; one of ${grouped(gpus())} GPUs (${ways})${joined}`;
+}
+
+/** Why an expected time is not known. */
+function unexpected() {
+  const kinds = new Set(operators.filter((op) => op.expected_seconds === null).map((op) => op.kind));
+  return Object.keys(device().sets).length === 0 ? device().parameters : `not calibrated for ${[...kinds].join(", ")}`;
+}
+
 /** The numbers that the back row reads. */
 function drawFigures({ totals, memory }) {
-  const inMemory = sum(operators.filter((op) => op.bound === "memory").map((op) => op.all_bound_seconds));
-  const part = inMemory / totals.bound_seconds, what = model().image === null ? "tokens" : "images";
-  const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s`;
+  const several = gpus() > 1, all = several ? ` on ${grouped(gpus())} GPUs` : "";
+  const roofs = ["memory", "compute", ...(several ? ["communication"] : [])];
+  const part = (roof) => sum(operators.filter((op) => op.bound === roof).map((op) => op.share));
+  const most = roofs.reduce((best, roof) => (part(roof) > part(best) ? roof : best));
+  const shares = roofs.map((roof) => `${roof} ${percent(part(roof))}`).join(", ");
+  const what = model().image === null ? "tokens" : "images";
+  const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s${all}`;
   const host = totals.host_bound ? `; it waits for the host, which launches ${grouped(totals.kernels)} kernels` : "";
   const known = totals.expected_seconds !== null, capacity = figure(device().capacity);
   const cards = [
     ["bound", "at least (bound)", seconds(totals.bound_seconds), `at most ${rate("bound_")}`],
     ["expected", "expected", seconds(totals.expected_seconds), known
       ? `${seconds(totals.expected_low_seconds)} to ${seconds(totals.expected_high_seconds)}; ${rate("")}${host}`
-      : device().parameters],
-    [part > 0.5 ? "memory" : "compute", "bound by", part > 0.5 ? "memory" : "compute",
-      `memory binds ${percent(part)} of the time at the bound, compute ${percent(1 - part)}`],
-    [memory.fits === false ? "alarm" : "fits", "memory", binary(memory.total), capacity === null
-      ? "the device's is not known" : `of ${binary(capacity)}: ${memory.fits ? "fits" : "DOES NOT FIT"}`],
+      : unexpected()],
+    [most, "bound by", most, `of the time at the bound: ${shares}`],
+    [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
+      capacity === null ? "the device's is not known"
+        : `of ${binary(capacity)}: ${memory.fits ? "fits" : "DOES NOT FIT"}`],
   ];
   byId("figures").replaceChildren(...cards.map(([look, name, value, rest]) => html("div", { class: `card ${look}` },
     html("span", { class: "name" }, name), html("strong", {}, value), html("span", { class: "rest" }, rest))));
@@ -327,6 +345,14 @@ function beyond({ context, tokens }) {
     ...said(`${state.phase} reaches`, reach, positions)];
 }
 
+/** What is not known of the links between so many GPUs. */
+function unlinked() {
+  const { id, unlinked: said } = device();
+  if (gpus() > 1 && said !== null) return [`${said}.`];
+  return gpus() > data.node ? [`Warning: ${grouped(gpus())} GPUs are more than a node of ${data.node}: the links `
+    + `between nodes are not known, and counted as if they were ${id}'s own.`] : [];
+}
+
 /** Reads one operator's formula, and marks where it stands. */
 function show(n) {
   shown = n;
@@ -359,6 +385,7 @@ function formula(op) {
     [op.memory_seconds, `${bytes} ÷ ${si(device().bandwidth, "B/s", 4)}`],
     [op.matmul_seconds, `${matmul} ÷ ${si(pipes.matmul, "FLOP/s", 4)}`],
     [op.vector_seconds, `${vector} ÷ ${si(pipes.vector ?? 0, "FLOP/s", 4)}`],
+    [op.link_seconds, `${si(op.link_bytes, "B")} ÷ ${si(link() ?? 0, "B/s", 4)}`],
   ].filter(([time]) => time > 0).map(([time, text]) => (time === op.bound_seconds
     ? html("strong", {}, `${text} = ${seconds(time)}  ← ${op.bound} binds`) : `${text} = ${seconds(time)}`));
   const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
@@ -370,15 +397,22 @@ function formula(op) {
     op.vector_flops > 0 ? line("vector FLOPs", `${vector}${exactly(op.vector_flops)}`) : null,
     line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
       html("strong", {}, `= ${bytes}`)),
+    op.exchange ? line(`sent to others: ${op.exchange.name} among ${grouped(op.exchange.gpus)}`, sent(op)) : null,
     line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
       html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
     line("at least", ...roofs, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
-    line("expected", op.expected_seconds === null ? device().parameters : `${seconds(op.expected_seconds)} `
+    line("expected", op.expected_seconds === null ? unexpected() : `${seconds(op.expected_seconds)} `
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
       html("code", {}, letter), ` = ${written(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
   ].filter((one) => one !== null);
+}
+
+/** What passes a GPU's link in either direction: the whole but for its own part, once, or twice. */
+function sent({ exchange: { gpus, times, bytes }, link_bytes: link }) {
+  return [`${times > 1 ? `${times} · ` : ""}(${grouped(gpus)} − 1) ÷ ${grouped(gpus)} · ${si(bytes, "B")} = `,
+    html("strong", {}, si(link, "B"))];
 }
 
 /** A tensor's bytes: its axes' sizes times the width of its role's format. */

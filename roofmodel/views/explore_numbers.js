@@ -13,6 +13,20 @@ const data = await unpacked(byId("data").textContent);
 
 // --- Numbers as Python has them: ints are BigInt, floats are Number, None is null and spreads ------------------------
 
+/** What no int is, of ints divided, exactly. */
+class Fraction {
+  constructor(over, under) {
+    this.over = over;
+    this.under = under;
+  }
+
+  valueOf() {
+    return Number(this.over) / Number(this.under);
+  }
+}
+
+const plain = (value) => (value instanceof Fraction ? Number(value) : value);
+
 const PYTHON = (() => {
   const floorDivide = (a, b) => (a - modulo(a, b)) / b;
   const modulo = (a, b) => {
@@ -28,17 +42,24 @@ const PYTHON = (() => {
     return quotient - floor > 0.5 ? floor + 1 : floor;
   };
   const number = (x) => (typeof x === "boolean" ? BigInt(x) : x);
-  const of = (ints, floats) => (a, b) => {
+  const fraction = (over, under) => (over % under === 0n ? over / under : new Fraction(over, under));
+  const parts = (x) => (typeof x === "bigint" ? { over: x, under: 1n } : x);
+  const of = (ints, floats, fractions) => (a, b) => {
     a = number(a);
     b = number(b);
-    return typeof a === "bigint" && typeof b === "bigint" ? ints(a, b) : floats(Number(a), Number(b));
+    if (typeof a === "bigint" && typeof b === "bigint") return ints(a, b);
+    const exact = [a, b].every((x) => typeof x === "bigint" || x instanceof Fraction);
+    return exact && fractions ? fractions(parts(a), parts(b)) : floats(Number(a), Number(b));
   };
   return {
-    "+": of((a, b) => a + b, (a, b) => a + b),
-    "-": of((a, b) => a - b, (a, b) => a - b),
-    "*": of((a, b) => a * b, (a, b) => a * b),
+    "+": of((a, b) => a + b, (a, b) => a + b,
+      (a, b) => fraction(a.over * b.under + b.over * a.under, a.under * b.under)),
+    "-": of((a, b) => a - b, (a, b) => a - b,
+      (a, b) => fraction(a.over * b.under - b.over * a.under, a.under * b.under)),
+    "*": of((a, b) => a * b, (a, b) => a * b, (a, b) => fraction(a.over * b.over, a.under * b.under)),
     "/": of((a, b) => Number(a) / Number(b), (a, b) => a / b),
-    "//": of(floorDivide, floatFloorDivide),
+    mean: of(fraction, (a, b) => a / b, (a, b) => fraction(a.over * b.under, a.under * b.over)),
+    "//": of(floorDivide, floatFloorDivide, (a, b) => floorDivide(a.over * b.under, a.under * b.over)),
     "%": of(modulo, floatModulo),
     "**": of((a, b) => (b < 0n ? Number(a) ** Number(b) : a ** b), (a, b) => a ** b),
     "<": (a, b) => a < b,  // exact, also of a BigInt and a Number
@@ -46,7 +67,7 @@ const PYTHON = (() => {
     "==": (a, b) => a == b,
     min: (a, b) => (a <= b ? a : b),
     max: (a, b) => (a >= b ? a : b),
-    neg: (a) => -number(a),
+    neg: (a) => (a instanceof Fraction ? new Fraction(-a.over, a.under) : -number(a)),
     expm1: (a) => Math.expm1(Number(a)),
   };
 })();
@@ -94,7 +115,7 @@ class Sheet {
   fill(value) {
     if (value === null || typeof value !== "object") return value;
     if (Array.isArray(value)) return value.map((one) => this.fill(one));
-    if ("$" in value) return this.get(value.$);
+    if ("$" in value) return plain(this.get(value.$));
     return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, this.fill(one)]));
   }
 }
@@ -102,7 +123,7 @@ class Sheet {
 function called(name, values) {
   if (values.includes(null)) return null;
   const formula = data.formulas[name];
-  const sheet = new Sheet(formula.nodes, (parameter) => values[parameter]);
+  const sheet = new Sheet(formula.nodes, (parameter) => plain(values[parameter]));
   return sheet.fill(sheet.pick(formula.result));
 }
 
@@ -137,4 +158,4 @@ function binary(value) {
 }
 
 const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, " ");
-const percent = (part) => `${(100 * part).toFixed(part < 0.0995 && part > 0 ? 1 : 0)} %`;
+const percent = (part) => `${(100 * part).toFixed(part < 0.0995 && part > 0 ? 1 : 0)}\u00a0%`;

@@ -11,11 +11,13 @@ from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import chosen, form
 from roofmodel.recorded import Book, Cases
 from roofmodel.study import explore
 from roofmodel.study.estimate import TRAINED_BITS, estimate
+from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.rows import memory_document, phase_document, to_dict
 from tests.evaluate import Sheet
 
@@ -43,10 +45,12 @@ def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, 
     """What the inputs of the book are, as the head of study/explore.py says."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
+    gpus = sizes.get("tp", 1) * sizes.get("dp", 1)
     figures = {
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
+        "link": device.joining(gpus).link or float("inf"),
     }  # fmt: skip
 
     def value(name: str) -> Any:
@@ -55,15 +59,25 @@ def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, 
             return formats[keys[0]] if kind == "format" else FORMATS[formats[keys[0]]].bits
         if kind == "device":
             return figures[keys[0]]
+        if kind == "batch":
+            return sizes[kind] // sizes.get("dp", 1)
         if kind != "set":
-            return sizes[kind]
+            return sizes.get(kind, 1)
         which, implementation, role, field = keys
-        sets = getattr(device.calibration, which, {})
+        sets = getattr(device.calibration, which, {}) if device.links or which != "collectives" else {}
         role, slash, head = role.partition("/")
-        fitted = chosen(sets, implementation, form(dtype, f"{formats[role]}{slash}{head}"))
+        wanted = role if role == "any" else form(dtype, f"{formats[role]}{slash}{head}")
+        fitted = chosen(sets, implementation, wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 
     return value
+
+
+def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
+    """A way in which GPUs can share a model; every other time it is one GPU."""
+    dp = draw.choice((1, 2, 3, 16))
+    ways = [(tp, dp, ep) for ep, tps in dealt(arch).items() for tp in tps if nested(tp, dp, ep)]
+    return dict(zip(("tp", "dp", "ep"), draw.choice(((1, 1, 1), draw.choice(ways))), strict=True))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -81,6 +95,8 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
         sizes = {"batch": draw.choice((1, 2, 17, 10**6))}  # with 10**6, counts are beyond 2**53
         for length in explore.lengths(hub.load(model), variant.phase):
             sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
+        sizes |= gpus(draw, hub.load(model))
+        sizes["batch"] *= sizes["dp"]
         found = Sheet(book, inputs(device, dtype, stored, sizes)).fill(situations[variant])
         for runtime in ("eager", "graph"):
             options = {**variant._asdict(), "runtime": runtime, "dtype": dtype, **stored, **sizes}

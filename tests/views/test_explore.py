@@ -19,14 +19,24 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import estimate
 from roofmodel.study.explore import LEFT_OUT, least_bits, lengths
+from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.rows import to_dict
 from tests.views.conftest import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
 PACKAGED = ("gpt2", "Mixtral-8x7B-v0.1", "gemma-2-2b", "t5-small", "mamba-130m-hf", "resnet-18")
-DEVICES = ("a100", "h100", "v100", "mi300x")
+DEVICES = ("a100", "h100", "v100", "mi300x", "rtx3090")
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
           "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 2048}  # fmt: skip
+
+LINKLESS = """
+name: A card on its own
+multiprocessors: 100
+clocks: {boost: 1000 MHz}
+pipes: {tensor_fp16: {peak: 100 TFLOP/s}, fp32: {peak: 10 TFLOP/s}}
+memory: {dram: {bandwidth: 1000 GB/s, capacity: 24 GiB}, l2: {capacity: 4 MiB}}
+calibration: {like: a100-sxm-80gb}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +44,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("of-somebody")
     config, page = folder / f"{HOSTILE}.json", folder / "page.html"
     config.write_text(json.dumps(CONFIG), encoding="utf-8")
-    devices = ["--hw", ",".join(DEVICES[:2]), "--hw", DEVICES[2], "--hw", DEVICES[3]]
+    linkless = folder / "linkless.yaml"
+    linkless.write_text(LINKLESS, encoding="utf-8")
+    several, *others = ",".join(DEVICES[:2]), *DEVICES[2:], str(linkless)
+    devices = ["--hw", several, *(word for device in others for word in ("--hw", device))]
     with pytest.MonkeyPatch.context() as patch:
         assert run("explore", *PACKAGED, str(config), *devices, "-o", str(page), monkeypatch=patch) == 0
     return page
@@ -106,6 +119,11 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
             options["kv"] = draw.choice(list(FORMATS))
         for length in lengths(arch, phase):
             options[length] = int(2 ** draw.uniform(0, 20)) - (length == "context")
+        if draw.random() < 0.7:
+            dp = draw.choice((1, 2, 3, 8))
+            ways = [(tp, ep) for ep, tps in dealt(arch).items() for tp in tps if nested(tp, dp, ep)]
+            tp, ep = draw.choice(ways)
+            options |= {"tp": tp, "dp": dp, "ep": ep, "batch": options["batch"] * dp}
         yield name, device, options
 
 
@@ -113,8 +131,8 @@ def test_every_number_is_pythons_whatever_the_sliders_say(page: Any) -> None:
     huge = 0
     for name, device, options in situations(random.Random(6), 60):
         expected = to_dict(estimate(hub.load(name), device, **options))
-        asked = {"weights": "", "kv": "", **options, "model": hub.load(name).name, "hw": device.id}
-        found = moved(page, **asked)
+        usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
+        found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
         where = f"{name} on {device.id} {options}"
         assert list(differences(found, expected["phases"][0], where)) == []
         memory = {key: expected["memory"][key] for key in found["memory"]}
@@ -184,6 +202,57 @@ def test_bound_and_expectation_stand_apart(page: Any) -> None:
     assert "only the bound is known" in text(page, "#figures .expected")
 
 
+def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
+    """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
+    moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
+    assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s to others" in text(page, "#situation")
+    cards = text(page, "#figures")
+    assert "tokens/s on 8 GPUs" in cards
+    assert "memory of each GPU" in cards
+    assert "communication" in text(page, "#bars .legend")
+    rows = page.find_elements("css selector", "#operators tbody tr")
+    exchange = next(row for row in rows if "all-reduce of attention" in row.text)
+    exchange.find_element("css selector", "button").click()
+    details = text(page, "#details")
+    assert "sent to others: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
+    assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
+    moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
+    assert "32 GB/s to others" in text(page, "#situation")
+    moved(page, tp=2)
+    assert "56.25 GB/s to others" in text(page, "#situation")
+
+
+def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
+    moved(page, model=HOSTILE, hw="linkless", phase="decode", tp=2, dp=1)
+    assert "linkless states no link to other GPUs: what they exchange is bounded by bytes alone" in text(
+        page, "#warning"
+    )
+    assert "not calibrated for communication" in text(page, "#figures .expected")
+    moved(page, tp=1)
+    assert not page.find_element("id", "warning").is_displayed()
+    assert "tokens/s" in text(page, "#figures .expected")
+    moved(page, hw="a100-sxm-80gb", dp=16, batch=16)
+    assert "16 GPUs are more than a node of 8" in text(page, "#warning")
+
+
+def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
+    offered = "return roof.stops(arguments[0])"
+    moved(page, model="mistralai/Mixtral-8x7B-v0.1", tp=1, dp=1)
+    assert page.execute_script(offered, "tp") == [1, 2, 4, 8, 16, 32]  # 32 heads, 8 key-value heads, 14336 columns
+    assert page.execute_script(offered, "ep") == [1]
+    moved(page, tp=2, dp=4, batch=4)
+    assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # among the two, or two or four replicas
+    assert page.execute_script(offered, "batch")[:3] == [4, 8, 12]
+    page.execute_script("roof.move({ dp: 3 })")
+    assert text(page, "#complaint") == "batch 4: a multiple of dp, 3, is wanted. Shown is 6."
+    page.execute_script("roof.move({ ep: 8, batch: 6 })")
+    assert text(page, "#complaint") == "ep 8: possible here is 1 or 2. Shown is 1."
+    moved(page, model="microsoft/resnet-18", dp=2, batch=2)
+    shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
+             if label.is_displayed()]  # fmt: skip
+    assert shown == ["dp", "batch"]
+
+
 def test_memory_that_does_not_fit_is_said(page: Any) -> None:
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
     assert "DOES NOT FIT" in text(page, "#figures .alarm")  # 93 GB of weights
@@ -217,8 +286,8 @@ def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None
     page.execute_script("location.hash = '#model=microsoft/resnet-18&seq=9&attention=eager'")
     page.execute_async_script("setTimeout(arguments[0], 50)")
     assert "seq" not in text(page, "#complaint")
-    shown = page.find_elements("css selector", "#controls [data-length]")
-    assert [label.get_attribute("data-length") for label in shown if label.is_displayed()] == ["batch"]
+    shown = page.find_elements("css selector", "#controls [data-number]")
+    assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch"]
     assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
     assert "attention" not in text(page, "#situation")
     colours = page.find_elements("css selector", "#bars .legend:nth-of-type(1) .swatch")
@@ -250,7 +319,7 @@ def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
 @pytest.mark.parametrize(
     ("hash_", "said"),
     [
-        ("hw=b300", "hw b300: not here; a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x are."),
+        ("hw=b300", "hw b300: not here; a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless are."),
         ("batch=-1", "batch -1: a whole number from 1"),
         ("batch=1.5", "batch 1.5: a whole number from 1"),
         ("batch=1e99", "batch 1e99"),
@@ -272,7 +341,7 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
     moved(page, model="openai-community/gpt2", phase="decode", batch=1)
-    slider = "document.querySelector('[data-length=batch] input[type=range]')"
+    slider = "document.querySelector('[data-number=batch] input[type=range]')"
     page.execute_script(f"{slider}.focus()")
     ActionChains(page).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
     assert page.execute_script("return roof.state().batch") == 3  # 1, 2, 3, 4, 6, 8, ...
