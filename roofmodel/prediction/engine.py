@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, largest, maximum
+from roofmodel.algebra import Number, either, largest, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Dropout
@@ -141,7 +141,8 @@ def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator
             alone, rides = formula(operator, bound, device, dtype), _rides_along(operator)
             time = alone and held(alone.seconds, alone.fit, bound.bound_seconds)
             if time and rides:
-                time = Expected(bound.bound_seconds, bound.bound_seconds, time.high)
+                least = minimum(time.seconds, bound.bound_seconds)  # the bound, but not known where no time is
+                time = Expected(least, least, time.high)
             yield Fused(time, alone, rides=rides)
 
 
