@@ -31,7 +31,7 @@ KERNELS: dict[str, Kernel] = {
     # a product and a sum each element
     "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", vector=2),
     "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", vector=2),
-    # a product for the point and one for its neighbours, which are added up: as the lectures count, 7 a point
+    # a product for the point, and six sums of its neighbours, which have no coefficient: 7, as the lectures count
     "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", vector=7),
     "stencil7-uncached": Kernel(
         "each point and its 6 neighbours, without a cache: 7 reads", "u[X Y Z] -> v[X Y Z]", vector=7, passes=7
