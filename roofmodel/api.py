@@ -525,8 +525,8 @@ def compare(
 def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> Derivation:
     """A student's sheet of problems, with blanks to fill in; with `key` the answers and how they are found.
 
-    `sheet` is lectures, rooflines, transformers or measuring; `seed` the lecturer's word, without which nobody makes
-    the key of a sheet that was handed out with it. Raises WorkloadError.
+    `sheet` is lectures, rooflines, transformers, measuring or scaling; `seed` the lecturer's word, without which nobody
+    makes the key of a sheet that was handed out with it. Raises WorkloadError.
     """
     from roofmodel.study import homework as study_homework
     from roofmodel.views import homework as views

@@ -25,7 +25,7 @@ Seed = Annotated[
 @app.command("new")
 def homework_new(
     student: Student,
-    sheet: Annotated[str, typer.Option(help="lectures, rooflines, transformers or measuring.")] = "lectures",
+    sheet: Annotated[str, typer.Option(help="lectures, rooflines, transformers, measuring or scaling.")] = "lectures",
     seed: Seed = "",
     key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers, and how they are found.")] = False,
     form: Written = "table",

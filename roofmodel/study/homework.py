@@ -18,6 +18,7 @@ from roofmodel.errors import AnswerError, WorkloadError, choices, shorten
 from roofmodel.paths import expand, read_text
 from roofmodel.study import kernel_problems as kernels
 from roofmodel.study import model_problems as models
+from roofmodel.study import scaling_problems as scaling
 from roofmodel.study.problem import ROOFS, SYMBOLS, UNITS, Draw, Problem, Question
 from roofmodel.yaml_file import Place
 
@@ -31,12 +32,18 @@ PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "decode": models.decode,
     "counters": kernels.counters,
     "achieved": kernels.achieved,
+    "convolution": scaling.convolution,
+    "loader": scaling.loader,
+    "shared": scaling.shared,
+    "replicas": scaling.replicas,
+    "experts": scaling.experts,
 }
 SHEETS = {
-    "lectures": tuple(PROBLEMS),
+    "lectures": ("stream", "matmul", "stencil", "block", "phases", "kv", "decode", "counters", "achieved"),
     "rooflines": ("stream", "matmul", "stencil", "achieved"),
     "transformers": ("block", "phases", "kv", "decode"),
     "measuring": ("stream", "counters", "achieved"),
+    "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
 }
 """Which problems a sheet has, by its name."""
 LONGEST_ID = 100

@@ -83,7 +83,7 @@ def matmul(draw: Draw) -> Problem:
         return found.changes[-1].value
 
     half, double = even(name, "fp16"), even("matmul-accumulate", "fp64")
-    lecture = "with elements of 8 bytes" + (", and with four matrices that pass: C is read, too" if passes == 3 else "")
+    four = ", and four matrices that pass: C is read, too" if passes == 3 else ""
     other = Slip((7 - passes) / passes, f"this counts {7 - passes} passes over matrices; here there are {passes}")
     return Problem(
         "matmul",
@@ -104,11 +104,11 @@ def matmul(draw: Draw) -> Problem:
                 ),
             ),
             Question(
-                "fp64", f"A lecture finds another n for the same two roofs: {lecture}. The n that this gives.", "rows",
+                "fp64", f"The n that it would be with elements of 8 bytes at the same two roofs{four}.", "rows",
                 double, "ceiling(4*b*P_peak/(2*B_mem))", {"b": 8, **values},
                 (
-                    Slip(0.75, "this counts three passes; the lecture's kernel has four"), SLOWER, FASTER,
-                    Slip(0.25, "this has 2 bytes an element, the lecture 8"), FMA_ONCE,
+                    Slip(0.75, "this counts three passes; here there are four"), SLOWER, FASTER,
+                    Slip(0.25, "this has 2 bytes an element; here they have 8"), FMA_ONCE,
                     Slip(2, "twice of it: a multiply-add is two FLOPs"),
                 ),
             ),

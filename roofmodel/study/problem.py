@@ -19,8 +19,8 @@ Draw = Callable[[str, Sequence[Any]], Any]
 """One of the options, by the name of what is drawn."""
 
 UNITS = {
-    "FLOP/B": 1, "GFLOP": 10**9, "GFLOP/s": 10**9, "TFLOP/s": 10**12, "us": 1e-6, "ms": 1e-3, "kB": 10**3, "GB": 10**9,
-    "%": 0.01, "tokens/s": 1, "sequences": 1, "rows": 1,
+    "FLOP/B": 1, "GFLOP": 10**9, "GFLOP/s": 10**9, "TFLOP/s": 10**12, "us": 1e-6, "ms": 1e-3, "kB": 10**3, "MB": 10**6,
+    "GB": 10**9, "%": 0.01, "tokens/s": 1, "images/s": 1, "sequences": 1, "rows": 1, "tokens": 1, "workers": 1,
 }  # fmt: skip
 """What an answer may be asked in, in base units."""
 ROOFS = ("compute", "memory")
@@ -31,6 +31,10 @@ SYMBOLS = {
     "B": "sequences in the batch", "S": "tokens of each", "C": "tokens in the cache", "D": "the hidden size",
     "W": "the MLP's width", "L": "layers", "K": "key-value heads", "h": "the size of a head", "V": "the vocabulary",
     "N": "parameters", "Y": "the device's memory",
+    "B_img": "images in the batch", "X": "places along a side of the image", "r": "those along a side of the filter",
+    "C_in": "channels that come in", "C_out": "channels that go out", "M_img": "multiply-adds an image",
+    "u": "the part of the peak that is reached", "t_dec": "the time to decode an image", "w": "workers",
+    "n_gpu": "GPUs", "T": "tokens", "B_link": "the link, in B/s one way", "k_x": "experts that a token goes to",
 }  # fmt: skip
 """What formulas call what."""
 

@@ -119,6 +119,46 @@ def test_what_was_achieved_by_hand() -> None:
     assert found == {"bound": 440.509, "rate": 2 * 4096**3 / 881.0e-6 / 1e12, "fraction": 50.001}
 
 
+def test_a_convolution_by_hand() -> None:
+    found = problem("convolution", layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)
+    results, filters = 8 * 28**2 * 128, 9 * 128 * 128  # 3 x 3 from 128 channels to 128, on 28 x 28 places
+    assert found == {
+        "flops": 2 * results * 9 * 128 / 1e9,
+        "intensity": 2 * results * 9 * 128 / (2 * (2 * results + filters)),  # as much comes in as goes out
+        "bound": "compute",  # 527 of 139
+    }
+
+
+def test_a_data_loader_by_hand() -> None:
+    # 4 089 184 256 multiply-adds, as torchvision's table has them (4.09): 6113.7 images/s at 40 % of 125 TFLOP/s
+    found = problem("loader", network="resnet-50", device="v100-sxm2-32gb", share=40, decode=10, few=8)
+    rate = 0.4 * 125e12 / (2 * 4_089_184_256)
+    assert found == {"images": rate, "workers": 62, "busy": 100 * 8 / (rate / 100)}
+
+
+def test_a_layer_on_several_gpus_by_hand() -> None:
+    found = problem("shared", model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
+    sent = 2 * 7 / 8 * (2048 * 4096 * 2)  # around a ring of 8, twice
+    work = 3 * 2 * 2048 * 4096 * (11008 // 8)
+    assert found == {"sent": sent / 1e6, "talk": sent / 450e9 * 1e6, "work": work / 989.4e12 * 1e6}
+
+
+def test_replicas_by_hand() -> None:
+    found = problem("replicas", model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
+    parameters = 1_557_611_200
+    assert found == {
+        "state": 16 * parameters / 1e9,
+        "sent": 2 * 7 / 8 * 2 * parameters / 1e9,
+        "tokens": 2 / 3 * 7 / 8 * 312e12 / 300e9,  # whatever the model
+    }
+
+
+def test_experts_by_hand() -> None:
+    # two all-reduces of 64 tokens; 8 tokens that go to 2 experts each, 7 of 8 elsewhere, and back
+    found = problem("experts", gpus=8, users=64)
+    assert found == {"matrices": 2 * 2 * 7 / 8 * 64 * 8.192, "experts": 2 * 8 * 2 * 7 / 8 * 8.192}
+
+
 # --- Every sheet ------------------------------------------------------------------------------------
 
 
@@ -136,7 +176,8 @@ def test_a_key_passes_its_own_check(student: str, name: str, seed: str, tmp_path
 
 @pytest.fixture(scope="module")
 def sheets() -> list[Sheet]:
-    return [homework.sheet(f"student {number}") for number in range(6)]
+    lectures = [homework.sheet(f"student {number}") for number in range(6)]
+    return lectures + [homework.sheet(f"student {number}", "scaling") for number in range(4)]
 
 
 def questions(sheets: list[Sheet]) -> list[tuple[Problem, Question]]:
@@ -168,6 +209,10 @@ def test_no_answer_stands_in_the_sheet(sheets: list[Sheet]) -> None:
 STREAM = dict(kernel="triad", dtype="fp64", device="a100-sxm-80gb", n=50)  # 1200 MB at 2039 GB/s, 100 MFLOP
 LLAMA = dict(model="llama-3.1-8b", device="a100-sxm-40gb", batch=8, tokens=2048)  # 32 layers, 8 of 32 heads of 128
 H100 = dict(model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
+CONVOLUTION = dict(layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)  # 3 x 3, 128 to 128 channels, 28 x 28
+LOADER = dict(network="resnet-50", device="v100-sxm2-32gb", share=40, decode=10, few=8)
+SHARED = dict(model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
+REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +242,16 @@ H100 = dict(model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
             1024 * 24 * 1600**2 / 1e9,
             "products without weights",
         ),
+        ("convolution", CONVOLUTION, "flops", 2 * 8 * 28**2 * 128 * 128 / 1e9, "over all places of the filter"),
+        ("convolution", CONVOLUTION, "flops", 2 * 28**2 * 128 * 128 * 9 / 1e9, "of one image"),
+        ("loader", LOADER, "images", 0.4 * 125e12 / 4_089_184_256, "a multiply-add is two FLOPs"),
+        ("loader", LOADER, "busy", 8 / 61.137, "a fraction of one"),
+        ("shared", SHARED, "sent", 7 / 8 * 2048 * 4096 * 2 / 1e6, "goes around twice"),
+        ("shared", SHARED, "sent", 2048 * 4096 * 2 / 1e6, "the tensor itself"),
+        ("shared", SHARED, "work", 2 * 2 * 2048 * 4096 * 11008 / 8 / 989.4e12 * 1e6, "there are three"),
+        ("replicas", REPLICAS, "state", 4 * 1_557_611_200 / 1e9, "leaves the optimizer out"),
+        ("replicas", REPLICAS, "tokens", 2 * 7 / 8 * 312e12 / 300e9, "those of the forward pass alone"),
+        ("experts", dict(gpus=8, users=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "of all users' tokens"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "bound", 2 * 4096**3 / 624e12 * 1e6, "sparse"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "turn it over"),
     ],
@@ -219,7 +274,7 @@ def test_every_symbol_has_a_meaning(sheets: list[Sheet]) -> None:
 def test_a_sheet_comes_again_and_another_is_another(sheets: list[Sheet]) -> None:
     assert homework.sheet("student 0") == sheets[0]
     made = {sheet.made for sheet in [*sheets, homework.sheet("student 0", seed="x")]}
-    assert len(made) == 7
+    assert len(made) == len(sheets) + 1
 
 
 def test_draws_stay_what_they_are() -> None:
