@@ -40,21 +40,30 @@ def on_files(files: Any, config: Any) -> None:
             if f"]({name})" in page.content_string:
                 files.append(File.generated(config, posixpath.join(folder, name), content=_made(command, name)))
     for notebook in NOTEBOOKS:
-        text, resources = nbconvert.MarkdownExporter().from_notebook_node(_below(nbformat.read(notebook, 4)))
+        text, resources = nbconvert.MarkdownExporter().from_notebook_node(_plain(nbformat.read(notebook, 4)))
         named = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
         for name, content in resources["outputs"].items():
             text = text.replace(f"]({name})", f"]({named[name]})")
             files.append(File.generated(config, f"lectures/{named[name]}", content=content))
-        files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=text))
+        files.append(File.generated(config, f"lectures/{notebook.name}", content=notebook.read_bytes()))
+        files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=_linked(text, notebook.name)))
 
 
-def _below(notebook: Any) -> Any:
-    """The notebook, with the headings of what its cells print two levels down, below its own."""
+def _plain(notebook: Any) -> Any:
+    """The notebook, with the headings of what its cells print as bold lines: a lecture's contents are its own."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "text/markdown" in output.get("data", ()):
-                output.data["text/markdown"] = re.sub(r"^#", "###", output.data["text/markdown"], flags=re.MULTILINE)
+                parts = output.data["text/markdown"].split("```")  # every second one is code
+                parts[::2] = [re.sub(r"^#+ (.+)$", r"**\1**", part, flags=re.MULTILINE) for part in parts[::2]]
+                output.data["text/markdown"] = "```".join(parts)
     return notebook
+
+
+def _linked(text: str, name: str) -> str:
+    """A lecture's page, which begins with its title, with the notebook that it is made from."""
+    title, _, rest = text.lstrip().partition("\n")
+    return f"{title}\n\nTo run it: [{name}]({name}), in the folder `examples/lectures` of a checkout.\n{rest}"
 
 
 @functools.cache  # for `mkdocs serve`, which builds again and again

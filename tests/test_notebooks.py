@@ -19,11 +19,11 @@ KILOBYTES = 300
 TELLING = re.compile(r"/home/|/root|/tmp/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
 
 
-def check(*paths: Path) -> subprocess.CompletedProcess[str]:
+def check(*paths: Path, measured: Path = MEASURED) -> subprocess.CompletedProcess[str]:
     """In a process of its own: kernels leave sockets and loops behind, which pytest would warn of."""
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "notebooks.py", "--check", *paths],
-        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"ROOF_MEASURED": str(MEASURED)},
+        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"ROOF_MEASURED": str(measured)},
     )  # fmt: skip
 
 
@@ -69,6 +69,15 @@ def test_a_lecture_is_told_as_one(path: Path) -> None:
     assert "## Exercises" in texts[-1] or "## Exercises" in texts[-2]
     assert "roof homework" in "".join(texts[-2:])
     assert path.name in (ROOT / "examples" / "README.md").read_text("utf-8")
+
+
+def test_a_lecture_without_its_trace_says_where_it_belongs(tmp_path: Path) -> None:
+    (path,) = (path for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8"))
+    done = check(path, measured=tmp_path)
+    assert done.returncode == 1
+    name = "Falconsai_nsfw_image_detection__1016002.json.gz"
+    assert f"no {tmp_path}/traces/torch/{name}: fetch it by the lines above" in done.stdout
+    assert f"/{name}" in re.findall(r"curl -LO (\S+)\\n", path.read_text("utf-8"))[0]
 
 
 def notebook(folder: Path, source: str, printed: str) -> Path:
