@@ -35,6 +35,7 @@ from roofmodel.study.problem import (
 
 LINKED = ("v100-sxm2-32gb", "a100-sxm-80gb", "h100-sxm", "h200")
 LAYERS = ("stage1.expand", "stage1.spatial", "stage2.expand", "stage2.spatial", "stage3.expand", "stage3.spatial")
+REACHED = range(5, 17)  # percent of the peak: DRAM allows ResNet-50 no more than 17 on an H100
 ONCE_AROUND = Slip(0.5, "half of it: an all-reduce goes around twice, for the sums and for the results")
 
 
@@ -85,7 +86,7 @@ def convolution(draw: Draw) -> Problem:
 def loader(draw: Draw) -> Problem:
     """How many workers decode as fast as the GPU computes."""
     arch, device = hub.load(draw("network", ("resnet-50", "vit-base-patch16-224"))), device_of(draw)
-    share, decode, few = draw("share", range(30, 61)), draw("decode", range(6, 15)), draw("few", (8, 12, 16, 24))
+    share, decode, few = draw("share", REACHED), draw("decode", range(6, 15)), draw("few", (2, 4, 6, 8))
     peak = device.matmul_pipe("fp16").peak
     flops = sum(op.total.matmul_flops for op in _operators(arch, phase="forward"))
     rate = share / 100 * peak / flops
