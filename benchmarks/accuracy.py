@@ -80,6 +80,8 @@ SERVERS = {
 
 
 SHARED = {"Falcon 180B": "falcon-180b", "LLaMA v2 70B": "llama-2-70b-hf"}
+ACTIVATIONS = {"fp8": "fp16"}
+"""What goes from operator to operator, where products take narrower numbers: TensorRT-LLM quantises ahead of each."""
 
 
 class Served(NamedTuple):
@@ -118,7 +120,7 @@ def phases(row: Served) -> tuple[PhaseEstimate, PhaseEstimate]:
     prefill, decode = (
         estimate(
             model, device, phase=phase, batch=row.batch, seq=row.prompt, context=context,
-            dtype=row.precision, runtime="graph", tp=row.gpus,
+            dtype=row.precision, activations=ACTIVATIONS.get(row.precision), runtime="graph", tp=row.gpus,
         ).phases[0]
         for phase, context in (("prefill", None), ("decode", row.prompt + row.new // 2))
     )  # fmt: skip

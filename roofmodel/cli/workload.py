@@ -23,6 +23,9 @@ def options(
     dtype: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
     weights: Annotated[str | None, typer.Option(help="Format of the weights: as --dtype, or int4, nf4, mxfp4.")] = None,
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
+    activations: Annotated[
+        str | None, typer.Option(help="Format between operators: as --dtype; fp16 where only products take fp8.")
+    ] = None,
     attention: Annotated[str, typer.Option(help="flash (fused, masked tiles skipped) or eager.")] = "flash",
     logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,
     new_tokens: Annotated[int | None, typer.Option(help="Decodes that --phase generate takes; 128.")] = None,

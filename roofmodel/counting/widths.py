@@ -62,9 +62,15 @@ class Widths(NamedTuple):
     biases keep the working format.
     """
 
-    dtype: Format
+    dtype: Format  # the working format: of what goes from operator to operator
     weights: Format
     kv: Format
+    products: Format | None = None  # that products are computed in; None: the working format
+
+    @property
+    def compute(self) -> str:
+        """The name of the format that products are computed in."""
+        return (self.products or self.dtype).name
 
     def format(self, tensor: Tensor) -> Format:
         """The format that a tensor is stored in; a gradient in that of its tensor."""

@@ -66,7 +66,9 @@ class Workload:
     `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
-    `runtime` changes no count: whether the host launches each kernel, or a graph of them. `batch` is over all GPUs.
+    `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
+    goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, or a
+    graph of them. `batch` is over all GPUs.
     """
 
     phases: tuple[Phase, ...]
@@ -76,6 +78,7 @@ class Workload:
     dtype: str = "fp16"
     weights: str | None = None
     kv: str | None = None
+    activations: str | None = None
     attention: Literal["flash", "eager"] = "flash"
     logits: Literal["last", "all"] | None = None
     new_tokens: Number = 1
@@ -89,8 +92,11 @@ class Workload:
 
     @property
     def widths(self) -> Widths:
-        dtype = FORMATS[self.dtype]
-        return Widths(dtype, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype])
+        working, products = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
+        return Widths(
+            working, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype],
+            None if products == working else products,
+        )  # fmt: skip
 
     @property
     def decode_context(self) -> Number:

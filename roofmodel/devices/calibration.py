@@ -28,6 +28,7 @@ class GemmTiming(NamedTuple):
     dram: float  # of the DRAM bandwidth, in long streams
     ramp: float  # seconds that a long stream loses until it runs at that
     row: float = 0.0  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
+    spill: float = 0.0  # what quantising loses where L2 does not hold A: 1 is twice the time
     tall: float = 0.0  # rows that a tile has at least, in products that are as tall; 0 where any will do
     host: float = 0.0  # seconds that a launch takes at least, where the host is waited for; 0 in a graph
     parts: float = 32.0  # that K is split into at most

@@ -115,9 +115,14 @@ class Device:
         return bandwidth
 
     @property
+    def fastest(self) -> Link | None:
+        """The fastest link to other devices; None where the file has none."""
+        return max(self.links.values(), key=lambda link: link.bandwidth, default=None)
+
+    @property
     def link(self) -> float | None:
         """Bytes per second to other devices, in one direction, over the fastest link; None where the file has none."""
-        return max((link.bandwidth / 2 for link in self.links.values()), default=None)
+        return self.fastest and self.fastest.bandwidth / 2
 
     def joining(self, devices: int) -> Device:
         """The device with those of its links that join so many, where it has one that does."""

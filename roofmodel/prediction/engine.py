@@ -4,10 +4,11 @@ Eager: a framework runs operators one by one, and kernels beside them that no op
 
 Graph: as an engine runs them, captured as a graph, with neighbours fused. Serving engines and compilers (TensorRT-LLM,
 vLLM, torch.compile) launch fewer kernels than a model has operators. Counted here as they do it everywhere: products of
-one input, such as queries, keys and values, or gate and up, run as one product with the columns of all; sums and rotary
-embedding run inside the kernel beside them, so that they cost their bytes and no launch. Everything else is a kernel of
-its own. Collectives are NCCL's: by the sets of engines' own all-reduces, a few microseconds less each, models that
-several GPUs serve come out no nearer (`benchmarks/accuracy.py`).
+one input, such as queries, keys and values, or gate and up, run as one product with the columns of all; what products
+take narrower than it goes from operator to operator (`--activations`) is written so by the kernel before; sums and
+rotary embedding run inside the kernel beside them, so that they cost their bytes and no launch. Everything else is a
+kernel of its own. Collectives are NCCL's: by the sets of engines' own all-reduces, a few microseconds less each, models
+that several GPUs serve come out no nearer (`benchmarks/accuracy.py`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator
     its bound, and at most what it takes as a kernel of its own."""
     for _, run in groupby(operators, key=_input):
         several = tuple(run)
-        if len(several) > 1 and (one := together(several, device, dtype)):
+        if several[0].kind == "gemm" and (one := together(several, device, dtype)):
             yield from _shares(several, *one, device, dtype)
             continue
         for operator in several:
@@ -149,11 +150,14 @@ def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator
 def _shares(
     operators: Sequence[Operator], one: Formula, columns: Sequence[Number], device: Device, dtype: str
 ) -> Iterator[Fused]:
-    """Of products that run as one, the part of each."""
+    """Of products that run as one, the part of each; of a single one all."""
     names, every = tuple(operator.name for operator in operators), sum(columns)
     for operator, own in zip(operators, columns, strict=True):
         bound = place(operator.cost, device, dtype).bound_seconds
-        yield Fused(held(one.seconds * own / every, one.fit, bound), one, names, (own, every))
+        if len(operators) == 1:
+            yield Fused(held(one.seconds, one.fit, bound), one)
+        else:
+            yield Fused(held(one.seconds * own / every, one.fit, bound), one, names, (own, every))
 
 
 def _input(operator: Operator) -> object:

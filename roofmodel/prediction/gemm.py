@@ -15,7 +15,7 @@ time. The library is assumed to choose well: the time is that of the best of a f
 and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
 tile is shorter than the product or `tall` rows, or split K into few `parts` or not at all. Where weights are narrower
 than the product, each element of a part's K takes `convert` more. Where A is quantised on the way in, a kernel before
-reads and writes it, or takes `row` for each of a multiprocessor's rows.
+reads and writes it, longer by `spill` where L2 does not hold it, or takes `row` for each of a multiprocessor's rows.
 
 For products of a `few` rows a library may have a kernel beside, of dot products on the CUDA cores, whose threads share
 K; the quicker one is taken:
@@ -46,6 +46,7 @@ FILLED = 64  # elements of K over which the pipeline of loads fills
 WAVES = 8.0  # after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
+HELD = 0.7  # of L2, that holds what is quantised from one kernel to the next
 OVERLAP = 3.5  # power by which what overlaps is joined
 NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
 
@@ -88,7 +89,9 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
 def _quantise(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     """Of the kernel before that brings A to its format; 0 where there is none."""
     rows = product.batch * product.m * (product.quantised > 0) / chip.multiprocessors
-    return part("quantise", maximum(product.quantised / (timing.dram * chip.bandwidth), rows * timing.row), "s")
+    longer = part("longer", 1 + timing.spill * (product.quantised > HELD * chip.l2))
+    moved = product.quantised / (timing.dram * chip.bandwidth) * longer
+    return part("quantise", maximum(moved, rows * timing.row), "s")
 
 
 def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:

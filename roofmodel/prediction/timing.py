@@ -80,7 +80,7 @@ def formula(
     if device.calibration is None or ceilings is None:
         return None
     if operator.kind == "communication":
-        return _exchange(operator, device.calibration, device.link, implementation)
+        return _exchange(operator, device.calibration, device, implementation)
     return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
 
 
@@ -89,9 +89,9 @@ def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
     return Expected(*(maximum(seconds * factor, bound) for factor in (1.0, fit.low, fit.high)))
 
 
-def _exchange(operator: Operator, calibration: Calibration, link: float | None, implementation: str) -> Formula | None:
+def _exchange(operator: Operator, calibration: Calibration, device: Device, implementation: str) -> Formula | None:
     """The time of a collective, and what that was fitted on."""
-    joined = chosen(calibration.collectives, implementation, formats(operator, ""))
+    joined, link = chosen(calibration.collectives, implementation, exchanging(device)), device.link
     if joined is None or link is None or operator.collective is None:
         return None
     collective, gpus = operator.collective
@@ -106,18 +106,25 @@ def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...],
 def together(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
     """The formula of products of one input that run as one, with the columns of all; and the columns of each.
 
-    None where nothing is fitted, or one of them is no product of matrices.
+    Where they are of narrower numbers than that input, the kernel before it has written these. None where nothing is
+    fitted, or one of them is no product of matrices.
     """
     ceilings = chip(device, dtype)
     products = [product(operator, dtype) for operator in operators]
     served = device.calibration and chosen(device.calibration.gemm, "", formats(operators[0], dtype))
-    known = [each for each in products if each is not None]
+    known = [_quantised_before(each) for each in products if each is not None]
     if not served or ceilings is None or len(known) < len(products):
         return None
     again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
     columns = [each.n for each in known]
     whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
     return _applied("gemm", gemm.seconds, (whole, ceilings), served), columns
+
+
+def _quantised_before(product: Product) -> Product:
+    """Without the kernel that quantises A: A is read as narrow as it is multiplied."""
+    elements = product.batch * product.m * product.k * (product.quantised > 0)
+    return product._replace(quantised=0, bytes=product.bytes - (product.quantised - 2 * elements * product.a))
 
 
 def expect_moved(data: Number, device: Device, dtype: str) -> Expected | None:
@@ -205,8 +212,6 @@ def movement(operator: Operator) -> str:
 def formats(operator: Operator, dtype: str) -> str:
     """What kernels are compiled for: the formats of the products, and of weights, such as `fp16/int4`; of attention
     those of keys and values, and the size of a head: `fp16/fp8/128`."""
-    if operator.kind == "communication":
-        return "any"  # bytes are bytes
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
     if operator.kind != "attention":
@@ -214,6 +219,11 @@ def formats(operator: Operator, dtype: str) -> str:
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
     head = sum(product_of(operator.sizes[axis] for axis in line.contracted) for line in scores)
     return form(dtype, f"{stored.name}/{head}")
+
+
+def exchanging(device: Device) -> str:
+    """What parameters of collectives are fitted for: `pcie`, where data pass the host; else `any` link of devices."""
+    return "pcie" if device.fastest and device.fastest.name == "pcie" else "any"
 
 
 def form(dtype: str, stored: str) -> str:

@@ -34,7 +34,7 @@ from roofmodel.devices.calibration import (
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, formats, movement, product
+from roofmodel.prediction.timing import exchanging, expect, formats, movement, product
 from roofmodel.study.validate import HOST_CLOCK, Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
@@ -43,14 +43,14 @@ FEWEST = 3  # rows for each parameter, below which nothing is fitted
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 USUAL = "fp16/fp16"
-# Parameters that are no matter of degree.
+# Parameters that are no matter of degree; those that change more come first, as each is chosen by itself.
 CHOICES = {
     "packed": (1.0, 0.0),
     "elsewhere": (0.0, 1.0, 2.0),
     "group": (1000.0, 32.0),
+    "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
-    "tall": (0.0, 64.0, 128.0, 256.0),
 }
 # Parameters whose slope is lost far from where they belong: starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
@@ -60,7 +60,7 @@ MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 # Where the fit of a matrix product starts.
 GEMM = GemmTiming(
     2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
-    row=2e-7, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
+    row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
 )  # fmt: skip
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
@@ -146,7 +146,8 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     def sets(op: str, start: Timing, into: str) -> dict[str, dict[str, Fitted[Timing]]]:
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if op == "gemm" else {}
         for sample in found.get(op, []):
-            form = formats(sample.group.operator, sample.group.compute)
+            collective = op == "collective"
+            form = exchanging(device) if collective else formats(sample.group.operator, sample.group.compute)
             # Matrix products of 16 bits are all of one library, those of other formats are everybody's own.
             kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel or "any"
             named.setdefault(kernel, {}).setdefault(form, []).append(sample)
@@ -275,7 +276,7 @@ def _applying(start: Timing, samples: list[Sample]) -> Timing:
     if isinstance(start, GemmTiming):
         products = [found for s in samples if (found := product(s.group.operator, s.group.compute))]
         if not any(np.any(each.quantised) for each in products):
-            start = start._replace(row=0.0)
+            start = start._replace(row=0.0, spill=0.0)
         if not any(each.b < each.a for each in products):
             start = start._replace(convert=0.0)
     return start

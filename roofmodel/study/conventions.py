@@ -73,7 +73,7 @@ def points() -> Iterator[Point]:
     )
     yield Point(
         "widths", "by role: weights, activations, KV cache, gradients, optimizer; formats of blocks with their scales",
-        switch="--weights --kv",
+        switch="--weights --kv --activations",
     )  # fmt: skip
     yield Point(
         "several GPUs",

@@ -104,6 +104,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": COMPUTE_FORMATS,
     "weights": tuple(FORMATS),
     "kv": tuple(FORMATS),
+    "activations": COMPUTE_FORMATS,
     "attention": ("flash", "eager"),
     "logits": ("last", "all"),
     "mla": ("absorbed", "naive"),
@@ -129,6 +130,7 @@ def workload(
     dtype: str = "fp16",
     weights: str | None = None,
     kv: str | None = None,
+    activations: str | None = None,
     attention: str = "flash",
     logits: str | None = None,
     new_tokens: int | None = None,
@@ -147,11 +149,16 @@ def workload(
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
     phases, usual = _phases(arch, phase), _defaults()
     for name, value in (
-        ("dtype", dtype), ("weights", weights), ("kv", kv), ("attention", attention), ("logits", logits),
-        ("mla", mla), ("optimizer", optimizer), ("recompute", recompute), ("runtime", runtime),
+        ("dtype", dtype), ("weights", weights), ("kv", kv), ("activations", activations), ("attention", attention),
+        ("logits", logits), ("mla", mla), ("optimizer", optimizer), ("recompute", recompute), ("runtime", runtime),
     ):  # fmt: skip
         if value is not None or usual[name] is not None:
             check_choice(name, value)
+    if FORMATS[activations or dtype].bits < FORMATS[dtype].bits:
+        raise WorkloadError(
+            f"--activations {activations} is narrower than --dtype {dtype}, which products are computed in; try "
+            f"--dtype {activations}"
+        )
     for name, number in (
         ("batch", batch), ("seq", seq), ("decoder_seq", decoder_seq), ("context", context), ("new_tokens", new_tokens),
         ("image", image), ("tp", tp), ("dp", dp), ("pp", pp), ("ep", ep),
@@ -201,8 +208,9 @@ def workload(
     for option in others:
         raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
     work = Workload(
-        phases, batch, seq, context, dtype, weights, kv, attention, logits, new_tokens or NEW_TOKENS, pixels, mla,  # type: ignore[arg-type]
-        optimizer or "adam", recompute, decoder_seq, runtime, shared,  # type: ignore[arg-type]
+        phases, batch, seq, context, dtype, weights, kv, activations, attention, logits,  # type: ignore[arg-type]
+        new_tokens or NEW_TOKENS, pixels, mla, optimizer or "adam", recompute,  # type: ignore[arg-type]
+        decoder_seq, runtime, shared,  # type: ignore[arg-type]
     )  # fmt: skip
     return work, (*notes, *remarks)
 

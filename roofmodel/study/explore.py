@@ -135,7 +135,7 @@ class _Role(Format):
 def any_widths(book: Book, phase: Phase) -> Widths:
     """Formats that are not known yet."""
     least = least_bits(phase)
-    return Widths(*(_Role(name, book.input(f"bits|{name}", least)) for name in Widths._fields))  # type: ignore[arg-type]
+    return Widths(*(_Role(name, book.input(f"bits|{name}", least)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
 
 
 def least_bits(phase: Phase) -> int:

@@ -82,8 +82,8 @@ def device_notes(device: Device, work: Workload) -> list[str]:
     notes += link_notes(device, work.parallel.gpus)
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
         notes.append(
-            f"--weights {work.weights} holds for the matrices of the layers; tables, head, norms and biases stay "
-            f"{work.dtype}, as quantised checkpoints have it"
+            f"--weights {work.weights or work.dtype} holds for the matrices of the layers; tables, head, norms and "
+            f"biases stay {work.activations or work.dtype}, as quantised checkpoints have it"
         )
     return notes
 

@@ -133,7 +133,7 @@ class PhaseEstimate(NamedTuple):
 
 def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
     """One phase on the device. Raises WorkloadError where the device lacks the working format."""
-    dtype, eager = step.widths.dtype.name, phases.operators(arch, step._replace(attention="eager"))
+    dtype, eager = step.widths.compute, phases.operators(arch, step._replace(attention="eager"))
     phase = PhaseEstimate(
         step,
         placed(phases.operators(arch, step), device, dtype),
@@ -152,7 +152,7 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
 
 def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
     """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
-    operators, dtype = [one.operator for one in phase.placed], phase.step.widths.dtype.name
+    operators, dtype = [one.operator for one in phase.placed], phase.step.widths.compute
     if runtime == "graph":
         runs = fused(operators, device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]

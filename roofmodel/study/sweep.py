@@ -33,7 +33,9 @@ NARROW = 2**60
 
 LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
-NAMED = ("dtype", "weights", "kv", "attention", "runtime", "logits", "mla", "optimizer", "recompute")
+NAMED = ("dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute")
+FORMATTED = ("weights", "kv", "activations")
+"""Of them, formats that are `dtype` where nothing else is said."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
@@ -220,7 +222,7 @@ def _case(
 ) -> Case:  # fmt: skip
     """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
     dtype = chosen.get("dtype", "fp16")
-    labels = {"model": arch.name, "hardware": device.id, "dtype": dtype, "weights": dtype, "kv": dtype, **chosen}
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(FORMATTED, dtype), **chosen}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         device = device.joining(work.parallel.gpus)
@@ -262,8 +264,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
         "phase": phase,
         "new_tokens": work.new_tokens if phase == "generate" else None,
         "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
-        "weights": work.weights or work.dtype,
-        "kv": work.kv or work.dtype,
+        **{name: getattr(work, name) or work.dtype for name in FORMATTED},
         "logits": work.logits or ("all" if phase in ("forward", "train") else "last"),
         "optimizer": work.optimizer if trains else None,
         "recompute": work.recompute if trains else None,

@@ -11,7 +11,9 @@ const model = () => data.models.find((one) => one.name === state.model);
 const device = () => data.devices.find((one) => one.id === state.hw);
 const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
-const link = () => figure(device().links.findLast(([from]) => from <= gpus())[1]);
+/** Of what a device has for numbers of GPUs, each from one on: that for as many as there are. */
+const reaching = (each) => each?.findLast(([from]) => from <= gpus())[1];
+const link = () => figure(reaching(device().links));
 
 /** The numbers that say something here. */
 function numbers() {
@@ -108,7 +110,8 @@ function input(name) {
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
   const [set, implementation, role, field] = keys;
-  const index = device().sets[`${set}|${implementation}|${role}`]?.[state.dtype][stored(role.split("/")[0])] ?? null;
+  const sets = device().sets[`${set}|${implementation}|${role}`];
+  const index = (role === "any" ? reaching(sets) : sets?.[state.dtype][stored(role.split("/")[0])]) ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from importlib.metadata import version
@@ -29,7 +29,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import Expected, chosen, form
+from roofmodel.prediction.timing import Expected, chosen, exchanging, form
 from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
 from roofmodel.study.estimate import parameters, workload
@@ -270,8 +270,13 @@ def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) ->
 
 def _links(device: Device) -> list[Any]:
     """From how many GPUs on, the bytes per second to others in one direction; null where the file has no link."""
+    return [[gpus, _value(joining.link)] for gpus, joining in _joining(device)]
+
+
+def _joining(device: Device) -> Iterator[tuple[int, Device]]:
+    """The device with the links that join so many GPUs, each from so many on."""
     ends = {link.joins for link in device.links.values() if link.joins}
-    return [[gpus, _value(device.joining(gpus).link)] for gpus in (1, *(end + 1 for end in sorted(ends)))]
+    return ((gpus, device.joining(gpus)) for gpus in (1, *(end + 1 for end in sorted(ends))))
 
 
 def _expects(device: Device, kind: str) -> bool:
@@ -306,21 +311,27 @@ def _sets_used(book: Book) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
 
 
-def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> dict[str, dict[str, Any]]:
+def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
     """By the format of products and that of the role: which set applies; none where nothing is fitted.
 
-    The size of a head may stand behind the role, `kv/128`; `any` is no role, but what exchanges have.
+    The size of a head may stand behind the role, `kv/128`; `any` is no role, but what exchanges have: their set depends
+    on the links, and stands as `_links` has these.
     """
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
-    def index(dtype: str, stored: str) -> int | None:
-        fitted = chosen(known, implementation, "any" if role == "any" else form(dtype, f"{stored}{slash}{head}"))
+    def index(wanted: str) -> int | None:
+        fitted = chosen(known, implementation, wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
         return sets.index({name: _value(value) for name, value in values.items()})
 
-    return {dtype: {stored: index(dtype, stored) for stored in FORMATS} for dtype in COMPUTE_FORMATS}
+    if role == "any":
+        return [[gpus, index(exchanging(joining))] for gpus, joining in _joining(device)]
+    return {
+        dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
+        for dtype in COMPUTE_FORMATS
+    }
 
 
 def _value(number: float | None) -> Any:

@@ -260,6 +260,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "dtype": work.dtype,
             "weights": work.weights or work.dtype,
             "kv": work.kv or work.dtype,
+            "activations": work.activations or work.dtype,
             "attention": work.attention,
             "runtime": work.runtime,
             "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
@@ -371,7 +372,8 @@ def describe_workload(estimate: Estimate) -> str:
     """`fp16, flash attention, logits of the last position`."""
     work = estimate.workload
     parts = [work.dtype]
-    parts += [f"{role} {name}" for role, name in (("weights", work.weights), ("KV cache", work.kv)) if name]
+    stored = ("weights", work.weights), ("KV cache", work.kv), ("activations", work.activations)
+    parts += [f"{role} {name}" for role, name in stored if name]
     layered = isinstance(estimate.architecture.body, Stack)
     parts += [f"{work.attention} attention"] * layered
     parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")

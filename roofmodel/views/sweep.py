@@ -19,7 +19,7 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.parallel import GPUS
-from roofmodel.study.sweep import COLUMNS, COUNTS, FOUND, LENGTHS, NAMED, ROLES, Columns, Sweep
+from roofmodel.study.sweep import COLUMNS, COUNTS, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns, Sweep
 from roofmodel.views import files
 from roofmodel.views.columns import fitting
 
@@ -198,7 +198,7 @@ def _asked(sweep: Sweep, name: str) -> set[object]:
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
     labels = [case.labels for case in sweep.cases]
-    if name in ("weights", "kv") and all(label[name] == label["dtype"] for label in labels):
+    if name in FORMATTED and all(label[name] == label["dtype"] for label in labels):
         return set()
     return {label.get(name) for label in labels} - {None}
 
@@ -208,7 +208,7 @@ def described(sweep: Sweep) -> str:
     said = {name: next(iter(values)) for name in TITLES if len(values := _asked(sweep, name)) == 1}
     words = [str(said[name]) for name in ("model", "hardware", "phase", "dtype") if name in said]
     words += [f"{name} {said[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in said]
-    words += [f"{name} {said[name]}" for name in ("weights", "kv") if name in said]
+    words += [f"{name} {said[name]}" for name in FORMATTED if name in said]
     words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
     return " · ".join(words)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +21,7 @@ from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 A100, H100 = Device.load("a100"), Device.load("h100")
 TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)
 HALF = widths(PRECISIONS["half"])
+PCIE = Path(__file__).parents[2] / "benchmarks" / "pcie_all_reduce.csv"
 SHAPES = st.tuples(st.integers(2, 16), st.integers(1, 2**28))
 
 
@@ -36,6 +40,22 @@ def test_long_messages_pay_for_a_start_and_run_at_the_links_bandwidth() -> None:
 def test_a_link_counts_one_direction() -> None:
     assert A100.link == 300e9
     assert H100.link == 450e9
+
+
+def test_over_pcie_machines_that_others_measured_are_met_within_a_fifth() -> None:
+    """All-reduces of 2 to 8 GPUs on five machines; on the H100 NVL, whose bridges join two, more GPUs take it."""
+    with PCIE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    joined = Device.load("h100-nvl").joining(8)
+    assert joined.link == 64e9
+    off = []
+    for row in rows:
+        columns = {"collective": "all_reduce", "num_gpus": int(row["num_gpus"]), "elements": int(row["elements"])}
+        expected = expect(OPERATIONS["nccl"].operator(columns, HALF), joined, "fp16")
+        assert expected is not None
+        off.append(abs(expected.seconds / (float(row["latency_us"]) / 1e6) - 1))
+        assert expected.high > 1.7 * expected.seconds  # machines differ by that
+    assert sum(off) / len(off) < 0.2
 
 
 @pytest.mark.parametrize("collective", ROUNDS)

@@ -70,6 +70,16 @@ def test_a_row_is_quantised_by_one_multiprocessor() -> None:
     assert streamed == pytest.approx(plain + 2e-6)
 
 
+def test_rows_that_l2_does_not_hold_are_quantised_more_slowly() -> None:
+    """2 MB at 1 TB/s take 2 us, and three times that where they are more than 0.7 of L2."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, spill=2.0)
+    plain = gemm.seconds(Product(1, 200, 1000, 1000, 0), PLAIN, timing)
+    for l2, quantising in ((3e6, 2e-6), (2.8e6, 6e-6)):
+        chip = PLAIN._replace(l2=l2)
+        found = gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), chip, timing)
+        assert found == pytest.approx(plain + quantising)
+
+
 def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
     """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
     fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)

@@ -17,6 +17,7 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import Estimate, estimate
 from tests import draws
 
+MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}
 TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
 
 
@@ -70,6 +71,30 @@ def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
     assert run("bert-base-uncased").workload.seq == 512
     # RoBERTa numbers positions from pad_token_id + 1 = 2: 514 rows, 512 tokens
     assert run("roberta-base").workload.seq == 512
+
+
+def test_products_may_take_narrower_numbers_than_what_goes_between_them() -> None:
+    """GPT-2: 12 layers of 4 products of 768 x 768 (3 in one), 2 of 768 x 3072; 8 bits there, 16 elsewhere."""
+    mixed, half = (run("gpt2", "h100", phase="prefill", **options) for options in (MIXED, {}))
+    assert mixed.memory.weights == half.memory.weights - 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    assert mixed.memory.kv_cache == half.memory.kv_cache / 2
+    found, plain = ({one.operator.name: one for one in each.phases[0].placed} for each in (mixed, half))
+    assert found["norm.mlp"].cost == plain["norm.mlp"].cost
+    up, wide = found["mlp.up"], plain["mlp.up"]
+    assert up.cost.bytes == wide.cost.bytes - 12 * 768 * 3072
+    assert up.placement.compute_seconds == pytest.approx(wide.placement.compute_seconds / 2, rel=1e-3)
+
+
+def test_engines_quantise_where_the_input_is_written() -> None:
+    alone, fused = (
+        next(one.expected for one in found.phases[0].placed if one.operator.name == "mlp.down")
+        for runtime in ("eager", "graph")
+        for found in [run("llama-3.1-8b", "h100", phase="prefill", seq=4096, runtime=runtime, **MIXED)]
+    )
+    assert alone is not None
+    assert fused is not None
+    # 4096 x 14336 elements, read in 16 bits and written in 8: 176 MB, at 3.35 TB/s or less
+    assert alone.seconds - fused.seconds > 3 * 4096 * 14336 / 3.35e12
 
 
 def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
@@ -185,6 +210,8 @@ def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
         ({"context": -1}, ["--context", "-1", "from 0"]),
         ({"dtype": "fp12"}, ["--dtype", "'fp12'", "fp16"]),
         ({"dtype": "int4"}, ["--dtype", "'int4'"]),  # a storage format; nothing computes in it
+        ({"activations": "fp8"}, ["--activations fp8", "--dtype fp16", "try --dtype fp8"]),
+        ({"activations": "int4"}, ["--activations", "'int4'", "fp16"]),
         ({"weights": "int3"}, ["--weights", "'int3'", "int4"]),
         ({"attention": "flsh"}, ["--attention", "'flash'"]),
         ({"logits": "first"}, ["--logits", "last, all"]),

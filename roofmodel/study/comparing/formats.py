@@ -63,7 +63,7 @@ def other(kernels: Iterable[Kernel], widths: Widths) -> Other | None:
             took = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
             seconds[said] = seconds.get(said, 0.0) + took
             examples[said] = max(examples.get(said, (0.0, "")), (took, kernel.name))
-    told = {form.name.partition("_")[0] for form in widths}
+    told = {form.name.partition("_")[0] for form in filter(None, widths)}
     told |= _HALF if told & _HALF else set()
     if not seconds or 2 * sum(took for name, took in seconds.items() if name not in told) <= sum(seconds.values()):
         return None
