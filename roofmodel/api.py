@@ -381,6 +381,11 @@ class PlotReport(_Drawn):
         """What the files leave open, and what contradicts itself."""
         return self.placed.warnings
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was ignored."""
+        return tuple(map(_argument, self.placed.notes))
+
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof plot --format json` prints."""
         from roofmodel.views.measured import points_document

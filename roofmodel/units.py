@@ -115,6 +115,11 @@ def significant(value: float, digits: int = 3) -> str:
     return text
 
 
+def count(many: int, what: str, plural: str = "s") -> str:
+    """`1 kernel launch`, `2 kernel launches`."""
+    return f"{many} {what}{plural if many != 1 else ''}"
+
+
 def grouped(value: int) -> str:
     """`1557611200` -> `1 557 611 200`."""
     return f"{value:,}".replace(",", " ")

@@ -142,6 +142,17 @@ def test_what_a_user_can_mend_is_one_line_on_stderr_and_status_2(roof: Roof, lin
     assert [fragment for fragment in fragments if fragment not in done.err] == []
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "15"])
+def test_a_terminal_of_no_width_is_taken_for_a_usable_one(
+    columns: str, roof: Roof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    done = roof("hw", "list")
+    assert done.status == 0
+    assert "TFLOP/s GB/s GiB ridge" in done.out
+    assert all(line == line.rstrip() for line in done.out.splitlines())
+
+
 @pytest.mark.parametrize("option", ["--tp", "--batch", "--seq"])
 def test_an_option_without_its_value_is_named(roof: Roof, option: str) -> None:
     done = roof("estimate", "gpt2", "--hw", "a100", option)

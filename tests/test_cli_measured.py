@@ -62,7 +62,7 @@ def test_kernels_as_csv_and_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: 
     (row,) = csv.DictReader(io.StringIO(out))
     assert (row["name"], row["flops_fp32"], row["flops_fp64"], row["grid"]) == ("saxpy", "2000000", "", "64x2x1")
     _, out, _ = roof("kernels ncu.csv", monkeypatch, capsys)
-    assert "1 kernel launches on NVIDIA A100" in out
+    assert "1 kernel launch on NVIDIA A100" in out
     assert "saxpy" in out
 
 
@@ -89,8 +89,9 @@ def test_plot_writes_every_kind_of_picture(
 def test_options_of_a_workload_say_nothing_without_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, _, err = roof("plot ncu.csv --hw a100 --tp 2 --weights int4 -o x.png", monkeypatch, capsys)
-    assert "--tp is ignored: there is no --model" in err
+    _, _, err = roof("plot ncu.csv --hw a100 --tp 2 --weights int4 --dtype fp8 -o x.png", monkeypatch, capsys)
+    assert "note: --dtype is ignored: there is no --model" in err
+    assert "note: --tp is ignored: there is no --model" in err
     assert "--weights is ignored: there is no --model" in err
     _, _, err = roof("plot ncu.csv --hw a100 --model gpt2-xl --tp 5 --weights int4 -o x.png", monkeypatch, capsys)
     assert "ignored" not in err

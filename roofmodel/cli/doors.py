@@ -10,6 +10,8 @@ import typer
 
 from roofmodel.errors import WorkloadError, choices
 
+USUAL, NARROWEST = 80, 40  # columns, where none or next to none are told
+
 Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")]
 Times = Annotated[list[str] | None, typer.Option("--times", help="A file with better times: nsys, nvprof, PyTorch.")]
 Listing = Annotated[str, typer.Option("--format", help="table or json.")]
@@ -70,10 +72,18 @@ def print_text(text: str) -> None:
 
 
 def print_rich(renderable: Any) -> None:
-    """A result on stdout, as wide as the terminal."""
+    """A result on stdout, as wide as the terminal; into a file or a pipe without the blanks that fill its lines."""
     from rich.console import Console
 
-    Console(highlight=False, markup=False, emoji=False).print(renderable)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width or USUAL, NARROWEST)
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as printed:
+        console.print(renderable)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+    sys.stdout.flush()  # ahead of remarks, where both go to one file
 
 
 def note(text: str) -> None:

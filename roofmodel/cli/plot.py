@@ -36,7 +36,7 @@ def plot_command(
     ] = None,
     **workload: Any,
 ) -> None:
-    """Measured kernels on the roofline, a model's operators beside them; without -o drawn into FILE.roofline.png."""
+    """Measured kernels on the roofline, a model's operators beside them; without -o drawn into ./FILE.roofline.png."""
     known_format(form, ("table", "json", "csv"))
     from roofmodel.study import measured
     from roofmodel.views import files as outputs
@@ -55,6 +55,8 @@ def plot_command(
         print_text(
             views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines)
         )
+    for remark in placed.notes:
+        note(remark)
     for warning in placed.warnings:
         note(f"warning: {warning}")
     if not output:  # nobody asked for the picture by name: where there is no room for it, the rest stands

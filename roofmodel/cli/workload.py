@@ -21,7 +21,9 @@ def options(
     ] = None,
     context: Annotated[int | None, typer.Option(help="Tokens already cached; at a decode as many as --seq.")] = None,
     dtype: Annotated[str, typer.Option(help="fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
-    weights: Annotated[str | None, typer.Option(help="Format of the weights: as --dtype, or int4, nf4, mxfp4.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Format of the weights: as --dtype, or fp8_block, int4, nf4, mxfp4.")
+    ] = None,
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
     activations: Annotated[
         str | None, typer.Option(help="Format between operators: as --dtype; fp16 where only products take fp8.")

@@ -23,7 +23,8 @@ def extent(sizes: Iterable[int | None]) -> Extent | None:
 
 def unlisted(copies: int) -> list[str]:
     """What a reader says of the copies and sets of memory that it passed over."""
-    return [f"{copies} memory copies and sets are not listed among the kernels"] if copies else []
+    many = "1 memory copy or set is" if copies == 1 else f"{copies} memory copies and sets are"
+    return [f"{many} not listed among the kernels"] if copies else []
 
 
 class Flops(NamedTuple):

@@ -135,7 +135,7 @@ def _kernel(
         call=None if external is None else calls.get(external),
         seconds=None if duration is None or duration < 0 else duration / 1e9,
         start=start,
-        occupancy=None if occupancy is None else float(occupancy / 100),
+        occupancy=float(occupancy / 100) if occupancy else None,  # 0, of what ran, says that it was not to be found
         registers=_integer(args.get("registers per thread")),
     )
 

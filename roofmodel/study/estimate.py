@@ -6,7 +6,7 @@ for every operator: there is no efficiency factor to multiply with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number, maximum, minimum
@@ -17,7 +17,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Patches
 from roofmodel.study.fitting import largest_batch, largest_context
-from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes
+from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS, parallel
 from roofmodel.study.phase import PhaseEstimate, phase_estimate, placed
 
@@ -78,6 +78,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *model_notes(arch, work),
             *device_notes(device, work),
             *timing_notes(device, found),
+            *use_notes(found),
             *host_notes(found),
         ),
         largest_batch=device.capacity and largest_batch(arch, work, needed, device.capacity, LONGEST),
@@ -195,7 +196,7 @@ def workload(
         notes.append(f"--attention is ignored: {arch.name} has no attention")
         attention = "flash"
     if new_tokens is not None and phases != ("generate",):
-        notes.append(f"--new-tokens is ignored: {' and '.join(phases)} generates no text; --phase generate does")
+        notes.append(f"--new-tokens is ignored: text comes of --phase generate, not of {' or '.join(phases)}")
         new_tokens = None
     latent = arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)
     if mla != "absorbed" and not latent:
@@ -299,10 +300,10 @@ def _defaults() -> Mapping[str, Any]:
     return workload.__kwdefaults__ or {}
 
 
-def given(options: Mapping[str, Any]) -> list[str]:
-    """The options that say something else than their default, `--dtype` apart: what a plain kernel has no use for."""
+def given(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:
+    """The options that say something else than their default, apart from those used: by plain kernels, the type."""
     usual = _defaults()
-    return [name.replace("_", "-") for name, value in options.items() if name != "dtype" and value != usual.get(name)]
+    return [name.replace("_", "-") for name, value in options.items() if name not in used and value != usual.get(name)]
 
 
 def check(option: str, size: object, dtype: str) -> None:

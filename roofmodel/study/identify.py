@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Literal, NamedTuple
 
+from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
@@ -99,21 +100,22 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     """What the evidence says otherwise than the device's file, in words: `compute capability 8.0, not 7.0`."""
     found = []
 
-    def differ(what: str, stated: float | None, seen: float | None, tolerance: float) -> None:
+    def differ(what: str, unit: str, stated: float | None, seen: float | None, tolerance: float) -> None:
         if stated is not None and seen is not None and abs(seen / stated - 1) > tolerance:
-            found.append(f"{what} {seen:.4g}, not {stated:.4g}")
+            shown = (units.binary(value) if unit == "B" else units.si(value, unit, 4) for value in (seen, stated))
+            found.append(f"{what} {', not '.join(shown)}")
 
     mine, theirs = device.compute_capability, evidence.compute_capability
     if mine is not None and theirs is not None and mine != theirs:
         found.append(f"compute capability {theirs}, not {mine}")
-    differ("multiprocessors", device.multiprocessors, evidence.multiprocessors, 0)
+    differ("multiprocessors", "", device.multiprocessors, evidence.multiprocessors, 0)
     l2 = device.levels.get("l2")
-    differ("L2 bytes", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
+    differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
     # 2 %: drivers state the product of bus and clock, datasheets a rounded figure
-    differ("DRAM bytes per second", device.bandwidth, evidence.dram_bandwidth, 0.025)
+    differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
     # usable memory lies up to a twelfth below what is printed on the box
-    differ("DRAM bytes", device.capacity, evidence.dram_bytes, 0.09)
-    differ("boost hertz", device.clocks.get("boost"), evidence.clock, 0.01)
+    differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.09)
+    differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
         said, known = _words(evidence.name), _words(device.name)
         strange = said[0] is None and known[0] is not None  # of two that nobody knows, nothing is known

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
@@ -89,6 +90,7 @@ class Placed(NamedTuple):
     model: str | None
     warnings: tuple[str, ...]
     by: str = "name"  # what the kernels are grouped by
+    notes: tuple[str, ...] = ()  # on options that do not apply
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -121,8 +123,9 @@ def place(
         raise WorkloadError("nothing to plot; give profiler files, or --model MODEL --hw HW, or all of them")
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
-    idle = [*(["family"] if family else []), *given(workload or {})] if architecture is None else []
-    warnings = [f"--{option} is ignored: there is no --model" for option in idle]
+    idle = [*(["family"] if family else []), *given(workload or {}, used=())] if architecture is None else []
+    ignored = [f"--{option} is ignored: there is no --model" for option in idle]
+    warnings: list[str] = []
     read = runs.read(files, hw, times) if files else []
     for run in read or [runs.Run(hw, Profile("", (), ()))]:
         identified = identify(run.profile.evidence, run.hw, run.profile.files)
@@ -140,7 +143,7 @@ def place(
             said += [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
         rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found), report))
         warnings += [f"{identified.device.id}: {text}" for text in said] if len(read) > 1 else said
-    return Placed(tuple(rooflines), model, tuple(warnings), by)
+    return Placed(tuple(rooflines), model, tuple(warnings), by, tuple(ignored))
 
 
 def _measured(
@@ -174,10 +177,12 @@ def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
     notes = []
     timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
     if timeless:
-        notes.append(f"{timeless} kernel launches have no time and are left out; add the metric gpu__time_duration.sum")
+        them = f"{units.count(timeless, 'kernel launch', 'es')} without a time"
+        notes.append(f"{them} left out; add the metric gpu__time_duration.sum")
     instant = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds == 0)
     if instant:
-        notes.append(f"{instant} kernel launches took no time at all and are left out: without time there is no FLOP/s")
+        them = f"{units.count(instant, 'kernel launch', 'es')} of no time at all"
+        notes.append(f"{them} left out: without time there is no FLOP/s")
     if any(point.incomplete for point in found):
         notes.append(
             "not all FLOPs were counted, on tensor cores or other pipes: what is marked (≥, in the picture an arrow) "

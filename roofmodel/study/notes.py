@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from roofmodel.algebra import plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network, Norm
@@ -106,10 +107,22 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
     if device.calibration is None:
         yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
     elif unknown:
-        yield f"expected times are null: {device.id} is not calibrated for {', '.join(unknown)}"
+        whole = "times are" if all(one.expected is None for one in operators) else "totals are"
+        yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"
     else:
         for other, kinds in device.calibration.borrowed.items():
             yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
+
+
+def use_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+    """Phases whose use of the peak is above it, by the way that papers count."""
+    for phase in found:
+        used, (peak, _) = phase.expected, phase.ceilings
+        if used and plain(phase.model_flops) > peak * plain(used.seconds):
+            yield (
+                f"the MFU of {phase.step.phase} is above 100 %: it counts all pairs of tokens, as papers do, of which "
+                "flash attention skips those that the mask hides"
+            )
 
 
 def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
 from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, options, within, workload
-from roofmodel.study.notes import beyond, device_notes, timing_notes
+from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import phase_estimate, totals
 
@@ -231,7 +231,7 @@ def _case(
         peak = phases.peak(arch, step, weights)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
-    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase])])
+    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if phase_estimate(arch, device, smallest.steps()[0], work.runtime).host_bound:
         notes[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofmodel import units
 from roofmodel.study.comparing.comparison import Comparison, Row
 from roofmodel.views import canvas
-from roofmodel.views.compare_words import called, closing, percent
+from roofmodel.views.compare_words import called, closing
 from roofmodel.views.rows import describe_phase, describe_workload
 
 if TYPE_CHECKING:
@@ -28,8 +28,12 @@ def draw(found: Comparison, path: Path, form: str) -> None:
     heading = f"{found.estimate.architecture.name} on {found.identified.device.name}: predicted and achieved"
     about = f"{'; '.join(phases)} · {describe_workload(found.estimate)} · {found.profile.tool}"
     expected = any(row.expected_seconds is not None for row in timed)
-    red = "; the red line is the expectation" if expected else "; nothing is expected: the device has no timing model"
-    foot = f"A bar runs from the bound to what was achieved, in one pass{red}."
+    across = (
+        "; the line across it is the expectation"
+        if expected
+        else "; nothing is expected: the device has no timing model"
+    )
+    foot = f"A bar runs from the bound to what was achieved, in one pass{across}."
     with canvas.picture(path, form, heading, about, foot) as (figure, axes):
         said = [line for i, words in enumerate(closing(found), 1) for line in textwrap.wrap(f"{i}. {words}", LINE)]
         below = 0.03 * max(3, len(said))
@@ -71,7 +75,7 @@ def _bar(axes: Axes, place: int, row: Row) -> None:
     axes.plot([bound] * 2, [place - 0.31, place + 0.31], color="0.15", lw=2, zorder=3)
     if row.expected_seconds is not None:
         axes.plot([row.expected_seconds] * 2, [place - 0.4, place + 0.4], color=canvas.RED, lw=2, zorder=4)
-    part = f"  {units.seconds(achieved)}, {percent(bound / achieved)} of bound"
+    part = f"  {units.seconds(achieved)}, {units.significant(achieved / bound, 2)} × its bound"
     end = max(achieved, bound, row.expected_seconds or 0.0)
     axes.text(end, place, part, va="center", fontsize=8.5, color="0.25", zorder=5)
 

@@ -54,9 +54,15 @@ def _attention(found: Comparison, finding: Finding) -> str:
 
 def _shape(found: Comparison, finding: Finding) -> str:
     told = next(product.told for product in found.shaped if product.phase == finding.phase)
+    work, rows = found.estimate.workload, int(finding.detail)
+    each = 1 if finding.phase == "decode" else work.seq
+    if finding.phase != "decode" and not found.estimate.architecture.image:
+        give = f"the --batch and --seq whose product is {rows}"
+    else:
+        give = f"--batch {rows // each}" if rows % each == 0 else "the --batch and --image of the file"
     return (
         f"the products in the file take {finding.detail} rows of tokens, not {told} as told: every figure here is of "
-        f"another workload; give the --batch and --seq whose product is {finding.detail}"
+        f"another workload; give {give}"
     )
 
 

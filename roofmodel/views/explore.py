@@ -329,8 +329,7 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows)
     if role == "any":
         return [[gpus, index(exchanging(joining))] for gpus, joining in _joining(device)]
     return {
-        dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
-        for dtype in COMPUTE_FORMATS
+        dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS} for dtype in COMPUTE_FORMATS
     }
 
 

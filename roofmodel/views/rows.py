@@ -263,7 +263,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "activations": work.activations or work.dtype,
             "attention": work.attention,
             "runtime": work.runtime,
-            "logits": work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last"),
+            "logits": _logits(work),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
             **work.parallel.ways,
         },
@@ -372,10 +372,13 @@ def describe_workload(estimate: Estimate) -> str:
     """`fp16, flash attention, logits of the last position`."""
     work = estimate.workload
     parts = [work.dtype]
-    stored = ("weights", work.weights), ("KV cache", work.kv), ("activations", work.activations)
-    parts += [f"{role} {name}" for role, name in stored if name]
     layered = isinstance(estimate.architecture.body, Stack)
-    parts += [f"{work.attention} attention"] * layered
+    scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
+    kept = "state" if scans else "KV cache"
+    stored = ("weights", work.weights), (kept, work.kv), ("activations", work.activations)
+    parts += [f"{role} {name}" for role, name in stored if name]
+    how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
+    parts += [how] * layered
     parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
     if layered:
         parts += _windows(estimate)
@@ -383,9 +386,13 @@ def describe_workload(estimate: Estimate) -> str:
             parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")
     asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
     if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
-        everywhere = all(step.logit_positions == step.tokens for step in asked)
-        parts.append("logits of all positions" if everywhere else "logits of the last position")
+        parts.append("logits of all positions" if _logits(work) == "all" else "logits of the last position")
     return ", ".join(parts + describe_gpus(work))
+
+
+def _logits(work: Workload) -> str:
+    """Of which positions: last or all."""
+    return work.logits or ("all" if work.phases in (("forward",), ("train",)) else "last")
 
 
 def describe_gpus(work: Workload) -> list[str]:
@@ -453,7 +460,8 @@ def describe_largest(estimate: Estimate) -> str | None:
     if arch.encoder:
         length += f" with --decoder-seq {estimate.workload.decoder_seq}"
     beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""
-    return f"what fits: --batch up to {batch}, or at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
+    alone = f"--batch up to {batch}, or" if batch else "no batch; but"
+    return f"what fits: {alone} at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
 
 
 def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:

@@ -27,7 +27,7 @@ MEANING = {
     "!": "! above its roof: see the warnings",
     "of roof": "of roof: the part achieved of what the roofs allow",
     "regs": "regs: registers a thread",
-    "occ.": "occ.: achieved occupancy, the part of the resident warps that fit",
+    "occ.": "occ.: achieved occupancy, the part of the warps that fit which are resident; PyTorch's is its estimate",
 }
 
 
@@ -43,7 +43,10 @@ def _kernels(run: Measured) -> Iterator[RenderableType]:
     took = f"{units.seconds(sum(known))} together" if known else "times not collected"
     launches = sum(kernel.invocations for kernel in sums)
     where = f" on {identified.device.name}" if identified else ""
-    yield Text(f"{launches} kernel launches{where}, {took}, by {profile.tool}", style="bold")
+    if not launches:
+        yield Text(f"no kernel launches{where}, by {profile.tool}", style="bold")
+        return
+    yield Text(f"{units.count(launches, 'kernel launch', 'es')}{where}, {took}, by {profile.tool}", style="bold")
     longest = profile.longest(SHOWN)
     registers = any(kernel.registers is not None for kernel in longest)
     occupancy = any(kernel.occupancy is not None for kernel in longest)

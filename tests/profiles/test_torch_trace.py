@@ -68,6 +68,11 @@ def test_late_times_keep_their_nanoseconds():
     assert a.seconds == 1001e-9
 
 
+def test_an_occupancy_of_nothing_was_not_found():
+    (found,) = read(trace(kernel(**{"est. achieved occupancy %": 0}))).kernels
+    assert found.occupancy is None  # what runs has a warp
+
+
 def test_a_kernel_carries_what_the_trace_says_of_it():
     args = {"registers per thread": 32, "est. achieved occupancy %": 27, "grid": [564, 1, 2], "block": [128, 1, 1]}
     (found,) = read(trace(kernel(**args), call(50))).kernels

@@ -13,6 +13,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.compare import compare
 from roofmodel.study.comparing.comparison import Comparison, Row
 from roofmodel.study.comparing.lost import findings, why
+from roofmodel.views.compare_words import closing
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
 from tests.study.comparing import traces
@@ -303,6 +304,19 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[st
     file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
     with pytest.raises(WorkloadError, match=message):
         compare("gpt2", [file], "a100", **{"workload": {"phase": "prefill"}, **options})
+
+
+@needs_measured
+def test_of_images_the_batch_is_what_rows_tell() -> None:
+    file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
+    found = compare("google/vit-base-patch16-224", [file], "h100", workload={})
+    assert closing(found)[0].endswith(
+        "788 rows of tokens, not 197 as told: every figure here is of another workload; give --batch 4"
+    )  # 4 images of 14 × 14 patches and a token for the class
+    assert not any(
+        "rows of tokens" in words
+        for words in closing(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
+    )
 
 
 # --- Python -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import Estimate, estimate
+from roofmodel.views.rows import describe_largest, describe_workload
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}
@@ -357,3 +358,38 @@ def test_parameters_of_another_device_are_said() -> None:
     assert any("take the parameters of a100-sxm-80gb" in note for note in run("gpt2", hw="v100").notes)
     assert any("take the parameters of h100-sxm" in note for note in run("gpt2", hw="h200").notes)
     assert not any("take the parameters" in note for note in run("gpt2", hw="a100").notes)
+
+
+def test_a_use_of_more_than_the_peak_is_explained() -> None:
+    """Causal prefills: flash attention skips half of the pairs, which MFU counts; of few pairs nothing is said."""
+    for seq, above in ((1024, False), (131072, True)):
+        report = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph")
+        assert (report.totals["prefill"]["mfu"] > 1) == above
+        assert any("MFU of prefill is above 100 %" in note for note in report.notes) == above
+
+
+def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> None:
+    report = roofmodel.estimate("llama-3.1-8b", "v100", phase="prefill", tp=2)
+    assert report.totals["prefill"]["expected_seconds"] is None
+    assert any(op["expected_seconds"] for op in report.to_dict()["phases"][0]["ops"])
+    assert any(
+        "expected totals are null: v100-sxm2-32gb is not calibrated for communication" in n for n in report.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        ("llama-3.1-8b", {"phase": "prefill", "seq": 1}, "fp16, flash attention, logits of the last position"),
+        ("llama-3.1-8b", {"phase": "forward"}, "fp16, flash attention, logits of all positions"),
+        ("mamba-130m-hf", {"phase": "decode", "kv": "fp8"}, "fp16, state fp8, fused scan"),
+        ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan"),
+    ],
+)
+def test_a_workload_is_called_by_what_the_model_has(model: str, options: dict[str, Any], says: str) -> None:
+    assert describe_workload(roofmodel.estimate(model, "a100", **options).estimate) == says
+
+
+def test_where_no_batch_fits_none_is_offered() -> None:
+    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
+    assert str(describe_largest(report.estimate)).startswith("what fits: no batch; but at batch 1 --context up to 53")

@@ -87,6 +87,13 @@ def test_the_given_device_wins_and_what_contradicts_it_is_a_warning() -> None:
     assert not identify([A100_40], "a100-sxm-40gb", ["x.csv"]).warnings
 
 
+def test_what_contradicts_is_said_in_units_that_people_read() -> None:
+    seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # an A100's
+    assert contradictions(Device.load("v100"), seen) == [
+        "L2 40 MiB, not 6 MiB", "DRAM bandwidth 1.555 TB/s, not 900 GB/s",
+    ]  # fmt: skip
+
+
 def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
     for name in ("v100-sxm2-16gb", "a100-pcie-80gb", "h100-pcie", "h200"):
         device = Device.load(name)

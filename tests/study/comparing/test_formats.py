@@ -87,13 +87,13 @@ def test_the_width_explains_bytes_before_anything_else_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hw", "red"), [("a100", "the red line is the expectation"), ("mi300x", "nothing is expected")]
+    ("hw", "line"), [("a100", "the line across it is the expectation"), ("mi300x", "nothing is expected")]
 )
-def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, red: str, tmp_path: Path) -> None:
+def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, line: str, tmp_path: Path) -> None:
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     found = compare("gpt2", [str(tmp_path / "trace.json")], hw, workload={"phase": "prefill"})
     compare_picture.draw(found, tmp_path / "a.svg", "svg")
     shown = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert red in shown
+    assert line in shown
     words = re.findall(r">([^<>]+)</", shown)
     assert closing(found)[-1].replace("<", "&lt;") in " ".join(words)
