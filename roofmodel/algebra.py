@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable
-from functools import reduce, wraps
+from functools import cache, reduce, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 Number: TypeAlias = Any
@@ -25,25 +25,32 @@ Number: TypeAlias = Any
 _PLAIN = (int, float)  # looked at first: a whole model asks thousands of times, and nearly always of these
 
 
+_LIBRARIES = {
+    "roofmodel.worked": ["Worked"],
+    "roofmodel.recorded": ["Recorded"],
+    "sympy": ["Basic"],
+    "numpy": ["ndarray", "generic"],
+}
+"""Their types of numbers; where several meet, the first understands all of them."""
+
+
 def _recorded() -> Any:
     return sys.modules.get("roofmodel.recorded")
 
 
 def _library(*values: Number) -> Any:
     """The library that understands these values: SymPy, NumPy, recorded.py, or None for plain numbers."""
-    asked = [value for value in values if type(value) not in _PLAIN]
-    if not asked:
-        return None
-    worked = sys.modules.get("roofmodel.worked")
-    if worked is not None and any(isinstance(v, worked.Worked) for v in asked):
-        return worked
-    sympy, numpy, recorded = sys.modules.get("sympy"), sys.modules.get("numpy"), _recorded()
-    if recorded is not None and any(isinstance(v, recorded.Recorded) for v in asked):
-        return recorded
-    if sympy is not None and any(isinstance(v, sympy.Basic) for v in asked):
-        return sympy
-    if numpy is not None and any(isinstance(v, numpy.ndarray | numpy.generic) for v in asked):
-        return numpy
+    return _library_of(*map(type, values))
+
+
+@cache
+def _library_of(*types: type) -> Any:
+    """The same by their types, which are looked at once: a library of whose types there is a value is loaded."""
+    for name, kinds in _LIBRARIES.items():
+        library = sys.modules.get(name)
+        known = tuple(getattr(library, kind) for kind in kinds) if library else ()
+        if any(issubclass(each, known) for each in types):
+            return library
     return None
 
 
@@ -102,23 +109,23 @@ def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
-def lowered(best: Number, hopeful: Any, function: Callable[..., Number], *values: Number) -> Number:
-    """`best`, or `function(*values)` where that is less; it is evaluated only where there is hope.
+def lowered(best: Number, least: Callable[..., Number], function: Callable[..., Number], *values: Number) -> Number:
+    """`function(best, *values)`, which is `best` or less, and `best` where that is no more than `least(*values)`.
 
-    All of them are numbers, or arrays that combine to one shape.
+    All of them are numbers, or arrays that combine to one shape. Where most may be less all are asked for.
     """
+    if _stands_for_one(best):
+        return function(best, *values)
+    hopeful = least(*values) < best
     numpy = _arrays(hopeful)
-    if _stands_for_one(hopeful):
-        return either(hopeful, minimum(best, function(*values)), best)
     if numpy is None or hopeful.ndim == 0:
-        return minimum(best, function(*values)) if hopeful else best
-    if not hopeful.any():
-        return best
+        return function(best, *values) if hopeful else best
+    count = numpy.count_nonzero(hopeful)
+    if count == 0 or 2 * count > hopeful.size:
+        return function(best, *values) if count else best
     shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
-    hopeful = numpy.broadcast_to(hopeful, shape)
-    there = (numpy.broadcast_to(v, shape)[hopeful] if _arrays(v) else v for v in values)
-    best = numpy.broadcast_to(best, shape).copy()
-    best[hopeful] = numpy.minimum(best[hopeful], function(*there))
+    best, there = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(hopeful, shape)
+    best[there] = function(best[there], *(numpy.broadcast_to(v, shape)[there] if _arrays(v) else v for v in values))
     return best
 
 
@@ -149,14 +156,17 @@ class Shares:
 
     def __add__(self, other: Number) -> Number:
         if not isinstance(other, Shares):
-            return Shares(self.numerators + other * self.denominator, self.denominator)
+            exact = _counts(other)  # a Fraction and a float are a float, too
+            return (
+                Shares(self.numerators + other * self.denominator, self.denominator) if exact else plain(self) + other
+            )
         common = math.lcm(self.denominator, other.denominator)
         summands = (each.numerators * (common // each.denominator) for each in (self, other))
         return Shares(sum(summands), common)
 
     def __mul__(self, other: Number) -> Number:
         if not isinstance(other, int):
-            return Shares(self.numerators * other, self.denominator)
+            return Shares(self.numerators * other, self.denominator) if _counts(other) else plain(self) * other
         common = math.gcd(other, self.denominator)
         numerators, denominator = self.numerators * (other // common), self.denominator // common
         return numerators if denominator == 1 else Shares(numerators, denominator)

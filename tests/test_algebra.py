@@ -99,6 +99,8 @@ def test_shares_are_to_arrays_what_fractions_are_to_ints(
     assert (n * (factor * shares)).tolist() == [factor * total for total in totals]
     assert (n * (array * shares)).tolist() == [total * total for total in totals]
     assert (n * (factor + shares)).tolist() == [n * factor + total for total in totals]
+    assert (shares + 0.5).tolist() == [float(f) + 0.5 for f in fractions]  # as a Fraction and a float are a float
+    assert (0.1 * shares).tolist() == [0.1 * float(f) for f in fractions]
     both = sum([shares, algebra.mean(array + 1, other)])
     assert (n * other * both).tolist() == [other * total + n * (total + 1) for total in totals]
 
@@ -118,17 +120,22 @@ def test_powers_of_arrays_are_those_of_numbers_to_the_last_bit(base: float, expo
 def test_what_is_lowered_is_evaluated_only_where_there_is_hope() -> None:
     asked = []
 
-    def function(values: Any) -> Any:
+    def function(best: Any, values: Any) -> Any:
         asked.append(values.tolist())
-        return values / 10
+        return numpy.minimum(best, values + 3)
 
-    best, values = numpy.array([5.0, 5.0, 5.0]), numpy.array([10.0, 20.0, 90.0])
-    hopeful = numpy.array([True, False, True])
-    assert algebra.lowered(best, hopeful, function, values).tolist() == [1.0, 5.0, 5.0]
-    assert asked == [[10.0, 90.0]]
-    assert best.tolist() == [5.0, 5.0, 5.0]
-    assert algebra.lowered(5.0, False, lambda: 1 / 0) == 5.0
-    assert algebra.lowered(5.0, True, lambda value: value, 3.0) == 3.0
+    best, values = numpy.array([5.0, 5.0, 5.0, 5.0]), numpy.array([1.0, 4.0, 8.0, 6.0])
+    assert algebra.lowered(best, lambda values: values, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
+    assert asked.pop() == [1.0, 4.0]
+    assert best.tolist() == [5.0, 5.0, 5.0, 5.0]
+    assert algebra.lowered(5.0, lambda values: values, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
+    assert asked.pop() == [1.0, 4.0]
+    assert algebra.lowered(best, lambda values: values + 5, function, values).tolist() == best.tolist()
+    assert not asked
+    assert algebra.lowered(best, lambda values: values - 3, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
+    assert asked.pop() == values.tolist()  # of most to pick them out would cost more than it spares
+    assert algebra.lowered(5.0, lambda: 6.0, lambda best: 1 / 0) == 5.0
+    assert algebra.lowered(5.0, lambda value: 2.0, min, 3.0) == 3.0
 
 
 def test_a_choice_is_made_elementwise() -> None:

@@ -321,10 +321,18 @@ class Operator:
     def parameters(self) -> tuple[Tensor, ...]:
         return tuple(tensor for tensor in self.reads if tensor.is_parameter)
 
+    @cached_property
+    def _bytes_of(self) -> dict[Tensor, Number]:
+        """What was asked for so far: of arrays of sizes each is an array."""
+        return {}
+
     def bytes_of(self, tensor: Tensor) -> Number:
         """Bytes moved when this operator reads or writes the tensor once."""
-        elements = self.touched.get(tensor.name)
-        return self.widths.bytes(tensor, tensor.elements(self.sizes) if elements is None else elements)
+        if tensor not in self._bytes_of:
+            elements = self.touched.get(tensor.name)
+            elements = tensor.elements(self.sizes) if elements is None else elements
+            self._bytes_of[tensor] = self.widths.bytes(tensor, elements)
+        return self._bytes_of[tensor]
 
     @cached_property
     def cost(self) -> Cost:

@@ -5,7 +5,7 @@ Where GPUs share the work these are one GPU's, and so is the memory: those of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -35,12 +35,14 @@ def need(arch: Architecture, work: Workload, weights: Number | None = None) -> M
     return reduce(Memory.or_more, (peak(arch, step, weights) for step in work.steps()))
 
 
-def peak(arch: Architecture, step: Step, weights: Number) -> Memory:
-    """What a phase needs on the device at its peak."""
-    return reduce(Memory.or_more, (need for _, need in needs(arch, step, weights)))
+def peak(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
+    """What a phase needs on the device at its peak; `found`, its operators, spares counting them again."""
+    return reduce(Memory.or_more, (need for _, need in needs(arch, step, weights, found)))
 
 
-def needs(arch: Architecture, step: Step, weights: Number) -> Iterator[tuple[Step, Memory]]:
+def needs(
+    arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None
+) -> Iterator[tuple[Step, Memory]]:
     """The passes of a phase that may need most, and what each needs at its own peak."""
     own = _own(arch, step)
     if step.phase == "train":
@@ -49,7 +51,8 @@ def needs(arch: Architecture, step: Step, weights: Number) -> Iterator[tuple[Ste
         yield step, resident(training(passed, count, step), memory.weight_bytes(own, passed), count, step)
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
-        yield one, memory.resident(own, one, _pass(arch, one), weights)
+        operators = found if found is not None and one is step else _pass(arch, one)
+        yield one, memory.resident(own, one, operators, weights)
 
 
 def weight_bytes(arch: Architecture, step: Step) -> Number:

@@ -13,7 +13,7 @@ that several GPUs serve come out no nearer (`benchmarks/accuracy.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from roofmodel.algebra import Number, either, largest, maximum, minimum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Dropout
-from roofmodel.prediction.roofline import place
+from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import (
     Expected,
     Formula,
@@ -44,9 +44,11 @@ class Beside(NamedTuple):
     bytes: Number
 
 
-def expect_eager(operator: Operator, kernels: Sequence[Beside], device: Device, dtype: str) -> Expected | None:
+def expect_eager(
+    operator: Operator, placed: Placement, kernels: Sequence[Beside], device: Device, dtype: str
+) -> Expected | None:
     """The expected time of one occurrence of an operator, with the kernels beside it."""
-    time = expect(operator, device, dtype)
+    time = expect(operator, device, dtype, placed=placed)
     for kernel in kernels:
         more = expect_moved(kernel.bytes, device, dtype)
         time = time and more and time + more
@@ -129,16 +131,15 @@ class Fused(NamedTuple):
     rides: bool = False
 
 
-def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator[Fused]:
+def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: Device, dtype: str) -> Iterator[Fused]:
     """How an engine runs each operator, in order. What runs together shares its time by columns; what rides along takes
     its bound, and at most what it takes as a kernel of its own."""
-    for _, run in groupby(operators, key=_input):
-        several = tuple(run)
+    for _, run in groupby(zip(operators, placed, strict=True), key=lambda pair: _input(pair[0])):
+        several, bounds = zip(*run, strict=True)
         if several[0].kind == "gemm" and (one := together(several, device, dtype)):
-            yield from _shares(several, *one, device, dtype)
+            yield from _shares(several, bounds, *one)
             continue
-        for operator in several:
-            bound = place(operator.cost, device, dtype)
+        for operator, bound in zip(several, bounds, strict=True):
             alone, rides = formula(operator, bound, device, dtype), _rides_along(operator)
             time = alone and held(alone.seconds, alone.fit, bound.bound_seconds)
             if time and rides:
@@ -148,16 +149,16 @@ def fused(operators: Sequence[Operator], device: Device, dtype: str) -> Iterator
 
 
 def _shares(
-    operators: Sequence[Operator], one: Formula, columns: Sequence[Number], device: Device, dtype: str
+    operators: Sequence[Operator], bounds: Sequence[Placement], one: Formula, columns: Sequence[Number]
 ) -> Iterator[Fused]:
     """Of products that run as one, the part of each; of a single one all."""
     names, every = tuple(operator.name for operator in operators), sum(columns)
-    for operator, own in zip(operators, columns, strict=True):
-        bound = place(operator.cost, device, dtype).bound_seconds
+    for bound, own in zip(bounds, columns, strict=True):
         if len(operators) == 1:
-            yield Fused(held(one.seconds, one.fit, bound), one)
+            yield Fused(held(one.seconds, one.fit, bound.bound_seconds), one)
         else:
-            yield Fused(held(one.seconds * own / every, one.fit, bound), one, names, (own, every))
+            share = held(one.seconds * own / every, one.fit, bound.bound_seconds)
+            yield Fused(share, one, names, (own, every))
 
 
 def _input(operator: Operator) -> object:

@@ -28,10 +28,10 @@ parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes int
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, lowered, maximum, minimum, part
+from roofmodel.algebra import Number, ceil_div, either, formula, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.chip import Chip
 
@@ -48,6 +48,7 @@ LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
 HELD = 0.7  # of L2, that holds what is quantised from one kernel to the next
 OVERLAP = 3.5  # power by which what overlaps is joined
+ROUNDED = 1 - 1e-9  # of a least time, since it is rounded elsewhere than the time itself
 NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
 
 
@@ -69,20 +70,32 @@ class Product(NamedTuple):
 def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     """The time of the best tile and split, in seconds; elementwise for arrays.
 
-    Splits are tried where K in one part is slower than the least that any of them can take.
+    Splits and tiles are tried where what was found so far is slower than the least that they can take.
     """
     streamed = _stream(product, chip, timing) ** OVERLAP
 
-    def best_split(streamed: Number, *fields: Number) -> Number:
-        return reduce(minimum, (_split_seconds(Product(*fields), s, chip, timing, streamed) for s in SPLITS[1:]))
+    def least(split: int, streamed: Number, *fields: Number) -> Number:
+        return _least_seconds(Product(*fields), split, chip, timing, streamed)
 
-    whole = _split_seconds(product, 1, chip, timing, streamed)
-    best = lowered(whole, _least_split(product, chip, timing, streamed) < whole, best_split, streamed, *product)
+    def by_split(split: int, best: Number, streamed: Number, *fields: Number) -> Number:
+        return minimum(best, _split_seconds(Product(*fields), split, chip, timing, streamed))
 
-    def by_dots(streamed: Number, *fields: Number) -> Number:
-        return _dots_seconds(Product(*fields), chip, timing, streamed)
+    def by_splits(best: Number, streamed: Number, *fields: Number) -> Number:
+        best = by_split(SPLITS[1], best, streamed, *fields)
+        for split in SPLITS[2:]:
+            best = lowered(best, partial(least, split), partial(by_split, split), streamed, *fields)
+        return best
 
-    best = lowered(best, product.m <= timing.few, by_dots, streamed, *product)
+    def least_dots(_: Number, *fields: Number) -> Number:
+        return either(Product(*fields).m > timing.few, float("inf"), 0.0)
+
+    def by_dots(best: Number, streamed: Number, *fields: Number) -> Number:
+        asked = Product(*fields)
+        return either(asked.m > timing.few, best, minimum(best, _dots_seconds(asked, chip, timing, streamed)))
+
+    best = _split_seconds(product, SPLITS[0], chip, timing, streamed)
+    best = lowered(best, partial(least, SPLITS[1]), by_splits, streamed, *product)  # more parts take no less
+    best = lowered(best, least_dots, by_dots, streamed, *product)
     return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
@@ -103,27 +116,54 @@ def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming,
     """The time of the best tile with K in so many parts; `streamed` is the stream's, to the power of OVERLAP."""
     split = part("parts", split)
     depth, fixed = _cut(product, split, chip, timing)
-    busy = reduce(minimum, (_busy(*_parts(product, tile, split, depth, chip, timing)) for tile in TILES))
+    busy = _best_tile(product, split, depth, chip, timing)
     seconds = fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
     return seconds * (1 + NEVER * (split > timing.parts))
+
+
+def _best_tile(product: Product, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
+    """How long the busiest multiprocessor works, by the best tile; the others are tried where they may be better."""
+
+    def least(tile: tuple[int, int], depth: Number, *fields: Number) -> Number:
+        return _least_busy(Product(*fields), tile, split, depth, chip, timing)
+
+    def by_tile(tile: tuple[int, int], best: Number, depth: Number, *fields: Number) -> Number:
+        return minimum(best, _busy(*_parts(Product(*fields), tile, split, depth, chip, timing)))
+
+    best = _busy(*_parts(product, TILES[0], split, depth, chip, timing))
+    for tile in TILES[1:]:
+        best = lowered(best, partial(least, tile), partial(by_tile, tile), depth, *product)
+    return best
+
+
+def _least_busy(
+    product: Product, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
+) -> Number:
+    """What no tile of this shape can beat: every tile full, and every wave."""
+    rows, columns = tile
+    multiply = 2 / (chip.peak * timing.pipe)
+    load = (product.a / columns + product.b / rows) / (timing.l2 * chip.port)
+    step = timing.step / (rows * columns * _at_once(tile) * chip.multiprocessors)
+    element = depth * maximum(maximum(multiply, load), step) + product.c / (timing.store * chip.port)
+    return ROUNDED * split * element * product.batch * product.n * product.m
 
 
 def _dots_seconds(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """The time of dot products of a few rows, by their columns or by K."""
     columns = part("multiply", timing.column * (product.batch * product.n / chip.multiprocessors), "s")
     busy = part("busy", maximum(columns, part("step", timing.dot * product.k, "s")), "s")
-    seconds = timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
-    return seconds * (1 + NEVER * (product.m > timing.few))
+    return timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
 
 
-def _least_split(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
-    """What no split and tile can beat: two parts to join, work and stores shared evenly, and no edge for nothing."""
+def _least_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """What no tile can beat, with K in so many parts: work and stores shared evenly, and no edge for nothing."""
     area = 2 * product.batch * product.n * product.m
     some = area / (chip.multiprocessors * max(rows * columns for rows, columns in TILES))
     sustained = 1 + timing.sustained * some / (some + WAVES)
     multiply = area * (product.k / (chip.peak * timing.pipe)) * sustained
     busy = multiply + area * (product.c / (timing.store * chip.port))
-    return timing.latency + _join(product, 2, chip, timing) + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+    begun = timing.latency + _join(product, split, chip, timing)
+    return ROUNDED * (begun + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
 
 
 def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
@@ -140,6 +180,11 @@ def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Numbe
     """What it takes to add up so many parts."""
     sums = 4 * (split + 1) * product.batch * product.n * product.m
     return timing.split + sums / (PARTIAL * chip.port)
+
+
+def _at_once(tile: tuple[int, int]) -> int:
+    """How many tiles a multiprocessor's memory holds."""
+    return min(max(2 * 128 * 128 // (tile[0] * tile[1]), 1), 6)
 
 
 def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
@@ -166,7 +211,6 @@ def _parts(
     used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
     loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (depth / (timing.l2 * chip.port)), "s")
-    at_once = min(max(2 * 128 * 128 // (rows * columns), 1), 6)  # tiles that a multiprocessor's memory holds
-    step = part("step", ceil_div(tiles, chip.multiprocessors * at_once) * (depth * timing.step), "s")
+    step = part("step", ceil_div(tiles, chip.multiprocessors * _at_once(tile)) * (depth * timing.step), "s")
     share = used_columns * product.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")

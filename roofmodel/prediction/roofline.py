@@ -10,6 +10,7 @@ No measured kernel may beat it, unless its data comes from a cache.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, either, maximum, plain
@@ -18,21 +19,18 @@ from roofmodel.devices.device import Device
 
 
 class Placement(NamedTuple):
-    """A cost on a device: the time each roof asks for, in seconds."""
+    """A cost on a device: the time each roof asks for, in seconds, and the bound, the longest of them."""
 
     cost: Cost
     matmul_seconds: Number
     vector_seconds: Number
     memory_seconds: Number
     link_seconds: Number
+    bound_seconds: Number
 
     @property
     def compute_seconds(self) -> Number:
         return maximum(self.matmul_seconds, self.vector_seconds)
-
-    @property
-    def bound_seconds(self) -> Number:
-        return maximum(maximum(self.compute_seconds, self.memory_seconds), self.link_seconds)
 
     @property
     def bound(self) -> Number:
@@ -43,14 +41,12 @@ class Placement(NamedTuple):
 
 def place(cost: Cost, device: Device, dtype: str) -> Placement:
     """The cost under the device's roofs. Raises WorkloadError where the device lacks the type."""
-    vector = device.vector_pipe(dtype)
-    return Placement(
-        cost,
-        matmul_seconds=plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak,
-        vector_seconds=plain(cost.vector_flops) / vector.peak if vector else 0.0,
-        memory_seconds=plain(cost.bytes) / device.bandwidth,
-        link_seconds=cost.link_bytes / device.link if device.link else 0.0,
-    )
+    vector_pipe = device.vector_pipe(dtype)
+    matmul = plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak
+    vector = plain(cost.vector_flops) / vector_pipe.peak if vector_pipe else 0.0
+    memory = plain(cost.bytes) / device.bandwidth
+    link = cost.link_bytes / device.link if device.link else 0.0
+    return Placement(cost, matmul, vector, memory, link, reduce(maximum, (matmul, vector, memory, link)))
 
 
 def ridge(device: Device, dtype: str) -> float:

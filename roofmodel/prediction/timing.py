@@ -46,13 +46,15 @@ takes 33 µs an operator on one machine and 45 on another (AITemplate's README),
 on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
 
 
-def expect(operator: Operator, device: Device, dtype: str, implementation: str = "") -> Expected | None:
+def expect(
+    operator: Operator, device: Device, dtype: str, implementation: str = "", placed: Placement | None = None
+) -> Expected | None:
     """The expected time of one occurrence; None where nothing is fitted for what the operator is.
 
     `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
-    default's (see `chosen`). Raises WorkloadError where the device lacks the type.
+    default's (see `chosen`). `placed` spares placing it again. Raises WorkloadError where the device lacks the type.
     """
-    placed = place(operator.cost, device, dtype)
+    placed = placed or place(operator.cost, device, dtype)
     found = formula(operator, placed, device, dtype, implementation)
     return found and held(found.seconds, found.fit, placed.bound_seconds)
 

@@ -7,6 +7,7 @@ for every operator: there is no efficiency factor to multiply with.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number, maximum, minimum
@@ -62,8 +63,9 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         if step.phase == "generate":
             phase = phase._replace(uncached=placed(phases.uncached(arch, step), device, work.dtype))
         found.append(phase)
-    held, active = _parameters(arch, work)
-    needed = phases.need(arch, work)
+    held, active, weights = _parameters(arch, work)
+    peaks = (phases.peak(arch, phase.step, weights, phase.operators) for phase in found)
+    needed = reduce(memory.Memory.or_more, peaks)
     return Estimate(
         architecture=arch,
         device=device,
@@ -90,12 +92,16 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
 
 def parameters(arch: Architecture) -> tuple[int, int]:
     """How many parameters a model has, and how many of them a token meets."""
-    return _parameters(arch, workload(arch)[0])
+    return _parameters(arch, workload(arch)[0])[:2]
 
 
-def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any]:
-    whole = phases.whole(arch, work.steps()[0]._replace(parallel=ONE_GPU))
-    return memory.parameters(arch, whole), memory.met_parameters(arch, whole)
+def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any, Number]:
+    """How many parameters a model has, how many of them a token meets, and the bytes of those that a GPU has."""
+    step = work.steps()[0]
+    whole = phases.whole(arch, step._replace(parallel=ONE_GPU))
+    shared = step.parallel != ONE_GPU
+    weights = phases.weight_bytes(arch, step) if shared else memory.weight_bytes(arch, whole)
+    return memory.parameters(arch, whole), memory.met_parameters(arch, whole), weights
 
 
 # --- Options -> Workload ----------------------------------------------------------------------------

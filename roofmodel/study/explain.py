@@ -214,7 +214,8 @@ def _section(
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, other)
-    runs = fused(operators, device, work.dtype) if device and work.runtime == "graph" else iter(())
+    bounds = (p.placement for p in placed)
+    runs = fused(operators, bounds, device, work.dtype) if device and work.runtime == "graph" else iter(())
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation

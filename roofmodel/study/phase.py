@@ -49,12 +49,17 @@ class PhaseEstimate(NamedTuple):
     model_flops: Number  # of these, what the model asks for: not what is computed again
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
     dropout: Dropout = Dropout()  # of its training
+    kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
 
     def of(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
         return [placed for placed in self.placed if placed.operator.stage == stage]
+
+    @property
+    def operators(self) -> list[Operator]:
+        return [placed.operator for placed in self.placed]
 
     @property
     def cost(self) -> Cost:
@@ -85,11 +90,6 @@ class PhaseEstimate(NamedTuple):
     def kernels(self) -> int:
         """How many kernels the phase launches: one an operator."""
         return sum(placed.operator.count for placed in self.placed)
-
-    @property
-    def kernel_seconds(self) -> Expected | None:
-        """What all kernels are expected to take, one after the other; None where one of them is not known."""
-        return sum_of(self.placed)
 
     @property
     def expected(self) -> Expected | None:
@@ -133,12 +133,14 @@ class PhaseEstimate(NamedTuple):
 
 def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
     """One phase on the device. Raises WorkloadError where the device lacks the working format."""
-    dtype, eager = step.widths.compute, phases.operators(arch, step._replace(attention="eager"))
+    dtype, found = step.widths.compute, phases.operators(arch, step)
+    eager = found if step.attention == "eager" else phases.operators(arch, step._replace(attention="eager"))
+    flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
     phase = PhaseEstimate(
         step,
-        placed(phases.operators(arch, step), device, dtype),
-        all_pairs_matmul_flops=sum(whole(op.count * op.matmul_flops) for op in eager),
-        model_flops=sum(whole(op.count * op.matmul_flops) for op in eager if op.stage != "recomputation"),
+        placed(found, device, dtype),
+        all_pairs_matmul_flops=sum(each for _, each in flops),
+        model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         dropout=arch.dropout if step.phase == "train" else Dropout(),
     )
@@ -152,16 +154,17 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
 
 def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
     """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
-    operators, dtype = [one.operator for one in phase.placed], phase.step.widths.compute
+    dtype = phase.step.widths.compute
     if runtime == "graph":
-        runs = fused(operators, device, dtype)
+        runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
-        return phase._replace(placed=tuple(placed), launch=NO_TIME)
-    placed = [
-        one._replace(expected=expect_eager(one.operator, kernels, device, dtype), beside=kernels)
-        for one, kernels in zip(phase.placed, beside(operators, phase.dropout), strict=True)
-    ]
-    return phase._replace(placed=tuple(placed), launch=EAGER_LAUNCH)
+    else:
+        placed = [
+            one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
+            for one, kernels in zip(phase.placed, beside(phase.operators, phase.dropout), strict=True)
+        ]
+    launch = NO_TIME if runtime == "graph" else EAGER_LAUNCH
+    return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
 
 
 # --- Totals -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -26,8 +27,10 @@ from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import phase_estimate, totals
 
-BLOCK = 2**17
-"""Points that are evaluated together: some hundred arrays of them are alive at once."""
+BLOCK = 2**15
+"""Points that are evaluated together: a few arrays of them fit in a core's cache. Some hundred are alive at once."""
+KEPT = 31 * 2**20
+"""Bytes, of which the C library keeps twice as many for the next arrays: more than those of a block."""
 NARROW = 2**60
 """Totals up to which int64 is exact: nothing on the way to a total is more than eight times as large."""
 
@@ -228,7 +231,7 @@ def _case(
         device = device.joining(work.parallel.gpus)
         (step,) = work.steps()
         phase, weights = phase_estimate(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
-        peak = phases.peak(arch, step, weights)
+        peak = phases.peak(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
@@ -282,18 +285,31 @@ def evaluate(case: Case) -> Columns:
     """The rows of all points of a case, in order."""
     import numpy
 
+    _keep_memory()
     places = [_apart(name, values) for name, values in zip(LENGTHS, case.lengths, strict=True)]
-    parts = [(numpy.ix_(*place), _part(case, place)) for place in product(*places)]
+    parts = [(place, _part(case, place)) for place in product(*places)]
     table = dict.fromkeys(COLUMNS) | dict(case.labels)
     for name in parts[0][1]:
         values = [part[name] for _, part in parts]
         if any(value is not None for value in values):
             known = [float("nan") if value is None else value for value in values]
             column = numpy.empty(case.shape, numpy.result_type(*known))
-            for (where, _), value in zip(parts, known, strict=True):
-                column[where] = value
+            for (place, _), value in zip(parts, known, strict=True):
+                column[numpy.ix_(*place) if len(parts) > 1 else ...] = value
             table[name] = column.ravel()
     return _finished(case, table)
+
+
+@cache
+def _keep_memory() -> None:
+    """Makes glibc's malloc keep the memory of arrays that come and go, which it else gives back each time.
+
+    Pages that are taken anew cost as much as what is computed in them. It learns from the largest piece that it ever
+    gave back, of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); nothing touches this one.
+    """
+    import numpy
+
+    numpy.empty(KEPT, numpy.uint8)
 
 
 def _apart(name: str, values: Sequence[int]) -> list[list[int]]:
@@ -322,8 +338,8 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
     work = replace(work, **numbers)
     (step,) = work.steps()
-    phase, peak = phase_estimate(arch, device, step, work.runtime), phases.peak(arch, step, case.weights)
-    found = totals(phase)
+    phase = phase_estimate(arch, device, step, work.runtime)
+    found, peak = totals(phase), phases.peak(arch, step, case.weights, phase.operators)
     return {
         "batch": phase.sequences,
         "seq": work.seq if phase.reads else None,

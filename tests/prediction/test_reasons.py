@@ -92,10 +92,11 @@ def test_the_lines_that_are_printed_give_the_time_that_is_stated(
 def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length: int, phase: str) -> None:
     arch, device = hub.load(model), library.load("a100")
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
-    for operator, run in zip(operators, engine.fused(operators, device, "fp16"), strict=True):
+    placed = [place(operator.cost, device, "fp16") for operator in operators]
+    runs = engine.fused(operators, placed, device, "fp16")
+    for operator, bound, run in zip(operators, placed, runs, strict=True):
         if run.together and run.formula and run.expected:
-            bound = float(place(operator.cost, device, "fp16").bound_seconds)
-            stated = derived(run.formula, bound, run.expected, run)
+            stated = derived(run.formula, float(bound.bound_seconds), run.expected, run)
             assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), operator.name
 
 

@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import chosen, form
+from roofmodel.prediction.timing import chosen, exchanging, form
 from roofmodel.recorded import Book, Cases
 from roofmodel.study import explore
 from roofmodel.study.estimate import TRAINED_BITS, estimate
@@ -66,7 +66,7 @@ def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, 
         which, implementation, role, field = keys
         sets = getattr(device.calibration, which, {}) if device.links or which != "collectives" else {}
         role, slash, head = role.partition("/")
-        wanted = role if role == "any" else form(dtype, f"{formats[role]}{slash}{head}")
+        wanted = exchanging(device.joining(gpus)) if role == "any" else form(dtype, f"{formats[role]}{slash}{head}")
         fitted = chosen(sets, implementation, wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 

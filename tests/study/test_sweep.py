@@ -19,6 +19,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import estimate
+from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import totals
 from roofmodel.study.sweep import COLUMNS, COUNTS, LENGTHS, NAMED, ROLES, TOTALS, Sweep, sweep
 from tests import draws
@@ -40,7 +41,7 @@ def points(found: Sweep) -> Iterator[dict[str, Any]]:
 
 def agrees_with_its_estimate(row: dict[str, Any], arch: Architecture, device: Device) -> None:
     """Counts exactly, times to 1e-12."""
-    asked = {name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED) if row[name] is not None}
+    asked = {name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED, *GPUS) if row[name] is not None}
     if arch.image:
         asked.pop("seq", None)
     if row["phase"] in ("forward", "train"):
@@ -104,6 +105,15 @@ def test_each_row_of_each_packaged_model_is_what_its_estimate_says() -> None:
         asked = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
         rows = list(points(sweep([arch], [A100], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
         agrees_with_its_estimate(dice.choice(rows), arch, A100)
+
+
+def test_rows_of_several_gpus_are_what_their_estimates_say() -> None:
+    """Of 1 or 3 tokens 8 GPUs have no whole number each, of experts that are chosen by chance neither."""
+    arch, device = hub.load("deepseek-v3"), Device.load("h200")
+    rows = list(points(sweep([arch], [device], batch=[1, 3, 8], seq=[1, 100], tp=8, ep=[1, 8])))
+    assert len(rows) == 2 * 2 * 3 * 2
+    for row in rows:
+        agrees_with_its_estimate(row, arch, device)
 
 
 SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9)))
