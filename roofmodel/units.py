@@ -9,6 +9,7 @@ prefixes are powers of 1000, binary ones (Ki, Mi, Gi) powers of 1024; they are n
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 SMALL = {"m": 10**3, "u": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
@@ -123,3 +124,14 @@ def count(many: int, what: str, plural: str = "s") -> str:
 def grouped(value: int) -> str:
     """`1557611200` -> `1 557 611 200`."""
     return f"{value:,}".replace(",", " ")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`0–2, 5`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

@@ -39,8 +39,12 @@ def options(
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
     tp: Annotated[int, typer.Option(help="GPUs that share every layer (tensor parallel).")] = 1,
     dp: Annotated[int, typer.Option(help="Replicas, each with its part of the batch (data parallel).")] = 1,
-    pp: Annotated[int, typer.Option(help="Stages of layers (pipeline parallel); only 1 is counted yet.")] = 1,
+    pp: Annotated[int, typer.Option(help="Stages of layers, one after another (pipeline parallel).")] = 1,
     ep: Annotated[int, typer.Option(help="GPUs that experts are dealt out among (expert parallel).")] = 1,
+    vpp: Annotated[int, typer.Option(help="Parts of layers that a stage holds (interleaved); for training.")] = 1,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="Sequences that a replica computes at a time; all, or 1 where stages train.")
+    ] = None,
 ) -> None:
     """The options, as a signature."""
 

@@ -11,7 +11,8 @@
 * Other work reads the gradient of its result and what it keeps, and writes the gradients of what it read.
 * A tensor that several operators read receives a gradient from each: they are added as they arrive.
 * Where GPUs share a layer, what one all-reduces forward has its gradient on every GPU; what all of them have, and each
-  goes on with its own part of, has a gradient that is a sum: an all-reduce backward (collective.py).
+  goes on with its own part of, has a gradient that is a sum: an all-reduce backward (collective.py). What a stage of
+  layers sends on has its gradient sent back.
 * Flash attention keeps no scores and computes them again: five matrix products where eager attention has four
   (Dao, "FlashAttention-2", arXiv 2307.08691, section 3.1.2).
 
@@ -43,7 +44,8 @@ def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
 
 
 def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
-    """By operator, the names of what it reads that needs a gradient: parameters, and what was computed from any.
+    """By operator, the names of what it reads that needs a gradient: parameters, and what was computed from any, by
+    whatever stage.
 
     What no result depends on receives none: the choice of an indexer, the queries of positions where DeBERTa uses keys
     only. Results are what the layers give in the end, and what follows them gives that nothing reads.
@@ -51,7 +53,7 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     reached: set[str] = set()
     found = []
     for operator in forward:
-        wanted = {t.name for t in operator.reads if t.is_parameter or t.name in reached}
+        wanted = {t.name for t in operator.reads if t.is_parameter or t.name in reached or arrives(operator)}
         found.append(wanted)
         for tensor in operator.writes:
             (reached.add if wanted else reached.discard)(tensor.name)
@@ -67,6 +69,11 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
             wanted.clear()
         read = read - written | {t.name for t in operator.reads}
     return found
+
+
+def arrives(operator: Operator) -> bool:
+    """Whether it takes in what another stage has computed."""
+    return operator.collective is not None and operator.collective.name == "receive"
 
 
 def kept(operator: Operator, wanted: set[str]) -> tuple[Tensor, ...]:
@@ -85,7 +92,7 @@ def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
         return
     line = operator.lines[0]
     if operator.collective:
-        if (collective := operator.collective.gradient).name != "replicate":
+        if (collective := operator.collective.gradient).moves:
             text = f"{_text(map(grad, line.outputs))} -> {_text(map(grad, line.inputs))}"
             yield replace(_like(operator, "grad", text), collective=collective)
     elif operator.kind == "gather":

@@ -19,7 +19,7 @@ from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.operator import Builder, Operator, Sizes
-from roofmodel.counting.site import Site, norm, shared, summed
+from roofmodel.counting.site import Site, norm, received, sent, shared, summed
 from roofmodel.counting.state_space import mamba
 from roofmodel.counting.state_space_dual import mamba2
 from roofmodel.counting.token_convolution import frames, token_convolution
@@ -80,11 +80,14 @@ def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
 
 
 def through(stack: Stack, step: Step) -> Iterator[Operator]:
-    """From tokens to what heads read."""
-    yield from embedding(stack, step)
+    """From tokens to what heads read; or, of the layers that a stage has, from one stage to the next."""
+    if stack.held.first:
+        yield from embedding(stack, step)
+    yield from received(stack, step)
     for layer, indices in stack.kinds:
         for operator in transformer_layer(layer, stack, step):
             yield replace(operator, layers=indices)
+    yield from sent(stack, step)
     if stack.final_norm:
         build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
         yield norm(build, "final", stack.final_norm, "x[b t d]", "x[b t d]")
@@ -199,6 +202,8 @@ def residual(build: Builder, place: str, summands: str, gives: str = "x[b t d]")
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
     """The projection back to a narrower embedding, and the head's stages."""
+    if not arch.stack.held.last:
+        return
     stack, table = arch.stack, arch.stack.embedding
     sizes = {
         "b": step.batch, "t": step.tokens, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden,

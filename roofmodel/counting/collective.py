@@ -1,7 +1,8 @@
-"""Collectives: what a GPU sends to others where several share a model's work.
+"""Collectives: what a GPU sends to others where several share a model's work; and what a stage sends to the next one.
 
 As nccl-tests counts them for its bus bandwidth: of the whole that is summed, gathered or dealt out among n GPUs a GPU
-has its own n-th, and the others' pass its link; in an all-reduce twice, for the sums and for the results.
+has its own n-th, and the others' pass its link; in an all-reduce twice, for the sums and for the results. What one GPU
+sends to another passes its link once.
 """
 
 from __future__ import annotations
@@ -10,24 +11,36 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, mean
 
-ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0}
-"""How often a collective goes around the ring of GPUs; 0: everybody sends to everybody at once."""
+ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
+"""How often a collective goes around the ring of GPUs; 0: in one step, everybody to everybody, or one to another."""
 
-GRADIENTS = {"all_reduce": "replicate", "replicate": "all_reduce", "alltoall": "alltoall"}
-"""The collective that carries the gradient of another: Megatron-LM's f and g (arXiv 1909.08053, section 3)."""
+GRADIENTS = {
+    "all_reduce": "replicate", "replicate": "all_reduce", "alltoall": "alltoall",
+    "send": "receive", "receive": "send", "all_gather": "split", "split": "all_gather",
+}  # fmt: skip
+"""The collective that carries the gradient of another: Megatron-LM's f and g (arXiv 1909.08053, section 3), and what
+its stages do (arXiv 2104.04473, section 4.1)."""
 
 
 class Collective(NamedTuple):
     """Which collective, and among how many GPUs.
 
-    `replicate` is none: all of them have a tensor already, of which each uses its own part; its gradient is a sum.
+    `replicate` is none: all of them have a tensor already, of which each uses its own part; its gradient is a sum. Nor
+    is `split`, where each keeps its part of what all have, or `receive`, whose time is that of who sends.
     """
 
     name: str
     gpus: Number
 
+    @property
+    def moves(self) -> bool:
+        """Whether there is anything to do: what only marks a tensor for the sake of its gradient does not."""
+        return self.name in ROUNDS
+
     def sent(self, whole: Number) -> Number:
         """Bytes that a GPU sends, and as many that it receives, of a whole of so many."""
+        if self.name == "send":
+            return whole
         return mean(self.times * whole * (self.gpus - 1), self.gpus)
 
     @property

@@ -56,6 +56,12 @@ def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
     return sum(times * elements for times, elements, _ in _parameters(arch, operators))
 
 
+def table_elements(operators: Iterable[Operator]) -> Number:
+    """Elements of the table of tokens, embedding or head's matrix; 0 where no operator reads it."""
+    found = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
+    return next(found, 0)
+
+
 def met_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
     """How many parameters a token meets: all but those of the experts that the router does not either for it."""
     idle: Number = 0
@@ -101,7 +107,7 @@ def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
     if not (arch.causal and step.cached):
         return 0
     return sum(
-        arch.times(layers) * step.widths.kv.bytes(step.batch * elements)
+        arch.times(layers) * step.widths.kv.bytes(step.microbatches * step.batch * elements)
         for layer, layers in arch.stack.kinds
         for part in parts(layer)
         for elements in _cached(part, step)

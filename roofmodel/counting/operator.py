@@ -54,6 +54,7 @@ AXES: dict[str, str] = {
     "l": "positions whose logits are computed",
     "d": "hidden size",
     "d'": "hidden size, as the output of a square matrix",
+    "dt": "a GPU's part of the hidden size",
     "c": "channels",
     "C": "columns of a state space's first matrix",
     "z": "what a channel of a state space keeps",
@@ -212,6 +213,8 @@ class Cost:
     cache_bytes: Number = 0
     link_bytes: Number = 0
 
+    __array_ufunc__ = None  # an array of counts scales it as a number does
+
     @property
     def flops(self) -> Number:
         return self.matmul_flops + self.vector_flops
@@ -286,7 +289,7 @@ class Operator:
     keeps: Keeps = "inputs"
     parts: tuple[Operator, ...] = ()
     stage: str = ""
-    passes: int = 1
+    passes: Number = 1
     collective: Collective | None = None
 
     @property
@@ -294,7 +297,7 @@ class Operator:
         return "; ".join(line.text for line in self.lines)
 
     @property
-    def count(self) -> int:
+    def count(self) -> Number:
         return self.passes * (1 if self.layers is None else len(self.layers))
 
     @cached_property
@@ -361,7 +364,7 @@ class Operator:
     @property
     def total(self) -> Cost:
         """The cost of all occurrences."""
-        return self.count * self.cost
+        return self.count * self.cost  # type: ignore[no-any-return]
 
     @property
     def gemm(self) -> Gemm | None:

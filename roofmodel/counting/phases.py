@@ -9,24 +9,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from roofmodel.algebra import Number, mean
+from roofmodel.algebra import Number, is_just, mean, minimum
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.training import resident, training
+from roofmodel.counting.training import InFlight, Training, resident, training
 from roofmodel.counting.workload import Step, Workload
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Held, Stack
 from roofmodel.models.sharding import share
+from roofmodel.models.stages import kinds_of_stages, parts_of_stage, stage
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of a phase, in order; where it has stages each operator names its own."""
     if step.phase == "train":
-        passed = _pass(arch, step)
-        return tuple(training(passed, memory.parameters(_own(arch, step), passed), step).operators)
+        return tuple(_training(arch, step).operators(step.microbatches))
     if step.phase != "generate":
-        return _pass(arch, step)
+        passed = _pass(arch, step)
+        return passed if is_just(step.microbatches, 1) else _repeated(passed, step.microbatches)
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
+
+
+def stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
+    """The same step on a GPU of each stage of layers, of those that are alike once, and how many those are."""
+    pp, vpp = step.parallel.pp, step.parallel.vpp
+    if is_just(pp, 1):
+        return [(1, step)]
+    kinds = kinds_of_stages(share(arch, step.parallel.tp, step.parallel.within), pp, vpp)
+    return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 
 def need(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
@@ -36,8 +46,15 @@ def need(arch: Architecture, work: Workload, weights: Number | None = None) -> M
 
 
 def peak(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
-    """What a phase needs on the device at its peak; `found`, its operators, spares counting them again."""
-    return reduce(Memory.or_more, (need for _, need in needs(arch, step, weights, found)))
+    """What a phase needs on the device at its peak, in the stage that needs most.
+
+    If there is one stage, `weights` are its bytes, and `found`, its operators, spares counting them again.
+    """
+    if len(staged := stages(arch, step)) == 1:
+        of_stages = [needs(arch, step, weights, found)]
+    else:
+        of_stages = [needs(arch, one, weight_bytes(arch, one)) for _, one in staged]
+    return reduce(Memory.or_more, (need for of_stage in of_stages for _, need in of_stage))
 
 
 def needs(
@@ -48,11 +65,41 @@ def needs(
     if step.phase == "train":
         passed = _pass(arch, step)
         count = memory.parameters(own, passed)
-        yield step, resident(training(passed, count, step), memory.weight_bytes(own, passed), count, step)
+        trained, bytes_ = _training(arch, step), memory.weight_bytes(own, passed)
+        yield step, resident(trained, bytes_, count, step, [*_in_flight(arch, step, trained)])
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
-        operators = found if found is not None and one is step else _pass(arch, one)
+        alone = found is not None and one is step and is_just(step.microbatches, 1)
+        operators = found if found is not None and alone else _pass(arch, one)
         yield one, memory.resident(own, one, operators, weights)
+
+
+def _training(arch: Architecture, step: Step) -> Training:
+    own, passed = _own(arch, step), _pass(arch, step)
+    held = own.stack.held if isinstance(own.body, Stack) else Held()
+    tied = memory.table_elements(passed) if arch.tied and held.first != held.last else None
+    return training(passed, memory.parameters(own, passed), step, tied)
+
+
+def _in_flight(arch: Architecture, step: Step, whole: Training) -> Iterator[InFlight]:
+    """The parts of a stage, and how many microbatches have passed each where the first one's gradients arrive.
+
+    The last of p stages has one microbatch in flight, the first one p of them (1F1B). With v parts a stage, each takes
+    p microbatches in turn, and 2 (p - 1 - stage) + (v - 1) p of them pass before forward and backward alternate
+    (Narayanan et al., arXiv 2104.04473, section 2.2): the first stage has p v + p - 1 parts in flight.
+    """
+    pp, vpp, which = step.parallel.pp, step.parallel.vpp, step.parallel.stage
+    if is_just(pp, 1):
+        yield InFlight(1, whole.forward)
+    elif vpp == 1:
+        yield InFlight(minimum(step.microbatches, pp - which), whole.forward)
+    else:
+        passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
+        taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
+        shared = share(arch, step.parallel.tp, step.parallel.within)
+        for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
+            found = blocks.operators(part, step)
+            yield InFlight(minimum(step.microbatches, many), training(found, 0, step).forward)
 
 
 def weight_bytes(arch: Architecture, step: Step) -> Number:
@@ -74,7 +121,7 @@ def uncached(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     prompt = step.context + step.tokens
     longer = step._replace(phase="forward", tokens=prompt + mean(step.passes - 1, 2), context=0, logit_positions=1)
     passes = _staged("", arch, longer)
-    return tuple(replace(op, passes=1) if op.group.startswith("encoder ") else op for op in passes)
+    return tuple(replace(op, passes=step.microbatches) if op.group.startswith("encoder ") else op for op in passes)
 
 
 def _prompt(step: Step) -> Step:
@@ -92,8 +139,12 @@ def _last_decode(step: Step) -> Step:
     return run._replace(context=run.context + run.passes - 1, passes=1)
 
 
-def _staged(stage: str, arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    return tuple(replace(op, stage=stage, passes=step.passes) for op in _pass(arch, step))
+def _staged(name: str, arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    return tuple(replace(op, stage=name) for op in _repeated(_pass(arch, step), step.microbatches * step.passes))
+
+
+def _repeated(passed: tuple[Operator, ...], times: Number) -> tuple[Operator, ...]:
+    return tuple(replace(op, passes=times * op.passes) for op in passed)
 
 
 def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -102,4 +153,5 @@ def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 
 def _own(arch: Architecture, step: Step) -> Architecture:
     """What a GPU has of the architecture."""
-    return share(arch, step.parallel.tp, step.parallel.within)
+    parallel = step.parallel
+    return stage(share(arch, parallel.tp, parallel.within), parallel.stage, parallel.pp, parallel.vpp)

@@ -1,18 +1,19 @@
 """What every block is given: where it stands, and the pass that runs it; and what stands everywhere: the norm, and
-the sum of what GPUs that share a layer have of a tensor.
+the sum of what GPUs that share a layer have of a tensor, and what a stage of layers gets from the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, ceil_div
 from roofmodel.counting import vector
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Norm
+from roofmodel.models.architecture import Norm, Stack
 
 
 class Site(NamedTuple):
@@ -41,6 +42,36 @@ def shared(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Oper
     if step.phase == "train" and not step.parallel.alone:
         collective = Collective("replicate", step.parallel.tp)
         yield build.exchange(f"{place}.replicate", f"{tensor} -> {tensor}", collective)
+
+
+def received(stack: Stack, step: Step) -> Iterator[Operator]:
+    """What parts of a stage start from: the activations of the stage before, whose gradients go back to it.
+
+    Each of the GPUs that share a layer gets a part of them, and gathers the others' (Narayanan et al., arXiv
+    2104.04473, section 4.1).
+    """
+    part = "x[b t d]" if step.parallel.alone else "x[b t dt]"
+    yield from _hop(stack, step, stack.held.received, Collective("receive", 2), f"{part} -> {part}")
+    if not step.parallel.alone:
+        collective = Collective("all_gather", step.parallel.tp)
+        yield from _hop(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
+
+
+def sent(stack: Stack, step: Step) -> Iterator[Operator]:
+    """What parts of a stage give to the next one, each GPU the part that it has kept of what all have."""
+    part = "x[b t d]" if step.parallel.alone else "x[b t dt]"
+    if not step.parallel.alone:
+        collective = Collective("split", step.parallel.tp)
+        yield from _hop(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
+    yield from _hop(stack, step, stack.held.sent, Collective("send", 2), f"{part} -> {part}")
+
+
+def _hop(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
+    """One step between stages, for so many parts; none where it does nothing and nothing needs its gradient."""
+    if times and (collective.moves or step.phase == "train"):
+        tokens = {"b": step.batch, "t": step.tokens}
+        sizes = {**tokens, "d": stack.hidden, "dt": ceil_div(stack.hidden, step.parallel.tp)}
+        yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:

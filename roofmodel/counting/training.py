@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, is_just, largest, maximum
+from roofmodel.algebra import Number, is_just, largest, maximum, quotient
 from roofmodel.counting import memory, vector
-from roofmodel.counting.backward import backward, differentiable, kept
+from roofmodel.counting.backward import arrives, backward, differentiable, kept
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator, Tensor
 from roofmodel.counting.site import summed
@@ -28,41 +28,53 @@ CORE = ("bmm", "softmax")  # the kinds of attention's operators on scores, whose
 
 
 class Training(NamedTuple):
-    """The operators of a training step, by stage."""
+    """The operators of a training step, by stage; those of one microbatch, and behind them those of the whole step."""
 
     forward: tuple[Operator, ...]
     recomputed: tuple[Operator, ...]
     backward: tuple[Operator, ...]
+    exchanged: tuple[Operator, ...]
     update: Operator
 
-    @property
-    def operators(self) -> Iterator[Operator]:
+    def operators(self, microbatches: Number) -> Iterator[Operator]:
         """All of them in order, each naming its stage."""
-        stages = (self.forward, self.recomputed, self.backward, (self.update,))
-        for name, stage in zip(("forward", "recomputation", "backward", "optimizer"), stages, strict=True):
-            yield from (replace(operator, stage=name) for operator in stage)
+        stages = (self.forward, self.recomputed, self.backward)
+        for name, stage in zip(("forward", "recomputation", "backward"), stages, strict=True):
+            done = filter(does_something, stage)
+            yield from (replace(op, stage=name, passes=microbatches * op.passes) for op in done)
+        yield from (replace(operator, stage="backward") for operator in self.exchanged)
+        yield replace(self.update, stage="optimizer")
 
 
-def training(passed: Sequence[Operator], parameters: Number, step: Step) -> Training:
-    """The training step whose forward pass, without a loss, is given."""
+def once(operator: Operator) -> bool:
+    """Whether a step does it once, however many microbatches it takes."""
+    return operator.stage == "optimizer" or operator.name.startswith("gradients.")
+
+
+def training(passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None) -> Training:
+    """The training step whose forward pass, without a loss, is given.
+
+    Of the `parameters` so many are `tied` to those of another stage, if any.
+    """
     logits = [t for t in passed[-1].writes if t.name == "logits"]
     losses = [cross_entropy(passed[-1])] if logits else []
     totals = exchanged_totals(passed[-1], step) if logits else ()
     return Training(
-        forward=tuple(operator for operator in (*passed, *losses, *totals) if does_something(operator)),
+        forward=(*passed, *losses, *totals),
         recomputed=tuple(
             operator
             for operator, wanted in zip(passed, differentiable(passed), strict=True)
             if again(operator, wanted, step.recompute)
         ),
-        backward=(*map(cross_entropy_gradient, losses), *backward(passed), *exchanged_gradients(parameters, step)),
+        backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
+        exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
         update=update(parameters, step.widths, step.optimizer),
     )
 
 
 def does_something(operator: Operator) -> bool:
-    """Whether there is anything to do forward: a tensor that all GPUs have has been marked for its gradient alone."""
-    return operator.collective is None or operator.collective.name != "replicate"
+    """Whether there is anything to do forward: some collectives mark a tensor for its gradient alone."""
+    return operator.collective is None or operator.collective.moves
 
 
 def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
@@ -90,14 +102,32 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
         yield from summed(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
 
 
-def exchanged_gradients(parameters: Number, step: Step) -> Iterator[Operator]:
+def exchanged_gradients(
+    passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None
+) -> Iterator[Operator]:
     """The all-reduce of all gradients over the replicas, in the format of the weights, behind the backward pass.
 
-    Frameworks run it bucket by bucket beside the backward pass; here nothing of it is hidden.
+    An expert that is dealt out over several replicas is on fewer GPUs than there are replicas: its gradients are
+    summed over those. The table of tokens that the first stage embeds with and the last one has as its head's matrix
+    has a gradient on both (Megatron-LM's embedding group). Frameworks run the all-reduce bucket by bucket beside the
+    backward pass; here nothing of it is hidden.
     """
-    if not is_just(step.parallel.dp, 1):
-        build, collective = Builder({"W": parameters}, step.widths), Collective("all_reduce", step.parallel.dp)
-        yield build.exchange("gradients.all_reduce", "grad.W_all[W] -> grad.W_all[W]", collective)
+    parallel, groups = step.parallel, []
+    if parallel.across:
+        experts = sum(
+            op.count * tensor.elements(op.sizes)
+            for op in passed
+            if op.kind == "grouped_gemm"
+            for tensor in op.parameters
+        )
+        parameters = parameters - experts
+        groups.append(("expert_all_reduce", experts, quotient(parallel.dp, parallel.replicas)))
+    if tied is not None:
+        groups.append(("tied_all_reduce", tied, 2))
+    for name, elements, gpus in (("all_reduce", parameters, parallel.dp), *groups):
+        if not is_just(gpus, 1):
+            build = Builder({"W": elements}, step.widths)
+            yield build.exchange(f"gradients.{name}", "grad.W_all[W] -> grad.W_all[W]", Collective("all_reduce", gpus))
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:
@@ -127,13 +157,23 @@ def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
 # --- Memory -----------------------------------------------------------------------------------------
 
 
-def resident(training: Training, weights: Number, parameters: Number, step: Step) -> memory.Memory:
+class InFlight(NamedTuple):
+    """Operators of a forward pass, and how many microbatches have run them before the first goes back."""
+
+    microbatches: Number
+    forward: Sequence[Operator]
+
+
+def resident(
+    training: Training, weights: Number, parameters: Number, step: Step, parts: Sequence[InFlight]
+) -> memory.Memory:
     """What a training step needs at its peak.
 
-    That is where the backward pass starts: all that was kept is there still. The gradients of activations that live at
-    once come on top, and what one layer computes again.
+    That is where the backward pass starts: all that was kept is there still, of the parts of a stage for each
+    microbatch in flight. The gradients of activations that live at once come on top, and what one layer computes again.
     """
-    keeping, anew = kept_bytes(training.forward, step.recompute)
+    found = [(many, *kept_bytes(forward, step.recompute)) for many, forward in parts]
+    keeping, anew = sum(many * kept for many, kept, _ in found), largest(again for _, _, again in found)
     transient = memory.activation_bytes(training.backward, held=lambda tensor: not _is_passing(tensor))
     return memory.Memory(
         weights=weights,
@@ -158,6 +198,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
     writers: dict[str, tuple[Operator, bool]] = {}  # who wrote a tensor last, and whether it is computed again
     keeping: dict[tuple[str, int], Number] = {}
     anew: dict[object, dict[tuple[str, int], Number]] = {}
+    passed = [operator for operator in passed if does_something(operator) or arrives(operator)]
     rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
     for operator, wanted in zip(passed, differentiable(passed), strict=True):
         before, repeated = dict(writers), again(operator, wanted, recompute)

@@ -21,18 +21,22 @@ class Parallel(NamedTuple):
 
     `tp` GPUs share every layer (`models/sharding.py`), and there are `dp` replicas of them, each with its part of the
     batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
+    The layers of a replica are dealt out to `pp` stages, to each of them in `vpp` parts (`models/stages.py`); what is
+    counted is a GPU of one `stage`.
     """
 
     tp: Number = 1
     dp: Number = 1
     pp: Number = 1
     ep: Number = 1
+    vpp: Number = 1
     across: bool = False
+    stage: int = 0
 
     @property
     def ways(self) -> dict[str, Number]:
         """The numbers by the names of their options."""
-        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep}
+        return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep, "vpp": self.vpp}
 
     @property
     def replicas(self) -> Number:
@@ -68,7 +72,8 @@ class Workload:
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
     `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
     goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, or a
-    graph of them. `batch` is over all GPUs.
+    graph of them. `batch` is over all GPUs; a replica computes its part of it `micro_batch` sequences at a time, None:
+    all together.
     """
 
     phases: tuple[Phase, ...]
@@ -89,6 +94,7 @@ class Workload:
     decoder_seq: Number | None = None
     runtime: Literal["eager", "graph"] = "eager"
     parallel: Parallel = ONE_GPU
+    micro_batch: Number | None = None
 
     @property
     def widths(self) -> Widths:
@@ -122,10 +128,13 @@ class Workload:
         logits = self.logits or ("all" if phase in ("forward", "train") else "last")
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if logits == "all" else 1
+        part = quotient(self.batch, self.parallel.dp)
+        together = part if self.micro_batch is None else self.micro_batch
         return Step(
-            phase, quotient(self.batch, self.parallel.dp), tokens, context, self.attention, positions, self.widths,
+            phase, together, tokens, context, self.attention, positions, self.widths,
             passes, self.image, self.mla, self.optimizer, self.recompute,
             0 if self.decoder_seq is None else self.seq, self.parallel,
+            1 if self.micro_batch is None else quotient(part, together),
         )  # fmt: skip
 
 
@@ -136,7 +145,8 @@ class Step(NamedTuple):
     run in which each pass is one token longer than the one before: decodes after `context`, `context + 1`, ... cached
     tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
     passes, which is exact: costs are linear in each of `t`, `s` and `t:s`. `source` is how many tokens a sequence the
-    encoder of an encoder-decoder reads, or has read. `batch` is one replica's, and so are all counts those of one GPU.
+    encoder of an encoder-decoder reads, or has read. `batch` is what one replica computes at a time, in as many
+    `microbatches`, and all counts are those of one GPU.
     """
 
     phase: Phase
@@ -153,6 +163,7 @@ class Step(NamedTuple):
     recompute: Recompute = "none"
     source: Number = 0
     parallel: Parallel = ONE_GPU
+    microbatches: Number = 1
 
     @property
     def encodes(self) -> bool:

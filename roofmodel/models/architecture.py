@@ -296,6 +296,24 @@ class Fact(NamedTuple):
     assumed: bool = False
 
 
+class Held(NamedTuple):
+    """What a GPU holds of a stack, where others hold other layers: its entrance, its end, and how many parts."""
+
+    first: bool = True
+    last: bool = True
+    parts: int = 1  # that do not follow one another
+
+    @property
+    def received(self) -> int:
+        """How many of its parts start from what another GPU computed."""
+        return self.parts - self.first
+
+    @property
+    def sent(self) -> int:
+        """How many of its parts another GPU goes on with."""
+        return self.parts - self.last
+
+
 class Stack(NamedTuple):
     """Layers that follow one another, with what stands before and after them."""
 
@@ -307,7 +325,8 @@ class Stack(NamedTuple):
     final_norm: Norm | None
     unread: Number = 0  # parameters that the class holds although its code never reads them
     shared: tuple[int, ...] | None = None  # for each layer, which set of parameters it uses; None: each its own
-    alike: tuple[tuple[int, ...], ...] | None = None  # layers by index; None: those that are equal
+    alike: tuple[tuple[int, ...], ...] | None = None  # those layers that it has, by index; None: those that are equal
+    held: Held = Held()
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -7,10 +7,11 @@ A size that a config key gives is a symbol of its own; one that the family deriv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.models.architecture import Architecture, Dense, Fact, Network, Plan, Stack
 
@@ -160,22 +161,11 @@ def _laid_out(
         if indices not in counts:
             name = f"L{mark}" if len(alike) == 1 else f"L_{len(counts) + 1}"
             counts[indices] = symbol(name)
-            told = which if len(alike) == 1 else f"{which} {_ranges(indices)}"
+            told = which if len(alike) == 1 else f"{which} {units.ranges(indices)}"
             sources[counts[indices]] = _source(told, len(indices), fact)
         for index in indices:
             layers[index] = found.layers[indices[0]]
     return found._replace(layers=tuple(layers))
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """`0-2, 5`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
 def _source(meaning: str, value: int, fact: Fact) -> Source:

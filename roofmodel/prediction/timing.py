@@ -39,6 +39,9 @@ class Expected(NamedTuple):
         return Expected(*(times * value for value in self))
 
 
+Expected.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array of counts scales it as a number does
+
+
 EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
 """Seconds that a framework's host code takes for an operator in eager mode, Python and all. From published passes of
 BERT base at batch 1, which take as long for 64 tokens as for 384, so that nothing but the host is seen: eager PyTorch

@@ -25,6 +25,7 @@ from roofmodel.study.comparing.sequence import Occurrence
 from roofmodel.study.comparing.tally import Tally
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.study.identify import Identified, identify
+from roofmodel.study.parallel import refuse_stages
 from roofmodel.study.points import work
 
 FITTING = 0.5
@@ -60,6 +61,7 @@ def compare(
     profile = read[0].profile
     identified = identify(profile.evidence, read[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
+    refuse_stages(predicted.workload, "a profile is held against one pass through all layers")
     kernels = _of_one_device(profile, device)
     other = formats.other(kernels, predicted.workload.widths)
     paired = _pair(kernels, predicted, steps, profile)

@@ -82,6 +82,13 @@ def points() -> Iterator[Point]:
         switch="--tp --dp --ep",
     )
     yield Point(
+        "stages of layers",
+        "counts and times are those of a GPU of the stage that takes longest, memory that of the fullest stage; a "
+        "batch follows through in parts, and a stage waits while the first and the last are elsewhere: (what one takes "
+        "through all stages - through this one) / parts that take turns; what it sends is not hidden",
+        switch="--pp --vpp --micro-batch",
+    )
+    yield Point(
         "collectives",
         "an all-reduce behind attention and one behind the MLP, in training one ahead of each as well; of X bytes "
         "each of n GPUs sends, and receives, as nccl-tests counts; nothing of it is hidden behind other work",

@@ -31,7 +31,7 @@ from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
 from roofmodel.study.explain import loaded, meant
 from roofmodel.study.notes import beyond, length_notes, link_notes
-from roofmodel.study.parallel import possible
+from roofmodel.study.parallel import possible, refuse_stages
 
 VARIABLES = ("batch", "seq", "context", "gpus")
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
@@ -154,6 +154,7 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
     counted = _Counted(arch, options, over)
     work, remarks = counted.sized(counted.start)
+    refuse_stages(work, "crossovers are those of a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
     device = device.joining(
         work.parallel.gpus // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.parallel.gpus

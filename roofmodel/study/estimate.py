@@ -20,7 +20,8 @@ from roofmodel.models.architecture import Architecture, Attention, LatentAttenti
 from roofmodel.study.fitting import largest_batch, largest_context
 from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS, parallel
-from roofmodel.study.phase import PhaseEstimate, phase_estimate, placed
+from roofmodel.study.phase import PhaseEstimate, placed
+from roofmodel.study.pipeline import slowest
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
@@ -59,9 +60,9 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
 
     found = []
     for step in work.steps():
-        phase = phase_estimate(arch, device, step, work.runtime)
+        phase = slowest(arch, device, step, work.runtime)
         if step.phase == "generate":
-            phase = phase._replace(uncached=placed(phases.uncached(arch, step), device, work.dtype))
+            phase = phase._replace(uncached=placed(phases.uncached(arch, phase.step), device, work.dtype))
         found.append(phase)
     held, active, weights = _parameters(arch, work)
     peaks = (phases.peak(arch, phase.step, weights, phase.operators) for phase in found)
@@ -123,6 +124,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 LEAST = {
     "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
+    "micro_batch": 1,
 }  # fmt: skip
 """The smallest number that an option may say."""
 
@@ -151,6 +153,8 @@ def workload(
     dp: int = 1,
     pp: int = 1,
     ep: int = 1,
+    vpp: int = 1,
+    micro_batch: int | None = None,
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -168,7 +172,7 @@ def workload(
         )
     for name, number in (
         ("batch", batch), ("seq", seq), ("decoder_seq", decoder_seq), ("context", context), ("new_tokens", new_tokens),
-        ("image", image), ("tp", tp), ("dp", dp), ("pp", pp), ("ep", ep),
+        ("image", image), ("tp", tp), ("dp", dp), ("pp", pp), ("ep", ep), ("vpp", vpp), ("micro_batch", micro_batch),
     ):  # fmt: skip
         if number is not None or usual[name] is not None:
             _whole(name.replace("_", "-"), number, LEAST[name])
@@ -211,13 +215,16 @@ def workload(
     notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
     if phases != ("train",):
         optimizer, recompute = None, "none"
-    shared, remarks = parallel(arch, batch, Parallel(tp, dp, pp, ep))
+    trains = phases == ("train",)
+    if micro_batch is None and pp > 1 and trains:
+        micro_batch = 1
+    shared, remarks = parallel(arch, trains, batch, micro_batch, Parallel(tp, dp, pp, ep, vpp))
     for option in others:
         raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, activations, attention, logits,  # type: ignore[arg-type]
         new_tokens or NEW_TOKENS, pixels, mla, optimizer or "adam", recompute,  # type: ignore[arg-type]
-        decoder_seq, runtime, shared,  # type: ignore[arg-type]
+        decoder_seq, runtime, shared, micro_batch,  # type: ignore[arg-type]
     )  # fmt: skip
     return work, (*notes, *remarks)
 

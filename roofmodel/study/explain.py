@@ -180,7 +180,8 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
 def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, Source]]:
     """The workload with symbols for batch and lengths.
 
-    A length of 1 stays one: a pass over one token is another pass. So does what generation is asked for.
+    A length of 1 stays one: a pass over one token is another pass. So does what generation is asked for, and the number
+    of stages: which layers they have is no formula.
     """
     found: dict[Any, Source] = {}
 
@@ -191,17 +192,15 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
         return symbol(name)
 
     prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
-    ways = {
-        "tp": "GPUs that share every layer", "dp": "replicas", "pp": "stages of layers",
-        "ep": "GPUs that experts are dealt out among",
-    }  # fmt: skip
-    gpus = {name: named(f"N_{name}", ways[name], many, f"--{name}") for name, many in work.parallel.ways.items()}
+    ways = {"tp": "GPUs that share every layer", "dp": "replicas", "ep": "GPUs that experts are dealt out among"}
+    gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], f"--{name}") for name, which in ways.items()}
     asked = replace(
         work,
         parallel=work.parallel._replace(**gpus),
         batch=named("B", "sequences computed together", work.batch, "--batch"),
         seq=named("S", prompt, work.seq, "--image" if arch.image else "--seq"),
         context=named("C", "tokens in the cache before", work.context, "--context"),
+        micro_batch=named("B_m", "sequences that a replica computes at a time", work.micro_batch, "--micro-batch"),
         decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, "--decoder-seq"),
     )
     return asked, found
@@ -211,6 +210,8 @@ def _section(
     arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step, device: Device | None, work: Workload,
     phase: PhaseEstimate | None,
 ) -> Section:  # fmt: skip
+    if phase:
+        step, other = phase.step, _at_stage(other, phase.step)
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, other)
@@ -224,6 +225,11 @@ def _section(
             by = run.formula if run else formula(numbers, here.placement, device, work.dtype)
         counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
     return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
+
+
+def _at_stage(step: Step, of: Step) -> Step:
+    """The pass on a GPU of the stage that another one is of."""
+    return step._replace(parallel=step.parallel._replace(stage=of.parallel.stage))
 
 
 def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
@@ -287,9 +293,14 @@ def _memory(
     arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload, values: dict[Any, Number]
 ) -> tuple[tuple[Quantity, ...], tuple[str, tuple[Quantity, ...]] | None]:
     """What is resident at the peak, role by role; and the activations alive where most are, unless it trains."""
+    steps = [
+        (one, _at_stage(other, one))
+        for step, other in zip(work.steps(), asked.steps(), strict=True)
+        for _, one in phases.stages(arch, step)
+    ]
     needs, named = (
-        [need for step in w.steps() for need in phases.needs(a, step, phases.weight_bytes(a, w.steps()[0]))]
-        for a, w in ((arch, work), (shape, asked))
+        [need for pair in steps for need in phases.needs(a, pair[i], phases.weight_bytes(a, pair[i]))]
+        for i, a in enumerate((arch, shape))
     )
     most = max(range(len(needs)), key=lambda i: needs[i][1].total)
     (step, need), (other, symbols) = needs[most], named[most]

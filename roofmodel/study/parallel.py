@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roofmodel.counting.workload import Parallel
+from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture, MoE, Network
 from roofmodel.models.sharding import MOST, obstacles
+from roofmodel.models.stages import in_the_way
 
-GPUS = ("tp", "dp", "pp", "ep")
+GPUS = tuple(ONE_GPU.ways)
 """The options that say how GPUs share the work."""
 
 
-def parallel(arch: Architecture, batch: int, asked: Parallel) -> tuple[Parallel, tuple[str, ...]]:
+def parallel(
+    arch: Architecture, trains: bool, batch: int, micro_batch: int | None, asked: Parallel
+) -> tuple[Parallel, tuple[str, ...]]:
     """What the options ask for, with notes on what does not apply.
 
     Raises WorkloadError, with what would work, where something cannot be dealt out evenly.
     """
-    tp, dp, pp, ep = asked.ways.values()
-    if pp != 1:
-        raise WorkloadError(f"--pp {pp}: stages of layers on GPUs of their own are not counted yet; try --pp 1")
+    tp, dp, pp, ep, vpp = asked.ways.values()
     notes = []
+    if vpp != 1 and not interleaves(trains, asked):
+        why = "only training interleaves parts of a stage" if pp > 1 else "--pp says that there is one stage"
+        notes.append(f"--vpp is ignored: {why}")
+        vpp = 1
+    _staged(arch, pp, vpp)
     if ep != 1 and not has_experts(arch):
         notes.append(f"--ep is ignored: {arch.name} has no experts")
         ep = 1
@@ -40,14 +46,50 @@ def parallel(arch: Architecture, batch: int, asked: Parallel) -> tuple[Parallel,
         raise WorkloadError(
             f"{what}: {arch.name} has {' and '.join(found)}, which cannot be dealt out evenly; {_instead(arch, asked)}"
         )
-    if batch % dp:
-        below = batch - batch % dp
-        could = " or ".join(f"--batch {n}" for n in (below, below + dp) if n)
+    if left := batch % (many := multiple(trains, asked, micro_batch)):
+        could = " or ".join(f"--batch {n}" for n in (batch - left, batch - left + many) if n)
+        parts = {"dp": dp, "micro-batch": micro_batch or 1, "pp": pp * (vpp > 1), "vpp": vpp}
+        what = " ".join(f"--{name} {n}" for name, n in parts.items() if n > 1)
+        turns = f": parts of a stage take turns after {pp} microbatches each" if vpp > 1 else ""
         raise WorkloadError(
-            f"--dp {dp}: --batch {batch} counts the sequences of all replicas, and cannot be dealt out evenly; "
+            f"{what}: --batch {batch} counts the sequences of all replicas, and cannot be dealt out evenly{turns}; "
             f"try {could}"
         )
-    return Parallel(tp, dp, pp, ep, across=ep > tp), tuple(notes)
+    return Parallel(tp, dp, pp, ep, vpp, across=ep > tp), tuple(notes)
+
+
+def interleaves(trains: bool, asked: Parallel) -> bool:
+    """Whether parts of a stage take turns: several stages train, in several parts each."""
+    return trains and asked.pp > 1 and asked.vpp > 1
+
+
+def multiple(trains: bool, asked: Parallel, micro_batch: int | None) -> int:
+    """What a batch must be a multiple of: all replicas compute whole microbatches, and where parts of a stage take
+    turns there is one for each stage at every turn (Narayanan et al., arXiv 2104.04473, section 2.2)."""
+    return int(asked.dp * (micro_batch or 1) * (asked.pp if interleaves(trains, asked) else 1))
+
+
+def _staged(arch: Architecture, pp: int, vpp: int) -> None:
+    """Raises WorkloadError where layers cannot be dealt out to so many stages."""
+    if pp == 1:
+        return
+    for why in in_the_way(arch):
+        raise WorkloadError(f"--pp {pp}: {arch.name} {why}; try --pp 1")
+    if (layers := len(arch.stack.layers)) < pp * vpp:
+        parts = f" --vpp {vpp}" if vpp > 1 else ""
+        most = f"at most --pp {layers // vpp}{parts} would work"
+        raise WorkloadError(
+            f"--pp {pp}{parts}: {arch.name} has {layers} layers, which cannot be dealt out to {pp * vpp} parts; "
+            + (most if layers >= vpp else "try --vpp 1")
+        )
+
+
+def refuse_stages(work: Workload, why: str) -> None:
+    """Raises WorkloadError where layers are dealt out to stages, or a batch runs in parts."""
+    if work.parallel.pp > 1:
+        raise WorkloadError(f"--pp {work.parallel.pp}: {why}; try --pp 1")
+    if work.micro_batch is not None:
+        raise WorkloadError(f"--micro-batch {work.micro_batch}: {why}; try without it")
 
 
 def has_experts(arch: Architecture) -> bool:

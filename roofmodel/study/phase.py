@@ -21,6 +21,13 @@ from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
 
+class Lap(NamedTuple):
+    """A time, at the bound and as it is expected; None where that is not known."""
+
+    bound: Number = 0.0
+    expected: Expected | None = NO_TIME
+
+
 class Placed(NamedTuple):
     """An operator and where one occurrence of it stands under the roofs."""
 
@@ -32,7 +39,7 @@ class Placed(NamedTuple):
     @property
     def cost(self) -> Cost:
         """The cost of all occurrences together."""
-        return self.operator.count * self.placement.cost
+        return self.operator.count * self.placement.cost  # type: ignore[no-any-return]
 
     @property
     def seconds(self) -> Number:
@@ -52,6 +59,7 @@ class PhaseEstimate(NamedTuple):
     kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
+    idle: Lap = Lap()  # in which the GPU waits for other stages of layers
 
     def of(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
@@ -67,7 +75,7 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def bound_seconds(self) -> Number:
-        return total_seconds(self.placed)
+        return total_seconds(self.placed) + self.idle.bound
 
     @property
     def memory_seconds(self) -> Number:
@@ -92,10 +100,15 @@ class PhaseEstimate(NamedTuple):
         return sum(placed.operator.count for placed in self.placed)
 
     @property
+    def busy(self) -> Expected | None:
+        """Its kernels, or the host's launches where those take longer."""
+        return _longer(self.kernel_seconds, self.kernels * self.launch)
+
+    @property
     def expected(self) -> Expected | None:
-        """The step: its kernels, or the host's launches where those take longer."""
-        kernels, host = self.kernel_seconds, self.kernels * self.launch
-        return kernels and Expected(*map(maximum, kernels, host))
+        """The step: what keeps it busy, and the wait for other stages."""
+        idle, busy = self.idle.expected, self.busy
+        return busy and idle and busy + idle
 
     @property
     def host_bound(self) -> Any:
@@ -114,7 +127,7 @@ class PhaseEstimate(NamedTuple):
     @property
     def sequences(self) -> Number:
         """The batch of all GPUs."""
-        return self.step.batch * self.step.parallel.dp
+        return self.step.microbatches * self.step.batch * self.step.parallel.dp
 
     @property
     def sees(self) -> bool:
@@ -132,7 +145,9 @@ class PhaseEstimate(NamedTuple):
 
 
 def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
-    """One phase on the device. Raises WorkloadError where the device lacks the working format."""
+    """One phase on the device, on a GPU of the stage that the step names. Raises WorkloadError where the device lacks
+    the working format.
+    """
     dtype, found = step.widths.compute, phases.operators(arch, step)
     eager = found if step.attention == "eager" else phases.operators(arch, step._replace(attention="eager"))
     flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
@@ -185,6 +200,16 @@ def sum_of(placed: Iterable[Placed]) -> Expected | None:
     return total
 
 
+def running(placed: Iterable[Placed], launch: Expected) -> Expected | None:
+    """What these kernels are expected to take, or their launches by the host where those take longer."""
+    found = tuple(placed)
+    return _longer(sum_of(found), sum(each.operator.count for each in found) * launch)
+
+
+def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
+    return kernels and Expected(*map(maximum, kernels, launches))
+
+
 def total_seconds(placed: Iterable[Placed]) -> Number:
     """The bound of all occurrences of all operators."""
     return sum(p.seconds for p in placed)
@@ -192,7 +217,7 @@ def total_seconds(placed: Iterable[Placed]) -> Number:
 
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by the names of the machine interface: base units, None for unknown."""
-    found = totals_of(phase.placed)
+    found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
     exchanged = sum_of(phase.exchanges)
     seconds, images = expected and plain(expected.seconds), phase.sequences
@@ -210,6 +235,8 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.seconds),
+        "bubble_seconds": phase.idle.bound,
+        "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.seconds),
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,

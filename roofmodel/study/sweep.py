@@ -14,9 +14,9 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, either, is_just, maximum
 from roofmodel.counting import phases
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
@@ -24,8 +24,9 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
 from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, options, within, workload
 from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
-from roofmodel.study.parallel import GPUS
-from roofmodel.study.phase import phase_estimate, totals
+from roofmodel.study.parallel import GPUS, multiple
+from roofmodel.study.phase import PhaseEstimate, totals
+from roofmodel.study.pipeline import of_stages, paces, slowest
 
 BLOCK = 2**15
 """Points that are evaluated together: a few arrays of them fit in a core's cache. Some hundred are alive at once."""
@@ -42,6 +43,7 @@ FORMATTED = ("weights", "kv", "activations")
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
+    "bubble_seconds", "expected_bubble_seconds",
     "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
     "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
     "host_bound",
@@ -51,7 +53,9 @@ FOUND = (
     *TOTALS, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits", "dollars_per_million_tokens",
     "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
-COLUMNS = ("model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS, *FOUND)
+COLUMNS = (
+    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS, "micro_batch", *FOUND,
+)  # fmt: skip
 """Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
 expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are
 those of one GPU, rates those of all."""
@@ -198,9 +202,10 @@ def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[str, None],
 ) -> Iterator[Case]:  # fmt: skip
-    """The cases of batches that can be dealt out to the replicas, and of those that cannot."""
-    batches, replicas = lengths.get("batch", (1,)), chosen.get("dp", 1)
-    apart = [tuple(n for n in batches if (n % replicas == 0) == even) for even in (True, False)]
+    """The cases of batches that can be dealt out to replicas and stages, and of those that cannot."""
+    batches, ways = lengths.get("batch", (1,)), {way: chosen.get(way, 1) for way in GPUS}
+    many = multiple(chosen.get("phase") == "train", Parallel(**ways), chosen.get("micro_batch"))
+    apart = [tuple(n for n in batches if (n % many == 0) == even) for even in (True, False)]
     for some in filter(None, apart):
         yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)
 
@@ -230,13 +235,13 @@ def _case(
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         device = device.joining(work.parallel.gpus)
         (step,) = work.steps()
-        phase, weights = phase_estimate(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
+        phase, weights = slowest(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
         peak = phases.peak(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if phase_estimate(arch, device, smallest.steps()[0], work.runtime).host_bound:
+    if slowest(arch, device, smallest.steps()[0], work.runtime).host_bound:
         notes[
             f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
             "so that these look alike there; see --runtime graph"
@@ -264,6 +269,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
         **{name: getattr(work, name) for name in NAMED},
         "attention": None if isinstance(arch.body, Network) else work.attention,
         **work.parallel.ways,
+        "micro_batch": work.micro_batch,
         "phase": phase,
         "new_tokens": work.new_tokens if phase == "generate" else None,
         "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
@@ -338,19 +344,36 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
     work = replace(work, **numbers)
     (step,) = work.steps()
-    phase = phase_estimate(arch, device, step, work.runtime)
-    found, peak = totals(phase), phases.peak(arch, step, case.weights, phase.operators)
+    staged = of_stages(arch, device, step, work.runtime)
+    found, peak = _slowest(staged), phases.peak(arch, step, case.weights, staged[0].operators)
     return {
-        "batch": phase.sequences,
-        "seq": work.seq if phase.reads else None,
+        "batch": step.parallel.dp * step.microbatches * step.batch,
+        "seq": work.seq if not is_just(step.tokens, 0) else None,
         "decoder_seq": work.decoder_seq,
         "context": step.context,
         **found,
-        "memory_share": phase.memory_seconds / found["bound_seconds"],
-        "link_share": phase.link_seconds / found["bound_seconds"],
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
         "fits": None if device.capacity is None else peak.total <= device.capacity,
         "note": beyond(arch, work),
+    }
+
+
+def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
+    """The totals on the stage of layers that takes longest, point by point."""
+    (slow, *others), found = paces(staged), _totals(staged[0])
+    for phase, pace in zip(staged[1:], others, strict=True):
+        own = _totals(phase)
+        found = {name: own[name] if old is None else either(pace > slow, own[name], old) for name, old in found.items()}
+        slow = maximum(slow, pace)
+    return found
+
+
+def _totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals, and what part of its bound is due to which roof."""
+    shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
+    return {
+        **totals(phase),
+        **{f"{name}_share": seconds / phase.bound_seconds for name, seconds in shares.items()},
     }
 
 
@@ -360,8 +383,8 @@ def _finished(case: Case, table: Columns) -> Columns:
 
     if case.refused is not None:
         return table | {"note": case.refused}
-    memory, link = table["memory_share"], table.pop("link_share")
-    roof = numpy.argmax([memory, 1 - memory - link, link], axis=0)
+    memory, link, bubble = table["memory_share"], table.pop("link_share"), table.pop("bubble_share")
+    roof = numpy.argmax([memory, 1 - memory - link - bubble, link], axis=0)
     if table["host_bound"] is not None:
         roof[table["host_bound"]] = ROOFS.index("overhead")
     table["bound"] = numpy.array(ROOFS, dtype=object)[roof]

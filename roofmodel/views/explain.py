@@ -16,6 +16,7 @@ from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
+from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import formula
 from roofmodel.views.document import (
     Block,
@@ -144,28 +145,43 @@ def amount(value: Number, unit: str) -> Form:
     return said(f"{whole} {unit}".rstrip() + short)
 
 
+def _waits(phase: PhaseEstimate) -> str:
+    """How long a stage waits, in words (`study/pipeline.py`)."""
+    if phase.step.phase == "decode":
+        return "what a microbatch takes through all stages - microbatches × through this one, if positive"
+    parts = f" / {phase.step.parallel.vpp} parts" if phase.step.parallel.vpp > 1 else ""
+    return f"(what a microbatch takes through all stages - through this one){parts}"
+
+
 def _times(section: Section) -> Iterator[Equation]:
     """Bound and expectation of a phase, and the rates and fractions that follow from them."""
     phase = section.phase
     assert phase is not None
-    bound, tokens = phase.bound_seconds, phase.step.batch if phase.sees else phase.tokens
+    bound, tokens = phase.bound_seconds, phase.sequences if phase.sees else phase.tokens
+    waits, idle = " + wait for other stages" if phase.step.parallel.pp > 1 else "", phase.idle
     things = "images" if phase.sees else "tokens"
-    yield Equation("bound", [said("Σ times × bound, over the operators"), said(units.seconds(bound, 4))])
+    if waits:
+        yield Equation("wait for other stages", [said(_waits(phase)), said(units.seconds(idle.bound, 4))])
+    yield Equation("bound", [said(f"Σ times × bound, over the operators{waits}"), said(units.seconds(bound, 4))])
     yield Equation(
         "rate at the bound", [said(f"{tokens} {things} / {units.seconds(bound, 4)}"), said(describe_rate(phase))]
     )
     expected, kernels = phase.expected, phase.kernel_seconds
-    if expected is None or kernels is None:
+    if expected is None or kernels is None or idle.expected is None:
         return
+    if waits:
+        wait = units.seconds(float(idle.expected.seconds), 4)
+        yield Equation("wait expected", [said(_waits(phase)), said(wait)])
+        waits = f" + {wait}"
     seconds = float(expected.seconds)
     words = "Σ times × expected"
     if phase.launch.seconds:
         words = f"max({words}, {phase.kernels} launches × {units.seconds(phase.launch.seconds)})"
         host = phase.kernels * phase.launch.seconds
-        numbers = said(f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)})")
-        yield Equation("expected", [said(words), numbers, said(units.seconds(seconds, 4))])
+        numbers = said(f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)}){waits}")
+        yield Equation("expected", [said(f"{words}{waits}"), numbers, said(units.seconds(seconds, 4))])
     else:
-        yield Equation("expected", [said(words), said(units.seconds(seconds, 4))])
+        yield Equation("expected", [said(f"{words}{waits}"), said(units.seconds(seconds, 4))])
     yield Equation("that is", [said(describe_expectation(phase))])
     peak, bandwidth = phase.ceilings
     size, took = plain(phase.cost.bytes), units.seconds(seconds, 4)

@@ -46,6 +46,12 @@ LABELS = {
     "head.loss_sum.all_reduce": "all-reduce of sums",
     "head.loss_target.all_reduce": "all-reduce of targets' logits",
     "gradients.all_reduce": "all-reduce of gradients",
+    "gradients.expert_all_reduce": "all-reduce of experts' gradients",
+    "gradients.tied_all_reduce": "all-reduce of the table's gradients",
+    "stage.send": "rows to the next stage",
+    "stage.receive": "gradients to the stage before",
+    "stage.all_gather": "rows of the stage before",
+    "stage.split": "gradients of the next stage",
     "attention.qkv": "q, k, v projection",
     "attention.q": "q projection",
     "attention.q_down": "q to its latent",
@@ -266,6 +272,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "logits": _logits(work),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
             **work.parallel.ways,
+            "micro_batch": work.micro_batch,
         },
         "phases": [phase_document(phase) for phase in estimate.phases],
         "memory": {
@@ -298,6 +305,8 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "phase": step.phase,
         "tokens": step.tokens,
         "context": step.context,
+        "microbatches": step.microbatches,
+        "stage": step.parallel.stage,
         "ops": [_op(placed) for placed in phase.placed],
         "totals": totals(phase),
     }
@@ -354,7 +363,8 @@ def describe_phase(phase: PhaseEstimate) -> str:
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     generates = step.phase == "generate"
     tokens = step.passes - 1 if generates else step.tokens
-    text = f"{step.phase}: {step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
+    many = f"{step.microbatches} microbatches of " if step.microbatches != 1 else ""
+    text = f"{step.phase}: {many}{step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
     if generates:
         text += f" after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
     elif step.context:
@@ -434,6 +444,18 @@ def describe_expectation(phase: PhaseEstimate) -> str:
     return f"expected {seconds} ({low} to {high}){host}, {_rate(phase, expected.seconds)}"
 
 
+def describe_stage(phase: PhaseEstimate) -> str | None:
+    """`stage 4 of 4, which takes longest: layers 36–47 and the head`, where layers are dealt out to stages."""
+    parallel = phase.step.parallel
+    if parallel.pp == 1:
+        return None
+    layers = sorted({layer for placed in phase.placed for layer in placed.operator.layers or ()})
+    what = [f"layers {units.ranges(layers)}" if len(layers) > 1 else f"layer {layers[0]}"]
+    groups = {placed.operator.group for placed in phase.placed}
+    what = ["the embedding"] * ("embedding" in groups) + what + ["the head"] * ("head" in groups)
+    return f"stage {parallel.stage + 1} of {parallel.pp}, which takes longest: {' and '.join(what)}"
+
+
 def describe_uncached(phase: PhaseEstimate) -> str | None:
     """What generation would cost without a KV cache."""
     if phase.uncached is None:
@@ -443,7 +465,7 @@ def describe_uncached(phase: PhaseEstimate) -> str | None:
         f"without a KV cache, each new token a pass over all before it: {units.si(cost.flops, 'FLOP')}, "
         f"{units.si(cost.bytes, 'B')}, at least {units.seconds(seconds)}: "
         f"{units.significant(cost.flops / phase.cost.flops)} × the FLOPs, "
-        f"{units.significant(seconds / phase.bound_seconds)} × the time"
+        f"{units.significant(seconds / total_seconds(phase.placed))} × the time"
     )
 
 
@@ -460,7 +482,7 @@ def describe_largest(estimate: Estimate) -> str | None:
     if arch.encoder:
         length += f" with --decoder-seq {estimate.workload.decoder_seq}"
     beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""
-    alone = f"--batch up to {batch}, or" if batch else "no batch; but"
+    alone = "any --batch, or" if batch is None else f"--batch up to {batch}, or" if batch else "no batch; but"
     return f"what fits: {alone} at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
 
 
@@ -474,6 +496,8 @@ def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
         them = "parameters" if met == estimate.parameters else f"parameters that a token meets ({units.si(met)})"
         rule = units.si(6 * met * phase.tokens, "FLOP")
         text += f"; the rule of thumb 6 × {them} × tokens, which knows no attention, gives {rule}"
+        gpus = estimate.workload.parallel.gpus
+        text += f" for all {gpus} GPUs" if gpus > 1 else ""
     if any(placed.operator.kind == "attention" for placed in phase.of("backward")):
         text += "; the backward pass of flash attention computes the scores again, five matrix products instead of four"
     return text

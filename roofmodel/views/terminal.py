@@ -25,6 +25,7 @@ from roofmodel.views.rows import (
     describe_parameters,
     describe_phase,
     describe_rate,
+    describe_stage,
     describe_training,
     describe_uncached,
     describe_workload,
@@ -69,7 +70,10 @@ class EstimateView:
             found = signed(i, rows(phase))
             yield Text()
             yield from _phase(phase, found, options.max_width)
-            for remark in (describe_pairs(phase), describe_uncached(phase), describe_training(estimate, phase)):
+            for remark in (
+                describe_stage(phase), describe_pairs(phase), describe_uncached(phase),
+                describe_training(estimate, phase),
+            ):  # fmt: skip
                 if remark:
                     yield Text(remark, style="dim")
             marks += [
@@ -136,8 +140,12 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
         )
     cost = phase.cost
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(phase.bound_seconds)
-    kernels = phase.kernel_seconds
-    together = _known(kernels and kernels.seconds)
+    kernels, idle = phase.kernel_seconds, phase.idle
+    if phase.step.parallel.pp > 1:
+        share, waits = f"{' ' * (bar + 1) if bar else ''}{idle.bound / phase.bound_seconds:4.0%}", idle.expected
+        waited = (units.seconds(idle.bound), share, _known(waits and waits.seconds))
+        lines.append(("", "wait for other stages", "", "", "", "", "", *waited))
+    together = _known(kernels and idle.expected and kernels.seconds + idle.expected.seconds)
     totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "", together)
     lines.append(tuple((text, "bold") for text in totals))
     yield _columns(lines, width)

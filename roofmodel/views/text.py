@@ -15,6 +15,7 @@ from roofmodel.views.rows import (
     describe_parameters,
     describe_phase,
     describe_rate,
+    describe_stage,
     describe_training,
     describe_uncached,
     describe_workload,
@@ -66,6 +67,12 @@ def as_markdown(estimate: Estimate) -> str:
                 f"| {units.seconds(row.expected) if row.expected else ''} |"
             )
         cost = phase.cost
+        if phase.step.parallel.pp > 1:
+            bound, waits = phase.idle.bound, phase.idle.expected
+            lines.append(
+                f"| wait for other stages | | | | | | {units.seconds(bound)} | {bound / phase.bound_seconds:.1%} "
+                f"| {units.seconds(float(waits.seconds)) if waits else ''} |"
+            )
         lines.append(
             f"| **total** | | **{units.si(cost.flops)}** | **{units.si(cost.bytes, 'B')}** "
             f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | | |"
@@ -76,7 +83,7 @@ def as_markdown(estimate: Estimate) -> str:
             if (expectation := describe_expectation(phase))
             else f"At most {describe_rate(phase)}.",
         ]
-        for remark in (describe_uncached(phase), describe_training(estimate, phase)):
+        for remark in (describe_stage(phase), describe_uncached(phase), describe_training(estimate, phase)):
             if remark:
                 lines += ["", f"{remark[0].upper()}{remark[1:]}."]
     lines += [

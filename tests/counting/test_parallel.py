@@ -19,6 +19,7 @@ from roofmodel.counting.workload import Parallel, Phase, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
+from roofmodel.models.stages import parts, stage
 
 GPT = {
     "model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,
@@ -133,6 +134,76 @@ def test_each_replica_takes_its_part_of_the_batch_and_gradients_are_summed_over_
     (exchange,) = exchanged(list(ops.values()))
     assert exchange.cost.link_bytes == Fraction(2 * 2 * (parameters * 2), 3)
     assert {name: op.cost for name, op in ops.items() if op is not exchange} == {n: o.cost for n, o in alone.items()}
+
+
+def test_gradients_of_experts_are_summed_over_the_replicas_that_have_them() -> None:
+    """4 experts over 2 of 4 replicas: each GPU has 2 of them, which one other GPU has too; all else is on all four."""
+    ops = counted(MIXTRAL, "train", batch=8, dp=4, ep=2, across=True)
+    experts = 2 * (2 * 3 * 8 * 12)  # 2 layers, of 2 experts gate, up and down
+    attention = 8 * 4 * 3 * 2 + 2 * 8 * 2 * 3  # q and output of 4 heads, k and v of 2
+    others = 2 * (attention + 8 * 4 + 2 * 8) + 2 * 10 * 8 + 8  # routers, norms; two tables of 10 words, the last norm
+    assert ops["gradients.expert_all_reduce"].cost.link_bytes == 2 * (experts * 2) // 2
+    assert ops["gradients.all_reduce"].cost.link_bytes == 2 * 3 * (others * 2) // 4
+    everywhere = counted(MIXTRAL, "train", batch=8, dp=4, ep=4, across=True)  # each expert on one GPU alone
+    assert "gradients.expert_all_reduce" not in everywhere
+    alike = counted(MIXTRAL, "train", batch=8, tp=2, ep=2, dp=4)  # a replica has all experts: all are on all four
+    assert [name for name in alike if name.startswith("gradients.")] == ["gradients.all_reduce"]
+
+
+# --- Stages of layers --------------------------------------------------------------------------------
+
+
+def test_a_stage_sends_its_rows_on_and_their_gradients_back() -> None:
+    first, middle, last = (counted(GPT, "train", batch=6, pp=3, stage=stage) for stage in range(3))
+    assert [op.name for op in exchanged(list(first.values()))] == ["stage.send", "gradients.tied_all_reduce"]
+    assert [op.name for op in exchanged(list(middle.values()))] == ["stage.send", "stage.receive.grad"]
+    assert [op.name for op in exchanged(list(last.values()))] == ["stage.receive.grad", "gradients.tied_all_reduce"]
+    assert middle["stage.send"].cost.link_bytes == 6 * 3 * 8 * 2  # B T D, 2 bytes
+    assert middle["stage.receive.grad"].cost.link_bytes == 6 * 3 * 8 * 2
+    assert first["gradients.tied_all_reduce"].cost.link_bytes == 2 * (11 * 8 * 2) // 2  # the table, of two GPUs
+    assert "embedding.token" in first
+    assert {"head.logits", "norm.final"} <= last.keys() - middle.keys()
+
+
+def test_gpus_that_share_a_stage_send_a_part_each_and_gather_the_others() -> None:
+    ops = {op.name: op for op in counted(GPT, "train", pp=3, tp=2, stage=1).values() if op.name.startswith("stage.")}
+    rows = 2 * 3 * 8 * 2  # B T D, 2 bytes
+    assert {name: op.cost.link_bytes for name, op in ops.items()} == {
+        "stage.all_gather": rows // 2, "stage.send": rows // 2, "stage.split.grad": rows // 2,
+        "stage.receive.grad": rows // 2,
+    }  # fmt: skip
+    assert next(iter(counted(GPT, "prefill", pp=3, tp=2, stage=1))) == "stage.all_gather"
+
+
+@given(pp=st.integers(1, 7), vpp=st.integers(1, 3), phase=st.sampled_from(["prefill", "decode", "forward", "train"]))
+@settings(deadline=None, max_examples=40)
+def test_stages_do_together_what_one_gpu_does(pp: int, vpp: int, phase: Phase) -> None:
+    """Microbatches repeat it: only parameters are read again for each, and updated once."""
+    arch = architecture(MIXTRAL | {"num_hidden_layers": 21, "model_type": "mixtral"}, "x", "x")
+
+    def total(stages: int, parts: int) -> list[Any]:
+        costs = [
+            op.total
+            for stage in range(stages)
+            for op in phases.operators(
+                arch,
+                Workload((phase,), 8, 3, micro_batch=2, parallel=Parallel(pp=stages, vpp=parts, stage=stage)).steps()[
+                    0
+                ],
+            )
+            if not op.collective
+        ]
+        whole = sum(costs, Cost())
+        return [whole.matmul_flops, whole.vector_flops, plain(whole.bytes), plain(whole.weight_bytes)]
+
+    assert total(pp, vpp) == pytest.approx(total(1, 1), rel=1e-12)
+
+
+def test_layers_are_dealt_out_in_order_and_as_evenly_as_it_goes() -> None:
+    assert [list(part) for part in parts(7, 3, 1)] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert [len(part) for part in parts(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # as vLLM deals DeepSeek-V3's out
+    held = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
+    assert [indices for _, indices in held.kinds] == [(2, 3, 6, 7)]  # of 4 parts the second and the last
 
 
 # --- Published ---------------------------------------------------------------------------------------
