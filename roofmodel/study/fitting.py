@@ -11,13 +11,18 @@ from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture
+from roofmodel.study.parallel import multiple
 
 SECANTS = 8  # steps after which halving is the surer way
 
 
 def largest_batch(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:
-    """The most sequences that fit, everything else as asked, which needs so much; 0 where not one does."""
-    return _largest(arch, work, "batch", needed, capacity, limit)
+    """The most sequences that fit, everything else as asked, which needs so much; 0 where not one does.
+
+    As many as can be dealt out to the GPUs that there are.
+    """
+    found = _largest(arch, work, "batch", needed, capacity, limit)
+    return found and found - found % multiple(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
 def largest_context(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:

@@ -66,3 +66,12 @@ def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
 def test_where_the_weights_do_not_fit_nothing_does() -> None:
     report = estimate(hub.load("llama-3.1-70b"), Device.load("a100"))
     assert (report.fits, report.largest_batch, report.largest_context) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("dp", [4, 8])
+def test_the_largest_batch_can_be_asked_for(dp: int) -> None:
+    options: dict[str, Any] = {"phase": "train", "dp": dp}
+    most = estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=dp, **options).largest_batch
+    assert most
+    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most, **options).memory.total <= 80 * 2**30
+    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most + dp, **options).memory.total > 80 * 2**30
