@@ -53,6 +53,10 @@ class Parallel(NamedTuple):
         """All of them."""
         return self.tp * self.dp * self.pp
 
+    def joined(self, trains: bool) -> Number:
+        """Those among whom something is exchanged: replicas do so where they train, or share experts."""
+        return self.gpus if trains or self.across else self.tp * self.pp
+
     @property
     def alone(self) -> bool:
         """Whether a layer is on one GPU."""
@@ -95,6 +99,11 @@ class Workload:
     runtime: Literal["eager", "graph"] = "eager"
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
+
+    @property
+    def joined(self) -> Number:
+        """GPUs among which something is exchanged."""
+        return self.parallel.joined("train" in self.phases)
 
     @property
     def widths(self) -> Widths:

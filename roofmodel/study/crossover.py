@@ -156,10 +156,9 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
     work, remarks = counted.sized(counted.start)
     refuse_stages(work, "crossovers are those of a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
-    device = device.joining(
-        work.parallel.gpus // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.parallel.gpus
-    )
-    notes += link_notes(device, counted.sizes[-1] if counted.sizes else 1)
+    most = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
+    device = device.joining(most)
+    notes += link_notes(device, most)
     operators = counted.at(counted.start)
     names = [operator.name for operator in operators]
 

@@ -80,7 +80,7 @@ def device_notes(device: Device, work: Workload) -> list[str]:
     notes = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
-    notes += link_notes(device, work.parallel.gpus)
+    notes += link_notes(device, work.joined)
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
         notes.append(
             f"--weights {work.weights or work.dtype} holds for the matrices of the layers; tables, head, norms and "

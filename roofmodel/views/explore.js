@@ -11,8 +11,10 @@ const model = () => data.models.find((one) => one.name === state.model);
 const device = () => data.devices.find((one) => one.id === state.hw);
 const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
+/** GPUs among which something is exchanged, as counting/workload.py has it. */
+const joined = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
 /** Of what a device has for numbers of GPUs, each from one on: that for as many as there are. */
-const reaching = (each) => each?.findLast(([from]) => from <= gpus())[1];
+const reaching = (each) => each?.findLast(([from]) => from <= joined())[1];
 const link = () => figure(reaching(device().links));
 
 /** The numbers that say something here. */

@@ -348,8 +348,8 @@ function beyond({ context, tokens }) {
 /** What is not known of the links between so many GPUs. */
 function unlinked() {
   const { id, unlinked: said } = device();
-  if (gpus() > 1 && said !== null) return [`${said}.`];
-  return gpus() > data.node ? [`Warning: ${grouped(gpus())} GPUs are more than a node of ${data.node}: the links `
+  if (joined() > 1 && said !== null) return [`${said}.`];
+  return joined() > data.node ? [`Warning: ${grouped(joined())} GPUs are more than a node of ${data.node}: the links `
     + `between nodes are not known, and counted as if they were ${id}'s own.`] : [];
 }
 

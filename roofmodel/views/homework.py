@@ -146,15 +146,22 @@ def report(found: Report) -> Document:
             "" if each.answer is None else _in_unit(each.question, each.answer),
             each.question.unit,
             _verdict(each),
-            each.hint or "",
         )
         for problem, answers in found.problems
         for each in answers
     ]
+    hints: list[Block] = [
+        Paragraph(f"{problem.id}.{each.question.id}: {each.hint}")
+        for problem, answers in found.problems
+        for each in answers
+        if each.hint
+    ]
     return Document(
         [
             Heading(f"{found.sheet.name}, {found.sheet.student}: {right} of {len(graded)} right", 1),
-            Table(("answer", "|given", "in", "is", "hint"), rows),
+            Table(("answer", "|given", "in", "is"), rows),
+            *([Heading("hints")] if hints else []),
+            *hints,
         ],
         {
             "schema": "roofmodel.homework-check/1",

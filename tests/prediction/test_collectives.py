@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.counting.collective import ROUNDS
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction.collectives import Exchange, seconds
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect
-from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)
@@ -58,7 +57,7 @@ def test_over_pcie_machines_that_others_measured_are_met_within_a_fifth() -> Non
     assert sum(off) / len(off) < 0.2
 
 
-@pytest.mark.parametrize("collective", ROUNDS)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @given(SHAPES)
 @settings(deadline=None, max_examples=30)
 def test_no_expectation_is_below_its_bound(collective: str, shape: tuple[int, int]) -> None:
@@ -71,7 +70,7 @@ def test_no_expectation_is_below_its_bound(collective: str, shape: tuple[int, in
         assert expected.low <= expected.seconds <= expected.high
 
 
-@given(st.lists(SHAPES, min_size=1, max_size=5), st.sampled_from(sorted(ROUNDS)))
+@given(st.lists(SHAPES, min_size=1, max_size=5), st.sampled_from(sorted(COLLECTIVES)))
 @settings(deadline=None, max_examples=30)
 def test_arrays_are_expected_as_ints_are(shapes: list[tuple[int, int]], collective: str) -> None:
     gpus, elements = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))

@@ -41,11 +41,14 @@ def explored(model: str) -> tuple[Book, dict[explore.Variant, Cases[dict[str, An
     return book, explore.explore(hub.load(model), book, document)
 
 
-def inputs(device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, int]) -> Callable[[str], Any]:
+def inputs(
+    device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, int], phase: str = "prefill"
+) -> Callable[[str], Any]:
     """What the inputs of the book are, as the head of study/explore.py says."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
-    gpus = sizes.get("tp", 1) * sizes.get("dp", 1)
+    tp, dp, ep = (sizes.get(name, 1) for name in ("tp", "dp", "ep"))
+    gpus = tp * dp if phase == "train" or ep > tp else tp  # that exchange something
     figures = {
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
@@ -97,7 +100,7 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
             sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
-        found = Sheet(book, inputs(device, dtype, stored, sizes)).fill(situations[variant])
+        found = Sheet(book, inputs(device, dtype, stored, sizes, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):
             options = {**variant._asdict(), "runtime": runtime, "dtype": dtype, **stored, **sizes}
             expected = to_dict(estimate(hub.load(model), device, **options))
@@ -111,7 +114,7 @@ def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
     for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
         sizes = {"batch": 3, "seq": seq, "context": context}
         expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
-        found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes)).fill(situations[variant])
+        found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(situations[variant])
         assert found["eager"] == expected["phases"][0]
 
 

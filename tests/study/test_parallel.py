@@ -111,3 +111,25 @@ def test_a_collective_is_derived() -> None:
     ).to_markdown()
     assert "GPUs that share every layer" in text
     assert "98 304 B" in text  # 2 x 3/4 of 8 x 4096 elements of 2 bytes
+
+
+def test_replicas_that_exchange_nothing_leave_a_pair_its_bridge() -> None:
+    # 600 GB/s within a pair of H100 NVL, both ways; a pair that serves half of the batch takes as long as one alone
+    def totals(name: str, hw: str, **options: Any) -> dict[str, Any]:
+        return dict(roofmodel.estimate(name, hw, **options).to_dict()["phases"][0]["totals"])
+
+    pair = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, batch=8)
+    two = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, dp=2, batch=16)
+    assert two["bound_seconds"] == pair["bound_seconds"]
+    assert two["tokens_per_second"] == 2 * pair["tokens_per_second"]
+    trained = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, dp=2, batch=16)
+    alone = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, batch=8)
+    assert trained["communication_seconds"] > alone["communication_seconds"]
+
+
+def test_a_node_that_is_not_left_is_not_warned_of() -> None:
+    def notes(**options: Any) -> tuple[str, ...]:
+        return estimate(hub.load("llama-3.1-70b"), Device.load("h100"), **options).notes
+
+    assert not any("more than a node" in note for note in notes(tp=8, dp=2, batch=2, phase="decode"))
+    assert any("more than a node" in note for note in notes(tp=8, dp=2, batch=2, phase="train"))
