@@ -376,6 +376,16 @@ function products({ products: lines }) {
   };
 }
 
+/** The FLOPs of all other work, so many an element of what is read first, or of what a product gives; nothing where
+ * they are no such multiple, or several products stand in the operator. */
+function perElement(op) {
+  if (op.products.length > 1) return [];
+  const { axes } = op.products.length ? op.tensors.find(({ way }) => way === "written") : op.tensors[0];
+  const each = Number(op.vector_flops) / axes.reduce((elements, [, size]) => elements * Number(size), 1);
+  return Number.isInteger(each) ? [html("code", {}, multiplied([each, ...axes.map(([letter]) => letter)])),
+    `= ${multiplied([each, ...axes.map(([, size]) => written(size))])}${exactly(op.vector_flops)}`] : [];
+}
+
 function formula(op) {
   const { letters, numbers } = products(op), pipes = device().pipes[state.dtype];
   const bytes = si(bytesOf(op), "B"), matmul = si(op.matmul_flops, "FLOP"), vector = si(op.vector_flops, "FLOP");
@@ -394,7 +404,7 @@ function formula(op) {
     html("code", { class: "spec" }, op.spec),
     letters ? line("FLOPs", html("code", {}, letters), `= ${numbers}${exactly(op.matmul_flops)}`,
       html("strong", {}, `= ${matmul}`)) : null,
-    op.vector_flops > 0 ? line("vector FLOPs", `${vector}${exactly(op.vector_flops)}`) : null,
+    op.vector_flops > 0 ? line("vector FLOPs", ...perElement(op), html("strong", {}, `= ${vector}`)) : null,
     line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
       html("strong", {}, `= ${bytes}`)),
     op.exchange ? line(`sent to others: ${op.exchange.name} among ${grouped(op.exchange.gpus)}`, sent(op)) : null,

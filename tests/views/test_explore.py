@@ -181,6 +181,8 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
     ):
         assert part in beside, beside
     details = text(page, "#details")
+    # a bias of each of 3072 columns
+    assert "1 · b · t · f\n= 1 · 8 · 1 024 · 3 072 = 25 165 824\n= 25.2 MFLOP" in details
     for part in (
         "= 38 654 705 664", "38.7 GFLOP ÷ 312 TFLOP/s = 124 µs", "67.6 MB ÷ 2.039 TB/s = 33.2 µs", "× 12 = 1.49 ms",
         "f = 3 072: width of the MLP",
