@@ -235,7 +235,8 @@ def half(a: Number) -> Number:
 
 def is_just(a: Number, n: int) -> bool:
     """Whether a number is the int n; an array or a symbol, which stands for many, is not."""
-    return bool(a == n) if isinstance(a, int) or _stands_for_one(a) else False
+    known = isinstance(a, int) or getattr(a, "is_Integer", False)  # SymPy's, of what cancels
+    return bool(a == n) if known or _stands_for_one(a) else False
 
 
 def _stands_for_one(a: Number) -> bool:

@@ -26,7 +26,7 @@ def options(
     ] = None,
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache; as --weights.")] = None,
     activations: Annotated[
-        str | None, typer.Option(help="Format between operators: as --dtype; fp16 where only products take fp8.")
+        str | None, typer.Option(help="Format between operators: as --dtype; say fp16 where only products take fp8.")
     ] = None,
     attention: Annotated[str, typer.Option(help="flash (fused, masked tiles skipped) or eager.")] = "flash",
     logits: Annotated[str | None, typer.Option(help="last or all; last at a prefill, all in a forward pass.")] = None,

@@ -85,7 +85,8 @@ def points() -> Iterator[Point]:
         "stages of layers",
         "counts and times are those of a GPU of the stage that takes longest, memory that of the fullest stage; a "
         "batch follows through in parts, and a stage waits while the first and the last are elsewhere: (what one takes "
-        "through all stages - through this one) / parts that take turns; what it sends is not hidden",
+        "through all stages - through this one) / parts that take turns; in decodes, what one takes through all stages "
+        "- microbatches x through this one; what it sends is not hidden",
         switch="--pp --vpp --micro-batch",
     )
     yield Point(

@@ -194,6 +194,9 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
     ways = {"tp": "GPUs that share every layer", "dp": "replicas", "ep": "GPUs that experts are dealt out among"}
     gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], f"--{name}") for name, which in ways.items()}
+    if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
+        found.pop(gpus["dp"], None)
+        gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert stands once: no replica has another's
     asked = replace(
         work,
         parallel=work.parallel._replace(**gpus),

@@ -147,10 +147,12 @@ def amount(value: Number, unit: str) -> Form:
 
 def _waits(phase: PhaseEstimate) -> str:
     """How long a stage waits, in words (`study/pipeline.py`)."""
-    if phase.step.phase == "decode":
-        return "what a microbatch takes through all stages - microbatches × through this one, if positive"
     parts = f" / {phase.step.parallel.vpp} parts" if phase.step.parallel.vpp > 1 else ""
-    return f"(what a microbatch takes through all stages - through this one){parts}"
+    once = f"(what a microbatch takes through all stages - through this one){parts}"
+    again = "what a microbatch takes through all stages - microbatches × through this one, if positive"
+    if phase.step.phase == "generate":
+        return f"prefill: {once}; decodes: {again}"
+    return again if phase.step.phase == "decode" else once
 
 
 def _times(section: Section) -> Iterator[Equation]:

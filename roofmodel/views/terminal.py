@@ -145,7 +145,9 @@ def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> It
         share, waits = f"{' ' * (bar + 1) if bar else ''}{idle.bound / phase.bound_seconds:4.0%}", idle.expected
         waited = (units.seconds(idle.bound), share, _known(waits and waits.seconds))
         lines.append(("", "wait for other stages", "", "", "", "", "", *waited))
-    together = _known(kernels and idle.expected and kernels.seconds + idle.expected.seconds)
+    waited_for_host = phase.step.parallel.pp > 1 and phase.host_bound  # then waits are of launches, rows of kernels
+    added = None if waited_for_host else kernels and idle.expected and kernels.seconds + idle.expected.seconds
+    together = _known(added)
     totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "", together)
     lines.append(tuple((text, "bold") for text in totals))
     yield _columns(lines, width)

@@ -298,3 +298,11 @@ def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> N
 def test_a_size_that_is_a_number_is_said_once() -> None:
     text = roofmodel.explain("resnet-18", op="stage1.first").to_markdown()
     assert r"| $\mathtt{o}$ | channels that a filter gives |  | 64 |  |" in text
+
+
+@pytest.mark.parametrize("options", [{"dp": 4, "ep": 4}, {"tp": 2, "dp": 4, "ep": 8}, {"dp": 8, "ep": 4}])
+def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(options: dict[str, Any]) -> None:
+    found = roofmodel.explain("mixtral-8x7b-v0.1", "h100", phase="train", batch=8, **options).to_dict()
+    names = [op["name"] for op in found["phases"][0]["ops"]]
+    assert "gradients.all_reduce" in names
+    assert ("gradients.expert_all_reduce" in names) is (options["ep"] < options.get("tp", 1) * options["dp"])
