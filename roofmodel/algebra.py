@@ -156,10 +156,9 @@ class Shares:
 
     def __add__(self, other: Number) -> Number:
         if not isinstance(other, Shares):
-            exact = _counts(other)  # a Fraction and a float are a float, too
-            return (
-                Shares(self.numerators + other * self.denominator, self.denominator) if exact else plain(self) + other
-            )
+            if not _counts(other):
+                return plain(self) + other  # as a Fraction and a float are a float
+            return Shares(self.numerators + other * self.denominator, self.denominator)
         common = math.lcm(self.denominator, other.denominator)
         summands = (each.numerators * (common // each.denominator) for each in (self, other))
         return Shares(sum(summands), common)

@@ -63,10 +63,9 @@ def needs(
     """The passes of a phase that may need most, and what each needs at its own peak."""
     own = _own(arch, step)
     if step.phase == "train":
-        passed = _pass(arch, step)
-        count = memory.parameters(own, passed)
-        trained, bytes_ = _training(arch, step), memory.weight_bytes(own, passed)
-        yield step, resident(trained, bytes_, count, step, [*_in_flight(arch, step, trained)])
+        trained = _training(arch, step)
+        in_bytes = memory.weight_bytes(own, trained.passed)
+        yield step, resident(trained, in_bytes, trained.parameters, step, [*_in_flight(arch, step, trained)])
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
         alone = found is not None and one is step and is_just(step.microbatches, 1)

@@ -35,6 +35,8 @@ class Training(NamedTuple):
     backward: tuple[Operator, ...]
     exchanged: tuple[Operator, ...]
     update: Operator
+    passed: Sequence[Operator]  # the pass without a loss that it was made from
+    parameters: Number  # that a GPU has
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
         """All of them in order, each naming its stage."""
@@ -69,6 +71,8 @@ def training(passed: Sequence[Operator], parameters: Number, step: Step, tied: N
         backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
         exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
         update=update(parameters, step.widths, step.optimizer),
+        passed=passed,
+        parameters=parameters,
     )
 
 

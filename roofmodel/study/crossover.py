@@ -169,21 +169,18 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         )
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
-    which = range(len(names)) if op is None else [i for i, name in enumerate(names) if name in meant(op, names)]
-    each = tuple(map(found, which))
+    wanted = set(names) if op is None else meant(op, names)
+    which = [i for i, name in enumerate(names) if name in wanted]
+    each, mostly = tuple(map(found, which)), None
     if op is not None and len(each) == 1:
-        return Crossover(
-            arch.name, over, work.dtype, device, each[0], phase=phase, op=names[which[0]],
-            notes=tuple(dict.fromkeys([*notes, *_beyond(arch, counted, each[0])])),
-        )  # fmt: skip
-    whole = changes(
-        op or phase, counted.cost_of(which), counted.symbol, device, work.dtype, counted.start, counted.sizes
-    )
+        (whole,), each, op = each, (), names[which[0]]
+    else:
+        whole = changes(
+            op or phase, counted.cost_of(which), counted.symbol, device, work.dtype, counted.start, counted.sizes
+        )
+        mostly = _mostly(counted, which, device, work.dtype)
     notes += _beyond(arch, counted, whole, each)
-    return Crossover(
-        arch.name, over, work.dtype, device, whole, each, _mostly(counted, which, device, work.dtype), phase, op,
-        tuple(dict.fromkeys(notes)),
-    )  # fmt: skip
+    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, phase, op, tuple(dict.fromkeys(notes)))
 
 
 def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:

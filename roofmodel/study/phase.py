@@ -173,12 +173,13 @@ def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
     if runtime == "graph":
         runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
+        launch = NO_TIME
     else:
         placed = [
             one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
             for one, kernels in zip(phase.placed, beside(phase.operators, phase.dropout), strict=True)
         ]
-    launch = NO_TIME if runtime == "graph" else EAGER_LAUNCH
+        launch = EAGER_LAUNCH
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
 
 

@@ -84,7 +84,7 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
 
 
 def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[str]:
-    idle = [name for name in given(options) if name not in ("batch", "seq", "image", "attention")]
+    idle = given(options, used=("batch", "seq", "image", "attention", "dtype"))
     yield from (f"--{name} is ignored: {tool} counts a forward pass" for name in idle)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "one fused call (SDPA), as classes run by default" if fused else "eager"

@@ -23,7 +23,7 @@ def _blocks(found: Crossover) -> Iterator[Block]:
     yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
     yield Paragraph(_answer(found.subject, found.variable, bool(found.operators)))
     for change in found.subject.changes:
-        yield from _derived(change, found)
+        yield from _derived(change, found.variable)
     if found.mostly:
         yield Paragraph(_added_up(found.mostly, found.variable))
     if found.operators:
@@ -82,9 +82,8 @@ def _named(changes: Changes) -> str:
     return f"{changes.name}, layers {first}{between}{last}"
 
 
-def _derived(change: Change, found: Crossover) -> Iterator[Block]:
+def _derived(change: Change, variable: str) -> Iterator[Block]:
     """Both sides, the equation, and its solution."""
-    variable = found.variable
     equation, name = change.equation, SYMBOLS[variable]
     exact = f"{change.exact:.6g}"
     yield Equations([*map(_work, equation), *map(_time, equation)])

@@ -393,15 +393,9 @@ def _expected(
         named, valued = f"{named} + kernels beside", f"{valued} + {written(others)}"
     if fused and fused.together:
         own, every = fused.columns
-        forms.append(
-            Equation(
-                "share", [_calculation(form) for form in (f"{written(own)} / {written(every)}", written(own / every))]
-            )
-        )
-        named, valued = (
-            "max(seconds × share, bound)",
-            f"max({written(total)} × {written(own / every)}, {written(bound)})",
-        )
+        share = written(own / every)
+        forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
+        named, valued = "max(seconds × share, bound)", f"max({written(total)} × {share}, {written(bound)})"
     seconds = said(units.seconds(plain(expected.seconds), 4))
     forms.append(Equation("expected", [said(named), said(valued), seconds]))
     yield Equations(forms)
