@@ -2,7 +2,7 @@
 
 Inside roofmodel every quantity is a bare number in base units (FLOP, byte, second, hertz, bit), named
 in its field. Text with a unit is read by `parse` and written by the functions below it. Decimal
-prefixes are powers of 1000, binary ones (Ki, Mi, Gi) powers of 1024; they are never mixed: GB is
+prefixes are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; they are never mixed: GB is
 10^9 bytes, GiB is 2^30.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 SMALL = {"m": 10**3, "u": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
-BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 # What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
 _UNITS = {
     "FLOP/clock": "FLOP/clock",
@@ -100,7 +100,7 @@ def seconds(value: float, digits: int = 3) -> str:
 def binary(value: float) -> str:
     """Bytes with a binary prefix, as memories are sized (vendors write GB for GiB): `80 GiB`."""
     for prefix, factor in sorted(BINARY.items(), key=lambda item: -item[1]):
-        if value >= factor and prefix != "Ti":
+        if value >= factor:
             return f"{significant(value / factor)} {prefix}B"
     return f"{significant(value)} B"
 

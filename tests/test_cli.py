@@ -108,7 +108,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --tp 5", ["--tp 5", "12 heads", "--tp 1, 2, 3, 4, 6, 12 would work"]),
     ("estimate gpt2 --hw a100 --dp 8", ["--dp 8", "--batch 1", "try --batch 8"]),
     ("estimate gpt2 --hw a100 --pp 0", ["--pp is 0", "whole number from 1"]),
-    ("estimate mixtral-8x7b-v0.1 --hw a100 --ep 3", ["--ep 3", "--tp 1", "try --ep 1"]),
+    ("estimate mixtral-8x7b-v0.1 --hw a100 --ep 3", ["--ep 3", "--tp 1", "--ep 1 would work"]),
     ("estimate bert-base-cased --hw a100 --phase decode", ["--phase decode", "bert-base-cased", "encoder", "forward"]),
     ("estimate bert-base-cased --hw a100 --phase prefill", ["--phase prefill", "encoder", "forward"]),
     ("estimate gpt2 --hw v100 --dtype bf16", ["V100", "'bf16'", "fp16"]),

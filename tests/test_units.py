@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from roofmodel import units
 
 PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-BINARY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4}
+BINARY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5}
 UNITS = ("FLOP/s", "FLOP/clock", "B/s", "B/clock", "B", "Hz", "bit")
 
 EXACT = [
@@ -58,7 +58,7 @@ def test_an_op_of_an_integer_pipe_counts_like_a_flop(integer: str, floating: str
     assert units.parse(integer, unit) == units.parse(floating, unit)
 
 
-@pytest.mark.parametrize(("decimal", "binary"), [("k", "Ki"), ("M", "Mi"), ("G", "Gi"), ("T", "Ti")])
+@pytest.mark.parametrize(("decimal", "binary"), [("k", "Ki"), ("M", "Mi"), ("G", "Gi"), ("T", "Ti"), ("P", "Pi")])
 def test_decimal_and_binary_prefixes_are_never_mixed(decimal: str, binary: str) -> None:
     assert units.parse(f"1 {decimal}B", "B") == PREFIXES[decimal]
     assert units.parse(f"1 {binary}B", "B") == BINARY[binary]
@@ -217,14 +217,15 @@ def test_seconds_are_written_in_the_prefix_that_fits(value: float, text: str) ->
         (512, "512 B"),
         (0, "0 B"),
         (80_000_000_000, "74.5 GiB"),  # 80 × 10⁹ / 1024³ = 74.506
-        (1_888_000 * 2**20, "1840 GiB"),  # 1 888 000 / 1024 = 1843.75; memories are compared in GiB
+        (1_888_000 * 2**20, "1.8 TiB"),  # 1 888 000 / 1024² = 1.8005
+        (5 * 2**50, "5 PiB"),
     ],
 )
 def test_memories_are_written_with_binary_prefixes(value: int, text: str) -> None:
     assert units.binary(value) == text
 
 
-@given(st.integers(1, 2**50))
+@given(st.integers(1, 2**60))
 def test_binary_reads_back_to_within_half_of_its_last_digit(value: int) -> None:
     assert abs(units.parse(units.binary(value), "B") - value) <= value * 0.005
 

@@ -79,15 +79,20 @@ def by_row(
 def _fields(
     family: Family, sources: Mapping[str, Any], config: Config, where: Where, source: bool = False
 ) -> tuple[dict[str, Any], Plan]:
-    """The fields of a stack, or that of the source, or of a network; with the facts that they came from."""
+    """The fields of a stack, or that of the source, or of a network; with the facts that they came from.
+
+    The default of a switch that no field asks for is no fact; what the config says of one is read all the same.
+    """
     reading = _Reading(family, sources, config, where)
-    fields = dict(reading)
-    facts = {name: reading.facts[name] for name in fields}
+    asked = {field: reading[field] for field in family.schema}
+    idle = family.switches.keys() - reading.facts.keys()
+    fields = {switch: reading[switch] for switch in family.switches} | asked
+    facts = {name: reading.facts[name] for name in fields if name not in idle or not reading.facts[name].assumed}
     (check_stages if family.network else check)(fields, facts, where)
     lay_out = family.network or partial(
         stack, causal=not (family.encoder or source), crosses=bool(family.source) and not source
     )
-    rules = {name: rule for name in fields if (rule := _rule(reading.sources[name][1], facts[name]))}
+    rules = {name: rule for name in facts if (rule := _rule(reading.sources[name][1], facts[name]))}
     return fields, Plan(facts, rules, lay_out)
 
 

@@ -20,8 +20,8 @@ from roofmodel.models.architecture import Architecture, Attention, LatentAttenti
 from roofmodel.study.fitting import largest_batch, largest_context
 from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS, parallel
-from roofmodel.study.phase import PhaseEstimate, placed
-from roofmodel.study.pipeline import slowest
+from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.pipeline import slowest, without_cache
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
@@ -62,7 +62,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     for step in work.steps():
         phase = slowest(arch, device, step, work.runtime)
         if step.phase == "generate":
-            phase = phase._replace(uncached=placed(phases.uncached(arch, phase.step), device, work.dtype))
+            phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
     held, active, weights = _parameters(arch, work)
     peaks = (phases.peak(arch, phase.step, weights, phase.operators) for phase in found)

@@ -253,7 +253,7 @@ def hint_for(question: Question, answer: float) -> str:
     """What a wrong number looks like; else where to begin."""
     assert not isinstance(question.value, str)
     value, tolerance = question.value, question.tolerance
-    slips = [slip for slip in question.slips if not near(slip.factor, 1, tolerance)]
+    slips = [slip for slip in question.slips if slip.factor and not near(slip.factor, 1, tolerance)]
     found = [slip.hint for slip in slips if near(answer, slip.factor * value, tolerance)]
     if not found and any(near(answer, value * 1000.0**power, tolerance) for power in THOUSANDS):
         found = [f"a power of a thousand off: it is asked in {question.unit}"]

@@ -32,19 +32,17 @@ def parallel(
         notes.append(f"--ep is ignored: {arch.name} has no experts")
         ep = 1
     if not nested(tp, dp, ep):
-        could = ", ".join(
-            str(n) for n in range(1, tp * dp + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))
-        )
         raise WorkloadError(
             f"--ep {ep}: experts are dealt out among GPUs that share a layer (--tp {tp}) or among whole replicas of "
-            f"those (--dp {dp}), so that one must divide the other; {f'try --ep {could}' if could else 'try --ep 1'}"
+            f"those (--dp {dp}), so that one must divide the other; {_instead(arch, tp, dp, ep)}"
         )
     if found := list(dict.fromkeys(obstacles(arch, tp, ep))):
         if isinstance(arch.body, Network):
             raise WorkloadError(f"--tp {tp}: {arch.name} has {found[0]} to share; try --dp {tp}")
         what = f"--tp {tp}" + (f" --ep {ep}" if ep > 1 else "")
         raise WorkloadError(
-            f"{what}: {arch.name} has {' and '.join(found)}, which cannot be dealt out evenly; {_instead(arch, asked)}"
+            f"{what}: {arch.name} has {' and '.join(found)}, which cannot be dealt out evenly; "
+            + _instead(arch, tp, dp, ep)
         )
     if left := batch % (many := multiple(trains, asked, micro_batch)):
         could = " or ".join(f"--batch {n}" for n in (batch - left, batch - left + many) if n)
@@ -116,9 +114,13 @@ def dealt(arch: Architecture) -> dict[int, list[int]]:
     return {ep: tps for ep, tps in found.items() if tps}
 
 
-def _instead(arch: Architecture, asked: Parallel) -> str:
-    """The numbers of GPUs that would work."""
-    tps = ", ".join(map(str, possible(arch, asked.dp, asked.ep)))
-    if tps:
-        return f"--tp {tps} would work" + (f" with --ep {asked.ep}" if asked.ep > 1 else "")
-    return "try --tp 1 --ep 1"
+def _instead(arch: Architecture, tp: int, dp: int, ep: int) -> str:
+    """The numbers of GPUs that would work in place of one of those asked for; else those that always do."""
+    could = {
+        "--ep": [n for n in range(1, tp * dp + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))],
+        "--tp": possible(arch, dp, ep),
+        "with a batch to deal out --dp": [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep))),
+    }
+    texts = {way: ", ".join(map(str, numbers)) for way, numbers in could.items()}
+    found = [f"{way} {text}" for way, text in texts.items() if text]
+    return f"{' or '.join(found)} would work" if found else "try --tp 1 --ep 1"

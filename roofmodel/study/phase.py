@@ -47,6 +47,13 @@ class Placed(NamedTuple):
         return self.operator.count * self.placement.bound_seconds
 
 
+class Uncached(NamedTuple):
+    """Generation without a KV cache: a stage's operators, and the bound through all stages, waits and all."""
+
+    placed: tuple[Placed, ...]
+    bound_seconds: Number
+
+
 class PhaseEstimate(NamedTuple):
     """A phase: its operators placed, and its totals over all occurrences."""
 
@@ -58,7 +65,7 @@ class PhaseEstimate(NamedTuple):
     dropout: Dropout = Dropout()  # of its training
     kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
-    uncached: tuple[Placed, ...] | None = None  # generation: the same without a KV cache
+    uncached: Uncached | None = None  # generation: the same without a KV cache
     idle: Lap = Lap()  # in which the GPU waits for other stages of layers
 
     def of(self, stage: str) -> list[Placed]:

@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from roofmodel.algebra import Number, is_just, maximum
-from roofmodel.counting.phases import stages
+from roofmodel.counting.phases import stages, uncached
 from roofmodel.counting.training import once
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
-from roofmodel.study.phase import Lap, PhaseEstimate, phase_estimate, running, total_seconds
+from roofmodel.study.phase import Lap, PhaseEstimate, Uncached, phase_estimate, placed, running, total_seconds
 
 
 def slowest(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
@@ -55,6 +55,15 @@ def paces(found: Sequence[PhaseEstimate]) -> list[Number]:
     expected = [phase.busy for phase in found]
     known = [each.seconds for each in expected if each is not None]
     return known if len(known) == len(found) else [total_seconds(phase.placed) for phase in found]
+
+
+def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
+    """Generation without a KV cache on a GPU of the step's stage. Its passes follow one another as decodes do: a token
+    must be known before the pass of the next can start."""
+    dtype, staged = step.widths.compute, stages(arch, step)
+    totals = [total_seconds(placed(uncached(arch, one), device, dtype)) for _, one in staged]
+    trip = sum(many * total for (many, _), total in zip(staged, totals, strict=True)) / step.microbatches
+    return Uncached(placed(uncached(arch, step), device, dtype), max(trip, *totals))
 
 
 def _laps(phase: PhaseEstimate) -> Iterator[tuple[str, Lap]]:

@@ -90,7 +90,8 @@ def loader(draw: Draw) -> Problem:
     peak = device.matmul_pipe("fp16").peak
     flops = sum(op.total.matmul_flops for op in _operators(arch, phase="forward"))
     rate = share / 100 * peak / flops
-    enough, busy = math.ceil(rate * decode / 1000), min(1.0, few / (rate * decode / 1000))
+    wanted = rate * decode / 1000  # workers, were they to be had in parts
+    enough, busy = math.ceil(wanted), min(1.0, few / wanted)
     values = {"u": share / 100, "P_peak": peak, "M_img": flops // 2}
     decoding = {**values, "t_dec": decode / 1000}
     return Problem(
@@ -111,9 +112,11 @@ def loader(draw: Draw) -> Problem:
                 "workers", "The fewest workers that keep the GPU busy.", "workers", enough,
                 "ceiling(u*P_peak*t_dec/(2*M_img))", decoding,
                 (
-                    Slip(2, "twice of it: a multiply-add is two FLOPs"), Slip(100 / share, "this is at the peak"),
+                    Slip(math.ceil(2 * wanted) / enough, "twice of it: a multiply-add is two FLOPs"),
+                    Slip(math.ceil(100 / share * wanted) / enough, "this is at the peak"),
                     Slip((enough - 1) / enough, "close: with these the GPU still waits now and then"),
                 ),
+                tolerance=0,
             ),
             Question(
                 "busy", f"With {few} workers: what part of the time the GPU computes.", "%", busy,

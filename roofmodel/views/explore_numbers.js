@@ -130,7 +130,7 @@ function called(name, values) {
 // --- Figures as people read them (as units.py writes them) -----------------------------------------------------------
 
 const DECIMAL = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
-const BINARY = [["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];
+const BINARY = [["Pi", 2 ** 50], ["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];
 
 function significant(value, digits = 3) {
   const text = value.toPrecision(digits);

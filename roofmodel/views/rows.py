@@ -13,7 +13,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Workload
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
 from roofmodel.study.estimate import Estimate
-from roofmodel.study.phase import PhaseEstimate, Placed, total_cost, total_seconds, totals, totals_of
+from roofmodel.study.phase import PhaseEstimate, Placed, total_cost, totals, totals_of
 
 # What a person calls an operator; a name that is not here is read as it stands.
 LABELS = {
@@ -312,7 +312,10 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
     }
     if phase.uncached is not None:
         document["new_tokens"] = step.passes - 1
-        document["without_cache"] = totals_of(phase.uncached)
+        document["without_cache"] = {
+            **totals_of(phase.uncached.placed),
+            "bound_seconds": phase.uncached.bound_seconds,
+        }
     return document
 
 
@@ -460,12 +463,12 @@ def describe_uncached(phase: PhaseEstimate) -> str | None:
     """What generation would cost without a KV cache."""
     if phase.uncached is None:
         return None
-    cost, seconds = total_cost(phase.uncached), total_seconds(phase.uncached)
+    cost, seconds = total_cost(phase.uncached.placed), phase.uncached.bound_seconds
     return (
         f"without a KV cache, each new token a pass over all before it: {units.si(cost.flops, 'FLOP')}, "
         f"{units.si(cost.bytes, 'B')}, at least {units.seconds(seconds)}: "
         f"{units.significant(cost.flops / phase.cost.flops)} × the FLOPs, "
-        f"{units.significant(seconds / total_seconds(phase.placed))} × the time"
+        f"{units.significant(seconds / phase.bound_seconds)} × the time"
     )
 
 

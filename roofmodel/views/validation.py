@@ -89,9 +89,14 @@ def _add(found: Table, parts: Mapping[str, Part]) -> None:
     for name, part in parts.items():
         figures = [""] * 5
         if (e := part.expected) is not None:
-            figures = [f"{e.mape:.1%}", f"{e.median_ape:.1%}", f"{e.p90_ape:.1%}", f"{e.bias:+.1%}"]
+            figures = [*map(_percent, (e.mape, e.median_ape, e.p90_ape)), _percent(e.bias, "+")]
             figures.append(f"{part.inside_interval:.0%}")
-        found.add_row(name, str(part.n), f"{part.bound.mape:.1%}", *figures, str(part.above_the_roof))
+        found.add_row(name, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
+
+
+def _percent(part: float, sign: str = "") -> str:
+    """`12.3%`, or `1e+30%` where a row is off by so much that its digits have no room."""
+    return f"{part:{sign}.1%}" if abs(part) < 100 else f"{100 * part:{sign}.0e}%"
 
 
 def rows_csv(validation: Validation) -> str:

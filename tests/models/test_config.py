@@ -270,6 +270,20 @@ def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
     assert "id2label" not in note  # a language model has no classes
 
 
+def test_a_default_that_nothing_follows_from_is_not_named() -> None:
+    minimax = MIXTRAL | {"model_type": "minimax_m2", "head_dim": 16}
+    (said,) = (note for note in read(minimax).notes if "defaults hold" in note)
+    assert "partial_rotary_factor = 1" in said
+    arch = read(minimax | {"rotary_dim": 8})
+    assert arch.stack.parts[0].rotary_dim == 8
+    assert "partial_rotary_factor" not in " ".join(arch.notes)
+    # Qwen2: where no layer slides, nobody asks from which layer on they would
+    assert "max_window_layers" not in " ".join(read(QWEN2).notes)
+    assert "max_window_layers = 28" in " ".join(read(QWEN2 | {"use_sliding_window": True}).notes)
+    with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # wrong is wrong, asked for or not
+        read(QWEN2 | {"max_window_layers": "all"})
+
+
 def test_labels_are_named_in_the_note_where_they_are_used() -> None:
     arch = read(GPT2 | {"architectures": ["GPT2ForSequenceClassification"]})
     assert "id2label = 2" in arch.notes[0]

@@ -279,6 +279,39 @@ def test_a_slip_made_by_hand_is_recognised(
     assert hint in homework.hint_for(question, answer)
 
 
+def hint(name: str, asked: str, answer: float, **drawn: Any) -> str | None:
+    """What is said of a number in base units; None of the right one."""
+    question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
+    assert not isinstance(question.value, str)
+    return None if near(answer, question.value, question.tolerance) else homework.hint_for(question, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (270, "the GPU still waits"),
+        (542, "a multiply-add is two FLOPs"),
+        (1694, "at the peak"),
+        (275, "no slip that is known"),  # a count that is near is not the answer
+    ],
+)
+def test_workers_are_counted_exactly(answer: float, said: str) -> None:
+    # 0.16 x 989.4 TFLOP/s / (2 x 4 089 184 256 multiply-adds) x 14 ms = 270.99
+    drawn = dict(network="resnet-50", device="h100-sxm", share=16, decode=14)
+    assert hint("loader", "workers", 271, **drawn) is None
+    assert said in str(hint("loader", "workers", answer, **drawn))
+
+
+def test_no_slip_is_seen_where_it_would_be_none() -> None:
+    # 8 workers deliver 8 / 14 ms = 571 images/s; a V100 takes 569 of ViT at 16 % of its peak, and 2445 of ResNet-50
+    waits = dict(device="v100-sxm2-32gb", share=16, decode=14, few=8)
+    said = "this is how long it waits"
+    assert said in str(hint("loader", "busy", 1 - 571.43 / 2445.5, network="resnet-50", **waits))
+    assert said not in str(hint("loader", "busy", 0, network="vit-base-patch16-224", **waits))
+    # between two GPUs an all-reduce sends as much as the tensor has
+    assert hint("shared", "sent", 2048 * 4096 * 2, **SHARED | dict(gpus=2)) is None
+
+
 def test_every_symbol_has_a_meaning(sheets: list[Sheet]) -> None:
     assert {name for _, question in questions(sheets) for name in question.values} == SYMBOLS.keys()
 

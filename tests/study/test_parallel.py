@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate import estimate, workload
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
 H100 = Device.load("h100")
@@ -73,7 +75,10 @@ def test_more_gpus_than_a_node_has_are_warned_of() -> None:
     [
         (LLAMA, {"tp": 3}, "--tp 3: meta-llama/Meta-Llama-3-8B has 32 heads and 8 key-value heads and 14336 columns"),
         (LLAMA, {"tp": 7}, "--tp 1, 2, 4, 8, 16, 32 would work"),
-        (MIXTRAL, {"tp": 2, "ep": 3}, "one must divide the other; try --ep 1, 2"),
+        (MIXTRAL, {"tp": 2, "ep": 3}, "one must divide the other; --ep 1, 2 would work"),
+        # 4 GPUs with experts of their own: they share the layers, 4 at least, or are 4 replicas
+        (MIXTRAL, {"ep": 4}, "--ep 1 or --tp 4, 8, 16, 32 or with a batch to deal out --dp 4 would work"),
+        (MIXTRAL, {"tp": 2, "dp": 8, "ep": 16, "batch": 8}, "cannot be dealt out evenly; --ep 1, 2, 4, 8 would work"),
         (MIXTRAL, {"dp": 3, "ep": 3, "batch": 3}, "8 experts, which cannot be dealt out evenly"),
         (RESNET, {"tp": 2}, "try --dp 2"),
     ],
@@ -84,6 +89,21 @@ def test_what_cannot_be_dealt_out_is_refused_with_what_would_work(
     with pytest.raises(WorkloadError) as caught:
         estimate(arch, H100, **options)
     assert said in str(caught.value)
+
+
+def test_whatever_is_advised_works() -> None:
+    advised = 0
+    for tp, dp, ep in product(range(1, 5), range(1, 5), range(1, 9)):
+        asked = {"tp": tp, "dp": dp, "ep": ep, "batch": 12}
+        try:
+            workload(MIXTRAL, **asked)
+        except WorkloadError as error:
+            advice = str(error).rpartition("; ")[2]
+            for way, numbers in re.findall(r"--(ep|tp|dp) ([\d, ]+)", advice if "would work" in advice else ""):
+                for number in map(int, numbers.split(", ")):
+                    workload(MIXTRAL, **asked | {way: number} | ({"batch": number} if way == "dp" else {}))
+                    advised += 1
+    assert advised > 100
 
 
 def test_experts_of_a_model_without_any_are_ignored_with_a_note() -> None:

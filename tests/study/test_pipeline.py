@@ -20,7 +20,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate import estimate
-from roofmodel.study.phase import NO_TIME, total_seconds
+from roofmodel.study.phase import NO_TIME, placed, total_seconds
+from roofmodel.views.rows import describe_uncached
 
 A100 = Device.load("a100")
 GPT = {
@@ -150,6 +151,22 @@ def test_generation_is_its_prefill_and_its_decodes() -> None:
     prefill = estimate(llama, A100, phase="prefill", seq=64, **options).phases[0]
     decode = estimate(llama, A100, phase="decode", context=64, **options).phases[0]
     assert whole.bound_seconds == pytest.approx(prefill.bound_seconds + decode.bound_seconds)
+
+
+def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> None:
+    llama, options = hub.load("Meta-Llama-3-8B"), {"phase": "generate", "batch": 4, "seq": 64, "new_tokens": 2}
+    alone = estimate(llama, A100, **options).phases[0].uncached
+    one = estimate(llama, A100, pp=2, **options).phases[0]
+    hops = 4 * (64 + 65 + 66) * 4096 * 2 / 300e9  # the rows of all tokens of three passes, in 16 bits
+    assert alone is not None
+    assert one.uncached is not None
+    assert one.uncached.bound_seconds == pytest.approx(alone.bound_seconds + hops)
+    times = one.uncached.bound_seconds / one.bound_seconds
+    assert f"{times:.3g} × the time" in str(describe_uncached(one))  # of what is shown as its time, waits and all
+    many = estimate(llama, A100, pp=2, micro_batch=1, **options).phases[0]
+    assert many.uncached is not None
+    found = [placed(phases.uncached(llama, step), A100, "fp16") for _, step in phases.stages(llama, many.step)]
+    assert many.uncached.bound_seconds == max(map(total_seconds, found))  # four microbatches keep two stages busy
 
 
 def test_rates_are_those_of_the_whole_batch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
@@ -228,6 +230,14 @@ def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
     assert set(document["expected"]) == {*document["bound"], "inside_interval"}
     assert set(document["by_op"]) == {"gemm", "attn_context"}
     assert document["n"] == 2
+
+
+def test_a_row_that_is_off_by_much_leaves_its_figures_readable(tmp_path: Path) -> None:
+    # 6.883 us bound what is said to have taken 6.883e-22: off by 1e22 times, or 1e24 %
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(views.table(validate(table(tmp_path, GEMM | {"latency_us": 6.883e-22}), A100)))
+    assert " 1e+24% " in (shown := console.export_text())
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
