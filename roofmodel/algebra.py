@@ -109,6 +109,11 @@ def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
+def doublings(n: Number) -> Number:
+    """How often 1 is doubled to reach n or more, up to 2^20."""
+    return sum(either(n > 2**power, 1, 0) for power in range(20))
+
+
 def lowered(best: Number, least: Callable[..., Number], function: Callable[..., Number], *values: Number) -> Number:
     """`function(best, *values)`, which is `best` or less, and `best` where that is no more than `least(*values)`.
 

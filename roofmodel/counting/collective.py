@@ -23,7 +23,7 @@ its stages do (arXiv 2104.04473, section 4.1)."""
 
 
 class Collective(NamedTuple):
-    """Which collective, and among how many GPUs.
+    """Which collective, and among how many GPUs, each so many `apart` from the next: of two, neighbours or others.
 
     `replicate` is none: all of them have a tensor already, of which each uses its own part; its gradient is a sum. Nor
     is `split`, where each keeps its part of what all have, or `receive`, whose time is that of who sends.
@@ -31,6 +31,12 @@ class Collective(NamedTuple):
 
     name: str
     gpus: Number
+    apart: Number = 1
+
+    @property
+    def span(self) -> Number:
+        """From the first of them to the last, all that stand between included."""
+        return (self.gpus - 1) * self.apart + 1
 
     @property
     def moves(self) -> bool:

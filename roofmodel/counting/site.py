@@ -51,7 +51,7 @@ def received(stack: Stack, step: Step) -> Iterator[Operator]:
     2104.04473, section 4.1).
     """
     part = "x[b t d]" if step.parallel.alone else "x[b t dt]"
-    yield from _hop(stack, step, stack.held.received, Collective("receive", 2), f"{part} -> {part}")
+    yield from _hop(stack, step, stack.held.received, _next("receive", step), f"{part} -> {part}")
     if not step.parallel.alone:
         collective = Collective("all_gather", step.parallel.tp)
         yield from _hop(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
@@ -63,7 +63,12 @@ def sent(stack: Stack, step: Step) -> Iterator[Operator]:
     if not step.parallel.alone:
         collective = Collective("split", step.parallel.tp)
         yield from _hop(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
-    yield from _hop(stack, step, stack.held.sent, Collective("send", 2), f"{part} -> {part}")
+    yield from _hop(stack, step, stack.held.sent, _next("send", step), f"{part} -> {part}")
+
+
+def _next(name: str, step: Step) -> Collective:
+    """What goes from stage to stage, which may be any two neighbours of them: the slowest hop sets the pace."""
+    return Collective(name, step.parallel.pp, step.parallel.of_a_stage(step.phase == "train"))
 
 
 def _hop(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:

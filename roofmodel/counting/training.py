@@ -125,13 +125,14 @@ def exchanged_gradients(
             for tensor in op.parameters
         )
         parameters = parameters - experts
-        groups.append(("expert_all_reduce", experts, quotient(parallel.dp, parallel.replicas)))
+        holders = quotient(parallel.dp, parallel.replicas)
+        groups.append(("expert_all_reduce", experts, holders, parallel.tp * parallel.replicas))
     if tied is not None:
-        groups.append(("tied_all_reduce", tied, 2))
-    for name, elements, gpus in (("all_reduce", parameters, parallel.dp), *groups):
+        groups.append(("tied_all_reduce", tied, 2, parallel.tp * parallel.dp * (parallel.pp - 1)))
+    for name, elements, gpus, apart in (("all_reduce", parameters, parallel.dp, parallel.tp), *groups):
         if not is_just(gpus, 1):
-            build = Builder({"W": elements}, step.widths)
-            yield build.exchange(f"gradients.{name}", "grad.W_all[W] -> grad.W_all[W]", Collective("all_reduce", gpus))
+            build, collective = Builder({"W": elements}, step.widths), Collective("all_reduce", gpus, apart)
+            yield build.exchange(f"gradients.{name}", "grad.W_all[W] -> grad.W_all[W]", collective)
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:

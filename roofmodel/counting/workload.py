@@ -21,8 +21,9 @@ class Parallel(NamedTuple):
 
     `tp` GPUs share every layer (`models/sharding.py`), and there are `dp` replicas of them, each with its part of the
     batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
-    The layers of a replica are dealt out to `pp` stages, to each of them in `vpp` parts (`models/stages.py`); what is
-    counted is a GPU of one `stage`.
+    Those that share a layer are neighbours, and so are replicas that exchange something, within a stage, as Megatron-LM
+    places them (Narayanan et al., arXiv 2104.04473, section 3). The layers of a replica are dealt out to `pp` stages,
+    to each of them in `vpp` parts (`models/stages.py`); what is counted is a GPU of one `stage`.
     """
 
     tp: Number = 1
@@ -53,9 +54,13 @@ class Parallel(NamedTuple):
         """All of them."""
         return self.tp * self.dp * self.pp
 
+    def of_a_stage(self, trains: bool) -> Number:
+        """Those of a stage among whom something is exchanged: replicas do so where they train, or share experts."""
+        return self.tp * self.dp if trains or self.across else self.tp
+
     def joined(self, trains: bool) -> Number:
-        """Those among whom something is exchanged: replicas do so where they train, or share experts."""
-        return self.gpus if trains or self.across else self.tp * self.pp
+        """All those among whom something is exchanged."""
+        return self.of_a_stage(trains) * self.pp
 
     @property
     def alone(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from roofmodel.devices.calibration import Calibration
@@ -57,13 +57,21 @@ class Level(NamedTuple):
 class Link(NamedTuple):
     """A connection to other devices or the host; bandwidth is the total of both directions.
 
-    `joins` is how many devices it connects with one another; None: all those of a node.
+    `joins` is how many devices it connects with one another; None: all those of a node. A network connects nodes: what
+    is `beyond` so many devices, each of which has a port of this bandwidth.
     """
 
     name: str
     bandwidth: float
     source: str | None = None
     joins: int | None = None
+    beyond: int | None = None
+
+    @property
+    def parameters(self) -> str:
+        """What parameters of collectives hold for it: those of a `network`, of `pcie`, where data pass the host, or of
+        `any` other link of devices."""
+        return "network" if self.beyond is not None else "pcie" if self.name == "pcie" else "any"
 
 
 class Measured(NamedTuple):
@@ -115,19 +123,28 @@ class Device:
         return bandwidth
 
     @property
-    def fastest(self) -> Link | None:
-        """The fastest link to other devices; None where the file has none."""
-        return max(self.links.values(), key=lambda link: link.bandwidth, default=None)
+    def inside(self) -> Link | None:
+        """The fastest link among all devices of a node; of few, where there is no other; None where there is none."""
+        found = [link for link in self.links.values() if link.beyond is None]
+        return max(found, key=lambda link: (link.joins is None, link.bandwidth), default=None)
+
+    @property
+    def bridge(self) -> Link | None:
+        """A link of few devices that is faster than the one among all; None where there is none."""
+        inside = self.inside
+        found = [link for link in self.links.values() if link.joins and inside and link.bandwidth > inside.bandwidth]
+        return max(found, key=lambda link: link.bandwidth, default=None)
+
+    @property
+    def network(self) -> Link | None:
+        """The link between nodes; None where the file has none."""
+        return next((link for link in self.links.values() if link.beyond is not None), None)
 
     @property
     def link(self) -> float | None:
-        """Bytes per second to other devices, in one direction, over the fastest link; None where the file has none."""
-        return self.fastest and self.fastest.bandwidth / 2
-
-    def joining(self, devices: int) -> Device:
-        """The device with those of its links that join so many, where it has one that does."""
-        found = {name: link for name, link in self.links.items() if devices <= (link.joins or devices)}
-        return replace(self, links=found) if found else self
+        """Bytes per second to a neighbour, in one direction, over the fastest link; None where the file has none."""
+        fastest = self.bridge or self.inside
+        return fastest and fastest.bandwidth / 2
 
     @property
     def capacity(self) -> int | None:

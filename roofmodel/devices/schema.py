@@ -169,9 +169,9 @@ def _at_least_one(place: Place | None, value: float | None) -> int | None:
 
 
 def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
-    entries = place.mapping(("bandwidth", "joins", "source"), required=("bandwidth",))
-    joins = entries["joins"].whole() if "joins" in entries else None
-    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins)
+    entries = place.mapping(("bandwidth", "joins", "beyond", "source"), required=("bandwidth",))
+    joins, beyond = (entries[key].whole() if key in entries else None for key in ("joins", "beyond"))
+    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond)
 
 
 def _measured(place: Place, sources: dict[str, str]) -> Measured:

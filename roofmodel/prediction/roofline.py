@@ -14,8 +14,10 @@ from functools import reduce
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, either, maximum, plain
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
+from roofmodel.prediction.links import link_rate
 
 
 class Placement(NamedTuple):
@@ -39,13 +41,17 @@ class Placement(NamedTuple):
         return either(self.link_seconds > maximum(self.compute_seconds, self.memory_seconds), "communication", nearer)
 
 
-def place(cost: Cost, device: Device, dtype: str) -> Placement:
-    """The cost under the device's roofs. Raises WorkloadError where the device lacks the type."""
+def place(cost: Cost, device: Device, dtype: str, collective: Collective | None = None) -> Placement:
+    """The cost under the device's roofs; what is sent goes the way of a `collective`, or else to a neighbour.
+
+    Raises WorkloadError where the device lacks the type.
+    """
     vector_pipe = device.vector_pipe(dtype)
     matmul = plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak
     vector = plain(cost.vector_flops) / vector_pipe.peak if vector_pipe else 0.0
     memory = plain(cost.bytes) / device.bandwidth
-    link = cost.link_bytes / device.link if device.link else 0.0
+    rate = link_rate(collective, device)
+    link = 0.0 if rate is None else cost.link_bytes / rate
     return Placement(cost, matmul, vector, memory, link, reduce(maximum, (matmul, vector, memory, link)))
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, maximum, plain
+from roofmodel.algebra import Number, either, maximum, plain
 from roofmodel.algebra import product as product_of
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Link
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip, chip
 from roofmodel.prediction.collectives import Exchange
 from roofmodel.prediction.experts import Chosen, Mixture
 from roofmodel.prediction.gemm import Product
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement, place
 
 
@@ -57,7 +58,7 @@ def expect(
     `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
     default's (see `chosen`). `placed` spares placing it again. Raises WorkloadError where the device lacks the type.
     """
-    placed = placed or place(operator.cost, device, dtype)
+    placed = placed or place(operator.cost, device, dtype, operator.collective)
     found = formula(operator, placed, device, dtype, implementation)
     return found and held(found.seconds, found.fit, placed.bound_seconds)
 
@@ -96,12 +97,27 @@ def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
 
 def _exchange(operator: Operator, calibration: Calibration, device: Device, implementation: str) -> Formula | None:
     """The time of a collective, and what that was fitted on."""
-    joined, link = chosen(calibration.collectives, implementation, exchanging(device)), device.link
-    if joined is None or link is None or operator.collective is None:
+    collective = operator.collective
+    way = collective and route(collective, device)
+    if collective is None or way is None:
         return None
-    collective, gpus = operator.collective
-    exchange = Exchange(gpus, ROUNDS[collective], plain(operator.link_bytes))
-    return _applied("collectives", collectives.seconds, (exchange, link), joined)
+
+    def over(link: Link | None) -> Served | None:
+        return link and chosen(calibration.collectives, implementation, link.parameters)
+
+    served = _either(way.bridged, over(device.bridge), over(device.inside))
+    served = _either(way.leaves, over(device.network), served)
+    exchange = Exchange(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), way.nodes)
+    return served and _applied("collectives", collectives.seconds, (exchange, way.bandwidth), served)
+
+
+def _either(condition: Number, yes: Served | None, no: Served | None) -> Served | None:
+    """One of two sets; parameter by parameter where the condition stands for many."""
+    if isinstance(condition, bool) or yes is None or no is None:
+        return yes if condition is True else no
+    timing = type(no.timing)(*(either(condition, *pair) for pair in zip(yes.timing, no.timing, strict=True)))
+    low, high = (either(condition, getattr(yes.fit, end), getattr(no.fit, end)) for end in ("low", "high"))
+    return Served(timing, no.fit._replace(low=low, high=high), no.implementation)
 
 
 def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...], served: Served) -> Formula:
@@ -224,11 +240,6 @@ def formats(operator: Operator, dtype: str) -> str:
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
     head = sum(product_of(operator.sizes[axis] for axis in line.contracted) for line in scores)
     return form(dtype, f"{stored.name}/{head}")
-
-
-def exchanging(device: Device) -> str:
-    """What parameters of collectives are fitted for: `pcie`, where data pass the host; else `any` link of devices."""
-    return "pcie" if device.fastest and device.fastest.name == "pcie" else "any"
 
 
 def form(dtype: str, stored: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
@@ -33,8 +33,9 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import exchanging, expect, formats, movement, product
+from roofmodel.prediction.timing import expect, formats, movement, product
 from roofmodel.study.validate import HOST_CLOCK, Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
@@ -145,9 +146,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
 
     def sets(op: str, start: Timing, into: str) -> dict[str, dict[str, Fitted[Timing]]]:
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if op == "gemm" else {}
-        for sample in found.get(op, []):
-            collective = op == "collective"
-            form = exchanging(device) if collective else formats(sample.group.operator, sample.group.compute)
+        for form, sample in (each for samples in found.get(op, []) for each in _by_form(samples, device)):
             # Matrix products of 16 bits are all of one library, those of other formats are everybody's own.
             kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel or "any"
             named.setdefault(kernel, {}).setdefault(form, []).append(sample)
@@ -189,6 +188,18 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
             f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
         )
     return calibration
+
+
+def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
+    """What sets of parameters are told apart by: formats; of exchanges, row by row, the links that they go over."""
+    operator = sample.group.operator
+    if operator.collective is None:
+        yield formats(operator, sample.group.compute), sample
+    elif way := route(operator.collective, device):
+        over = np.select([way.leaves, way.bridged], [2, 1], np.zeros(len(sample.measured), int))
+        for which, link in enumerate((device.inside, device.bridge, device.network)):
+            if link and (over == which).any():
+                yield link.parameters, sample.rows(np.flatnonzero(over == which))
 
 
 class _Fitter(NamedTuple):

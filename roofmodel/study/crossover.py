@@ -14,12 +14,14 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import kernels, phases
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import FORMATS
 from roofmodel.counting.workload import Phase, Workload
@@ -27,6 +29,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
+from roofmodel.prediction.links import link_rate
 from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
 from roofmodel.study.explain import loaded, meant
@@ -41,6 +44,9 @@ GRID = 1.25  # sizes that are asked grow by so much; what changes and changes ba
 
 Costs = Callable[[Number], Cost]
 """What something costs at a size: an int, or a symbol."""
+
+Ways = Callable[[Number], Collective | None]
+"""Which way goes what is sent at a size; None: to a neighbour."""
 
 
 class Side(NamedTuple):
@@ -152,12 +158,11 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
     options = {**options, "phase": phase}
     if over == "batch" and options.get("dp", 1) != 1:
         raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
-    counted = _Counted(arch, options, over)
+    counted = _Counted(arch, device, options, over)
     work, remarks = counted.sized(counted.start)
     refuse_stages(work, "crossovers are those of a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
     most = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
-    device = device.joining(most)
     notes += link_notes(device, most)
     operators = counted.at(counted.start)
     names = [operator.name for operator in operators]
@@ -165,8 +170,9 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
     def found(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
         one = changes(
-            name, counted.cost_of_one(index), counted.symbol, device, work.dtype, counted.start, counted.sizes
-        )
+            name, counted.cost_of_one(index), counted.symbol, device, work.dtype,
+            counted.start, counted.sizes, counted.way_of((index,)),
+        )  # fmt: skip
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
     wanted = set(names) if op is None else meant(op, names)
@@ -176,8 +182,9 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         (whole,), each, op = each, (), names[which[0]]
     else:
         whole = changes(
-            op or phase, counted.cost_of(which), counted.symbol, device, work.dtype, counted.start, counted.sizes
-        )
+            op or phase, counted.cost_of(which), counted.symbol, device, work.dtype,
+            counted.start, counted.sizes, counted.way_of(which),
+        )  # fmt: skip
         mostly = _mostly(counted, which, device, work.dtype)
     notes += _beyond(arch, counted, whole, each)
     return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, phase, op, tuple(dict.fromkeys(notes)))
@@ -189,7 +196,7 @@ def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str)
     def bound(n: int) -> str:
         seconds: dict[str, float] = {}
         for operator in (counted.at(n)[index] for index in which):
-            placed = place(operator.cost, device, dtype)
+            placed = place(operator.cost, device, dtype, operator.collective)
             seconds[placed.bound] = seconds.get(placed.bound, 0.0) + operator.count * placed.bound_seconds
         return max(seconds, key=lambda roof: seconds[roof])
 
@@ -224,8 +231,8 @@ def _usual(arch: Architecture, over: str) -> Phase:
 class _Counted:
     """The operators of a phase at each size of a variable, or with a symbol in its place."""
 
-    def __init__(self, arch: Architecture, options: dict[str, Any], over: str) -> None:
-        self.arch, self.options, self.over = arch, options, over
+    def __init__(self, arch: Architecture, device: Device, options: dict[str, Any], over: str) -> None:
+        self.arch, self.device, self.options, self.over = arch, device, options, over
         self.symbol = symbol(SYMBOLS[over])
         self.sizes = _shares(arch, options) if over == "gpus" else None  # None: all from the first on
         # a pass over a single token may be another pass; a single GPU has nothing to exchange
@@ -252,12 +259,32 @@ class _Counted:
         return replace(work, **changed)
 
     def cost_of(self, which: Sequence[int]) -> Costs:
-        """Of all occurrences of some operators."""
-        return lambda n: sum((op.count * op.cost for op in map(self.at(n).__getitem__, which)), Cost())
+        """Of all occurrences of some operators; what goes another way than most is worth more or fewer bytes there."""
+        most = self.way_of(which)
+
+        def worth(index: int, n: Number) -> Cost:
+            operator, own = self.at(n)[index], self.way_of((index,))(n)
+            cost: Cost = operator.count * operator.cost
+            rate, usual = link_rate(own, self.device), link_rate(most(n), self.device)
+            if own is None or rate is None or usual is None or rate == usual:
+                return cost
+            return replace(cost, link_bytes=cost.link_bytes * Fraction(usual) / Fraction(rate))
+
+        return lambda n: sum((worth(index, n) for index in which), Cost())
 
     def cost_of_one(self, index: int) -> Costs:
         """Of one occurrence of an operator."""
         return lambda n: self.at(n)[index].cost
+
+    def way_of(self, which: Sequence[int]) -> Ways:
+        """The way that most of what some operators send goes; in equations that of the smallest size."""
+
+        def most(n: Number) -> Collective | None:
+            found = map(self.at(n if isinstance(n, int) else self.start).__getitem__, which)
+            sent = [operator for operator in found if operator.collective]
+            return max(sent, key=lambda op: op.count * op.cost.link_bytes).collective if sent else None
+
+        return most
 
 
 def _shares(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
@@ -272,22 +299,26 @@ def _shares(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
 # --- Where it changes -------------------------------------------------------------------------------
 
 
+def _to_a_neighbour(_: Number) -> None:
+    """The way of kernels, which send nothing."""
+
+
 def changes(
     name: str, cost: Costs, variable: Any, device: Device, dtype: str, start: int = 1,
-    sizes: Sequence[int] | None = None,
+    sizes: Sequence[int] | None = None, way: Ways = _to_a_neighbour,
 ) -> Changes:  # fmt: skip
     """All changes of the roof from `start` on, over all whole numbers; or over these sizes."""
 
     def bound(n: int) -> str:
-        return str(place(cost(n), device, dtype).bound)
+        return str(place(cost(n), device, dtype, way(n)).bound)
 
     found = []
-    asked = sizes or sorted({*_ladder(start), *_suspects(cost, variable, device, dtype, start)})
+    asked = sizes or sorted({*_ladder(start), *_suspects(cost, way, variable, device, dtype, start)})
     for low, high in _cells(bound, asked):
         if not sizes:
             high = _first(bound, low, high)
             low = high - 1
-        equation, exact, solved = _between(cost, variable, device, dtype, (low, high))
+        equation, exact, solved = _between(cost, way, variable, device, dtype, (low, high))
         value = math.ceil(exact) if solved and not sizes else high
         found.append(Change(value, exact, bound(low), bound(high), equation, solved))
     return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
@@ -318,22 +349,22 @@ def _first(bound: Callable[[int], str], low: int, high: int) -> int:
     return high
 
 
-def _suspects(cost: Costs, variable: Any, device: Device, dtype: str, start: int) -> Iterator[int]:
+def _suspects(cost: Costs, way: Ways, variable: Any, device: Device, dtype: str, start: int) -> Iterator[int]:
     """The sizes around each solution of the equations: where something might change that the grid steps over."""
-    for pair in combinations(_sides(cost(variable), device, dtype), 2):
+    for pair in combinations(_sides(cost(variable), way(variable), device, dtype), 2):
         for root in _roots(Equation(*pair), variable):
             yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < LARGEST)
 
 
-def _sides(cost: Cost, device: Device, dtype: str) -> list[Side]:
+def _sides(cost: Cost, way: Collective | None, device: Device, dtype: str) -> list[Side]:
     """What each roof takes: of compute that of matrix products, and that of vector work."""
     pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     sides = [Side("compute", cost.matmul_flops, pipe.peak, pipe.name)]
     if vector:
         sides.append(Side("compute", cost.vector_flops, vector.peak, vector.name))
     sides.append(Side("memory", cost.bytes, device.bandwidth))
-    if device.link:
-        sides.append(Side("communication", cost.link_bytes, device.link))
+    if link := link_rate(way, device):
+        sides.append(Side("communication", cost.link_bytes, link))
     return sides
 
 
@@ -356,12 +387,13 @@ def _roots(equation: Equation, variable: Any) -> list[float]:
 
 
 def _between(
-    cost: Costs, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
+    cost: Costs, way: Ways, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
 ) -> tuple[Equation, float, bool]:
     """The equation of the roofs that bind at either size, where they meet in between, and whether that was solved."""
     low, high = sizes
-    found = [_binding(cost(n), device, dtype) for n in sizes]
-    equation = Equation(*(side for i, side in enumerate(_sides(cost(variable), device, dtype)) if i in found))
+    found = [_binding(cost(n), way(n), device, dtype) for n in sizes]
+    sides = _sides(cost(variable), way(variable), device, dtype)
+    equation = Equation(*(side for i, side in enumerate(sides) if i in found))
     for root in _roots(equation, variable):
         if low - 1e-9 <= root <= high:
             return equation, root, True
@@ -374,9 +406,9 @@ def _between(
     return equation, after, False
 
 
-def _binding(cost: Cost, device: Device, dtype: str) -> int:
+def _binding(cost: Cost, way: Collective | None, device: Device, dtype: str) -> int:
     """Which of the sides takes longest; of those that take the same, the one that `place` names."""
-    sides, bound = _sides(cost, device, dtype), place(cost, device, dtype).bound
+    sides, bound = _sides(cost, way, device, dtype), place(cost, device, dtype, way).bound
     return max(range(len(sides)), key=lambda i: (sides[i].roof == bound, sides[i].work / sides[i].rate))
 
 

@@ -56,8 +56,6 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     Raises WorkloadError for options that make no sense, or a type that the device lacks.
     """
     work, notes = workload(arch, **options)
-    device = device.joining(work.joined)
-
     found = []
     for step in work.steps():
         phase = slowest(arch, device, step, work.runtime)

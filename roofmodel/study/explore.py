@@ -11,10 +11,10 @@ What is no number is told apart instead: phase and attention (`Variant`), and th
     batch                                     of one of the replicas
     tp, dp, ep                                GPUs, where a model can be shared so (`any_gpus`)
     bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
-    device|FIELD                              the device's figures, with those of its two pipes for the format, and of
-                                              its links that join so many GPUs
+    device|FIELD                              the device's figures, with those of its two pipes for the format
+    device|LINK|FIELD                         of its links `inside` a node, of its `bridge` and its `network`
     set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and
-                                              ROLE, which may have the size of a head behind it; for `any` format
+                                              ROLE, which may have the size of a head behind it; or for a LINK
 """
 
 from __future__ import annotations
@@ -143,8 +143,18 @@ def least_bits(phase: Phase) -> int:
     return TRAINED_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
 
 
+class _AnyLink(Link):
+    """A link that has parameters of its own."""
+
+    __slots__ = ()
+
+    @property
+    def parameters(self) -> str:
+        return self.name
+
+
 class _AnyDevice(Device):
-    """A device that has one pipe to multiply matrices and one for vector work, whatever the format, and one link."""
+    """A device that has one pipe to multiply matrices and one for vector work, whatever the format, and every link."""
 
     def matmul_pipe(self, dtype: str) -> Pipe:
         return self.pipes["matmul"]
@@ -153,8 +163,16 @@ class _AnyDevice(Device):
         return self.pipes["vector"]
 
     @property
-    def link(self) -> Any:
-        return self.links["any"].bandwidth
+    def inside(self) -> Link:
+        return self.links["inside"]
+
+    @property
+    def bridge(self) -> Link:
+        return self.links["bridge"]
+
+    @property
+    def network(self) -> Link:
+        return self.links["network"]
 
 
 def any_device(book: Book) -> Device:
@@ -172,7 +190,11 @@ def any_device(book: Book) -> Device:
         },
         multiprocessors=figure("multiprocessors"),
         clocks={"boost": figure("clock")},
-        links={"any": Link("any", figure("link", 1))},
+        links={
+            "inside": _AnyLink("inside", figure("inside|bandwidth", 1)),
+            "bridge": _AnyLink("bridge", figure("bridge|bandwidth"), joins=figure("bridge|joins")),
+            "network": _AnyLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
+        },
         calibration=Calibration("any", **{kind: _AnySets(book, kind) for kind in TIMINGS}),
     )  # fmt: skip
 

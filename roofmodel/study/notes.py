@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from roofmodel import units
 from roofmodel.algebra import plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
@@ -14,7 +15,7 @@ from roofmodel.models.architecture import Architecture, Network, Norm
 from roofmodel.study.phase import PhaseEstimate
 
 NODE = 8
-"""GPUs that a device's links join, as servers are built."""
+"""GPUs that a device's links join, as servers are built, where its file does not say."""
 
 
 def model_notes(arch: Architecture, work: Workload) -> list[str]:
@@ -93,11 +94,22 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
     """What is not known of the links that join so many GPUs."""
     if gpus > 1 and not device.links:
         yield f"{device.id} states no link to other GPUs: what they exchange is bounded by bytes alone"
-    elif gpus > NODE:
+    elif gpus > node(device) and (network := device.network):
         yield (
-            f"warning: {gpus} GPUs are more than a node of {NODE}: the links between nodes are not known, and counted "
-            f"as if they were {device.id}'s own"
+            f"{gpus} GPUs are more than a node of {node(device)}: what leaves it goes over {network.name}, "
+            f"{units.si(network.bandwidth / 2, 'B/s')} from each GPU and to it; those that share a layer are "
+            f"neighbours, then replicas, then stages"
         )
+    elif gpus > node(device):
+        yield (
+            f"warning: {gpus} GPUs are more than a node of {node(device)}: {device.id}'s file knows no network between "
+            f"nodes, which are counted as if its own links joined them"
+        )
+
+
+def node(device: Device) -> int:
+    """How many GPUs a node has."""
+    return device.network.beyond or NODE if device.network else NODE
 
 
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:

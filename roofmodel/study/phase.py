@@ -171,7 +171,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
     """Operators under the roofs."""
-    return tuple(Placed(op, place(op.cost, device, dtype)) for op in operators)
+    return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
 
 
 def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:

@@ -233,7 +233,6 @@ def _case(
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(FORMATTED, dtype), **chosen}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
-        device = device.joining(work.joined)
         (step,) = work.steps()
         phase, weights = slowest(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
         peak = phases.peak(arch, step, weights, phase.operators)

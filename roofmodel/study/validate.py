@@ -113,7 +113,7 @@ def validate(path: str, device: Device) -> Validation:
     served = np.full(len(table["op"]), "", dtype=object)
     for group in found:
         try:
-            placed = place(group.operator.cost, device, group.compute)
+            placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             bound[group.rows] = placed.bound_seconds
             if by := formula(group.operator, placed, device, group.compute, group.kernel):
                 expectation = held(by.seconds, by.fit, placed.bound_seconds)

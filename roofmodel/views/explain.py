@@ -13,6 +13,7 @@ from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
 from roofmodel.prediction.engine import Fused
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
@@ -343,9 +344,10 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
         asked.append((f"compute, {vector.name}", ceiling, placed.vector_seconds))
     ceiling = f"{units.si(plain(cost.bytes), 'B', 4)} / {units.si(device.bandwidth, 'B/s', 4)}"
     asked.append(("memory, DRAM", ceiling, placed.memory_seconds))
-    if cost.link_bytes and device.link:
-        ceiling = f"{units.si(plain(cost.link_bytes), 'B', 4)} / {units.si(device.link, 'B/s', 4)}"
-        asked.append(("communication, one direction of the link", ceiling, placed.link_seconds))
+    collective = counted.operator.collective
+    if cost.link_bytes and (way := collective and route(collective, device)):
+        ceiling = f"{units.si(plain(cost.link_bytes), 'B', 4)} / {units.si(way.bandwidth, 'B/s', 4)}"
+        asked.append((f"communication, {way.link(device).name}, one way", ceiling, placed.link_seconds))
     yield Equations([Equation(name, [said(how), said(units.seconds(plain(time)))]) for name, how, time in asked])
     ordered = sorted((plain(time) for _, _, time in asked), reverse=True)
     binding = max((roof for roof in asked if roof[0].startswith(placed.bound)), key=lambda roof: roof[2])

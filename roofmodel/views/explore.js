@@ -4,6 +4,7 @@ const GPUS = ["tp", "dp", "ep"]; // how they share the work
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context"]; // each is settled by those before it
 const CHOICES = ["phase", "attention", "runtime"];
 const LONGEST = 10 ** 9;
+const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // it bounds nothing, and nothing goes there
 const complaints = [];
 let state = {};
 
@@ -13,9 +14,6 @@ const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
 /** GPUs among which something is exchanged, as counting/workload.py has it. */
 const joined = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
-/** Of what a device has for numbers of GPUs, each from one on: that for as many as there are. */
-const reaching = (each) => each?.findLast(([from]) => from <= joined())[1];
-const link = () => figure(reaching(device().links));
 
 /** The numbers that say something here. */
 function numbers() {
@@ -106,14 +104,14 @@ function input(name) {
   if (kind === "format") return stored(keys[0]);
   if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
   if (kind === "device") {
-    const [field] = keys, pipes = device().pipes[state.dtype];
+    const [field, of] = keys, pipes = device().pipes[state.dtype];
     if (field === "vector") return figure(pipes.vector) ?? Infinity; // no roof at all
-    if (field === "link") return link() ?? Infinity;
+    if (field in device().links) return figure(device().links[field]?.[of] ?? NO_LINK[of]);
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
   const [set, implementation, role, field] = keys;
   const sets = device().sets[`${set}|${implementation}|${role}`];
-  const index = (role === "any" ? reaching(sets) : sets?.[state.dtype][stored(role.split("/")[0])]) ?? null;
+  const index = (set === "collectives" ? sets : sets?.[state.dtype][stored(role.split("/")[0])]) ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 

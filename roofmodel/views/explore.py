@@ -15,7 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from importlib.metadata import version
@@ -25,15 +25,15 @@ from typing import Any, TypeVar
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import AXES, Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import Expected, chosen, exchanging, form
+from roofmodel.prediction.timing import Expected, chosen, form
 from roofmodel.recorded import Book, Fork, Formula, Recorded
 from roofmodel.study import explore as study
 from roofmodel.study.estimate import parameters, workload
-from roofmodel.study.notes import NODE, link_notes
+from roofmodel.study.notes import link_notes, node
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas
@@ -93,7 +93,6 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
         "sets": sets.found,
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
         "axes": AXES,
-        "node": NODE,
         "rows": rows.found,
         "nodes": _nodes(book),
         "formulas": {
@@ -261,22 +260,28 @@ def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) ->
         "l2": _value(l2_bytes(device)),
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
-        "links": _links(device),
+        "links": {name: link and _link(link) for name, link in _links(device).items()},
         "unlinked": next(link_notes(device, 2), None),
+        "outside": _outside(device),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
         "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
     }
 
 
-def _links(device: Device) -> list[Any]:
-    """From how many GPUs on, the bytes per second to others in one direction; null where the file has no link."""
-    return [[gpus, _value(joining.link)] for gpus, joining in _joining(device)]
+def _links(device: Device) -> dict[str, Link | None]:
+    """By what they join."""
+    return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
 
 
-def _joining(device: Device) -> Iterator[tuple[int, Device]]:
-    """The device with the links that join so many GPUs, each from so many on."""
-    ends = {link.joins for link in device.links.values() if link.joins}
-    return ((gpus, device.joining(gpus)) for gpus in (1, *(end + 1 for end in sorted(ends))))
+def _outside(device: Device) -> dict[str, Any]:
+    """What is said of more GPUs than a node has."""
+    most = node(device)
+    words = next(link_notes(device, most + 1)).replace(str(most + 1), "{gpus}", 1)
+    return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {name: _value(getattr(link, name)) for name in ("name", "bandwidth", "joins", "beyond")}
 
 
 def _expects(device: Device, kind: str) -> bool:
@@ -314,8 +319,7 @@ def _sets_used(book: Book) -> list[tuple[str, str, str]]:
 def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
     """By the format of products and that of the role: which set applies; none where nothing is fitted.
 
-    The size of a head may stand behind the role, `kv/128`; `any` is no role, but what exchanges have: their set depends
-    on the links, and stands as `_links` has these.
+    The size of a head may stand behind the role, `kv/128`; of exchanges it is no role but a link, which has one set.
     """
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
@@ -326,8 +330,9 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows)
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
         return sets.index({name: _value(value) for name, value in values.items()})
 
-    if role == "any":
-        return [[gpus, index(exchanging(joining))] for gpus, joining in _joining(device)]
+    if kind == "collectives":
+        link = _links(device)[role]
+        return link and index(link.parameters)
     return {
         dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS} for dtype in COMPUTE_FORMATS
     }

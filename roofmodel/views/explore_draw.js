@@ -71,8 +71,9 @@ function inWords({ tokens, context }) {
 function sharing() {
   if (gpus() === 1) return "";
   const ways = GPUS.filter((key) => state[key] > 1).map((key) => `${key} ${state[key]}`).join(", ");
-  const joined = link() === null ? "" : `, ${si(link(), "B/s", 4)} to others and from them`;
-  return `; one of ${grouped(gpus())} GPUs (${ways})${joined}`;
+  const rates = [...new Set(operators.filter((op) => op.link_seconds > 0).map(rate))];
+  const sent = rates.length === 0 ? "" : `, ${rates.join(" or ")} to others and from them`;
+  return `; one of ${grouped(gpus())} GPUs (${ways})${sent}`;
 }
 
 /** Why an expected time is not known. */
@@ -345,12 +346,11 @@ function beyond({ context, tokens }) {
     ...said(`${state.phase} reaches`, reach, positions)];
 }
 
-/** What is not known of the links between so many GPUs. */
+/** What is to be known of the links between so many GPUs: the note of `roof estimate`. */
 function unlinked() {
-  const { id, unlinked: said } = device();
-  if (joined() > 1 && said !== null) return [`${said}.`];
-  return joined() > data.node ? [`Warning: ${grouped(joined())} GPUs are more than a node of ${data.node}: the links `
-    + `between nodes are not known, and counted as if they were ${id}'s own.`] : [];
+  const { unlinked, outside } = device(), { most, said } = outside;
+  if (joined() > 1 && unlinked !== null) return [`${unlinked}.`];
+  return joined() > most ? [said.replace("{gpus}", grouped(joined()))] : [];
 }
 
 /** Reads one operator's formula, and marks where it stands. */
@@ -395,7 +395,7 @@ function formula(op) {
     [op.memory_seconds, `${bytes} ÷ ${si(device().bandwidth, "B/s", 4)}`],
     [op.matmul_seconds, `${matmul} ÷ ${si(pipes.matmul, "FLOP/s", 4)}`],
     [op.vector_seconds, `${vector} ÷ ${si(pipes.vector ?? 0, "FLOP/s", 4)}`],
-    [op.link_seconds, `${si(op.link_bytes, "B")} ÷ ${si(link() ?? 0, "B/s", 4)}`],
+    [op.link_seconds, `${si(op.link_bytes, "B")} ÷ ${rate(op)}`],
   ].filter(([time]) => time > 0).map(([time, text]) => (time === op.bound_seconds
     ? html("strong", {}, `${text} = ${seconds(time)}  ← ${op.bound} binds`) : `${text} = ${seconds(time)}`));
   const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
@@ -417,6 +417,11 @@ function formula(op) {
     line("axes", ...[...sizes].map(([letter, size]) => [
       html("code", {}, letter), ` = ${written(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
   ].filter((one) => one !== null);
+}
+
+/** How fast a GPU sends what an operator exchanges. */
+function rate(op) {
+  return si(Number(op.link_bytes) / op.link_seconds, "B/s", 4);
 }
 
 /** What passes a GPU's link in either direction: the whole but for its own part, once, or twice. */

@@ -174,7 +174,9 @@ def device(found: Device) -> Listing:
             level.source or "",
         )
     for link in found.links.values():
-        levels.add_row(f"{link.name}, both directions", units.si(link.bandwidth, "B/s", 4), "", link.source or "")
+        reach = f", beyond {link.beyond} GPUs" if link.beyond else f", of {link.joins} GPUs" if link.joins else ""
+        name = f"{link.name}, both directions{reach}"
+        levels.add_row(name, units.si(link.bandwidth, "B/s", 4), "", link.source or "")
     parts: list[RenderableType] = [
         Text.assemble((found.name, "bold"), f" · {found.id}"),
         Text(", ".join(_design(found)), style="dim"),

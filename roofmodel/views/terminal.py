@@ -12,6 +12,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.counting.operator import Cost
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate
@@ -96,15 +97,26 @@ def _summary(estimate: Estimate) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("model", Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {size}"))
     grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
-    link = device.link if estimate.workload.parallel.gpus > 1 else None
     grid.add_row(
         "roofs",
         f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}) · {units.si(device.bandwidth, 'B/s', 4)} DRAM · "
         f"ridge at {units.significant(ridge(device, dtype))} FLOP/B"
-        + (f" · {units.si(link, 'B/s', 4)} to other GPUs, and from them" if link else ""),
+        + (f" · {' and '.join(links)} to other GPUs, and from them" if (links := list(_links(estimate))) else ""),
     )
     grid.add_row("workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}")
     return grid
+
+
+def _links(estimate: Estimate) -> Iterator[str]:
+    """The ways of what is exchanged, and how fast each GPU sends on them."""
+    ways = [
+        way
+        for phase in estimate.phases
+        for each in phase.exchanges
+        if (collective := each.operator.collective) and (way := route(collective, estimate.device))
+    ]
+    for way in dict.fromkeys(ways):
+        yield f"{units.si(way.bandwidth, 'B/s', 4)} over {way.link(estimate.device).name}"
 
 
 def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:

@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import chosen, exchanging, form
+from roofmodel.prediction.timing import chosen, form
 from roofmodel.recorded import Book, Cases
 from roofmodel.study import explore
 from roofmodel.study.estimate import TRAINED_BITS, estimate
@@ -47,20 +47,21 @@ def inputs(
     """What the inputs of the book are, as the head of study/explore.py says."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
-    tp, dp, ep = (sizes.get(name, 1) for name in ("tp", "dp", "ep"))
-    gpus = tp * dp if phase == "train" or ep > tp else tp  # that exchange something
     figures = {
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
-        "link": device.joining(gpus).link or float("inf"),
     }  # fmt: skip
+    links = {name: getattr(device, name) for name in ("inside", "bridge", "network")}
+    lacking = {"bandwidth": float("inf"), "joins": 0, "beyond": float("inf")}
 
     def value(name: str) -> Any:
         kind, *keys = name.split("|")
         if kind in ("format", "bits"):
             return formats[keys[0]] if kind == "format" else FORMATS[formats[keys[0]]].bits
         if kind == "device":
+            if keys[0] in links:
+                return getattr(links[keys[0]], keys[1], lacking[keys[1]])
             return figures[keys[0]]
         if kind == "batch":
             return sizes[kind] // sizes.get("dp", 1)
@@ -69,7 +70,12 @@ def inputs(
         which, implementation, role, field = keys
         sets = getattr(device.calibration, which, {}) if device.links or which != "collectives" else {}
         role, slash, head = role.partition("/")
-        wanted = exchanging(device.joining(gpus)) if role == "any" else form(dtype, f"{formats[role]}{slash}{head}")
+        if role in links:
+            if links[role] is None:
+                return None
+            wanted = links[role].parameters
+        else:
+            wanted = form(dtype, f"{formats[role]}{slash}{head}")
         fitted = chosen(sets, implementation, wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 

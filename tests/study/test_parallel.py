@@ -12,7 +12,10 @@ import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
+from roofmodel.prediction.roofline import place
+from roofmodel.study.crossover import _Counted, crossover
 from roofmodel.study.estimate import estimate, workload
+from roofmodel.study.pipeline import of_stages
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
 H100 = Device.load("h100")
@@ -66,8 +69,76 @@ def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> N
     assert any("states no link to other GPUs" in note for note in found["notes"])
 
 
-def test_more_gpus_than_a_node_has_are_warned_of() -> None:
-    assert any("16 GPUs are more than a node of 8" in note for note in estimate(LLAMA, H100, tp=16).notes)
+def test_more_gpus_than_a_node_has_are_told_of() -> None:
+    """Over a network that the device's file knows; with a warning where it knows none."""
+    (told,) = (note for note in estimate(LLAMA, H100, tp=16).notes if "16 GPUs are more than a node of 8" in note)
+    assert "infiniband, 50 GB/s from each GPU" in told
+    (told,) = (note for note in estimate(LLAMA, Device.load("h100-nvl"), tp=16).notes if "a node of 8" in note)
+    assert told.startswith("warning: 16 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("hw", "options", "name", "bandwidth"),
+    [  # H100 SXM: 450 GB/s one way within a node of 8, and 50 GB/s out of it for each GPU
+        ("h100", {"tp": 8}, "mlp.all_reduce", 450e9),
+        ("h100", {"dp": 8}, "gradients.all_reduce", 450e9),
+        ("h100", {"tp": 8, "dp": 2}, "mlp.all_reduce", 450e9),  # stays within
+        ("h100", {"tp": 8, "dp": 2}, "gradients.all_reduce", 50e9),  # one GPU of each node
+        ("h100", {"tp": 4, "dp": 2}, "gradients.all_reduce", 450e9),
+        # every second GPU of a node, four ports in all: of 7/8 that a ring sends, half must leave
+        ("h100", {"tp": 2, "dp": 8}, "gradients.all_reduce", 4 * 50e9 * (7 / 8) / (1 / 2)),
+        ("h100", {"dp": 64}, "gradients.all_reduce", 8 * 50e9 * (63 / 64) / (7 / 8)),
+        ("h100", {"dp": 16}, "gradients.all_reduce", 450e9 * (15 / 16) / (7 / 8)),  # the links within are slower
+        ("h100", {"tp": 8, "pp": 2}, "stage.send", 50e9),
+        ("h100", {"tp": 2, "pp": 4}, "stage.send", 450e9),
+        ("h100", {"tp": 2, "pp": 8}, "stage.send", 50e9),  # some of the hops leave the node
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # a pair's bridge
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "gradients.all_reduce", 32e9),  # from pair to pair
+        ("a100-pcie-80gb", {"dp": 2}, "gradients.all_reduce", 300e9),
+    ],
+)
+def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
+    hw: str, options: dict[str, int], name: str, bandwidth: float
+) -> None:
+    device, step = Device.load(hw), workload(LLAMA, phase="train", batch=64, **options)[0].steps()[0]
+    stages = of_stages(LLAMA, device, step, "graph")
+    found = [one for phase in stages for one in phase.placed if one.operator.name == name]
+    for one in found:
+        sent = float(one.operator.cost.link_bytes)
+        assert one.placement.link_seconds == pytest.approx(sent / bandwidth)
+        assert one.expected is not None
+        assert one.expected.seconds > sent / bandwidth
+    assert found
+
+
+def test_experts_that_are_on_several_nodes_are_reached_by_each_gpus_own_port() -> None:
+    """Of 16 GPUs 8 are on the other node: 8 of the 15 parts that a GPU sends leave by its port of 50 GB/s."""
+    found = estimate(hub.load("gpt-oss-20b"), H100, phase="prefill", batch=16, dp=16, ep=16).phases[0].placed
+    placed = next(one for one in found if one.operator.name == "mlp.dispatch")
+    assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) * 8 / 15 / 50e9)
+
+
+def test_a_roof_that_changes_at_the_end_of_a_node_is_found_there() -> None:
+    """Of 32 heads 2 to 32 GPUs have a part; beyond 8 of them what they exchange leaves the node."""
+    found = crossover("llama-2-7b-hf", H100, over="gpus", phase="prefill", seq=4096)
+    for n in (4, 8, 16, 32):
+        one = estimate(hub.load("llama-2-7b-hf"), H100, tp=n, phase="prefill", seq=4096).phases[0]
+        seconds: dict[str, float] = {}
+        for placed in one.placed:
+            seconds[placed.placement.bound] = seconds.get(placed.placement.bound, 0) + placed.seconds
+        assert found.mostly is not None
+        at = [found.mostly.first, *(roof for size, roof in found.mostly.changes if size <= n)][-1]
+        assert at == max(seconds, key=lambda roof: seconds[roof])
+
+
+def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
+    """A crossover takes a phase's bytes as if all went the way of most: its time of these is the estimate's sum."""
+    options = {"phase": "train", "batch": 64, "tp": 8, "dp": 2, "seq": 1024}
+    one = estimate(LLAMA, H100, **options).phases[0]
+    counted = _Counted(LLAMA, H100, options, "seq")
+    every = range(len(counted.at(1024)))
+    summed = place(counted.cost_of(every)(1024), H100, "fp16", counted.way_of(every)(1024))
+    assert summed.link_seconds == pytest.approx(sum(p.operator.count * p.placement.link_seconds for p in one.placed))
 
 
 @pytest.mark.parametrize(
