@@ -73,7 +73,7 @@ def expected(case: Case) -> float | None:
     try:
         (step,) = estimate(
             architecture(s), Device.load("a100"), phase="train", batch=s.batch, seq=2048, attention="eager",
-            recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks, micro_batch=s.micro,
+            runtime="megatron", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks, micro_batch=s.micro,
         ).phases  # fmt: skip
     except WorkloadError:
         return None

@@ -102,7 +102,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --attention flsh", ["--attention", "'flsh'", "did you mean 'flash'", "eager"]),
     ("estimate gpt2 --hw a100 --logits first", ["--logits", "'first'", "last, all"]),
     ("estimate gpt2 --hw a100 --mla latent", ["--mla", "'latent'", "absorbed, naive"]),
-    ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, graph"]),
+    ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, megatron, graph"]),
     ("estimate gpt2 --hw a100 --recompute some", ["--recompute", "'some'", "none, selective, full"]),
     ("estimate gpt2 --hw a100 --format yaml", ["--format", "'yaml'", "table, json, csv, markdown"]),
     ("estimate gpt2 --hw a100 --tp 5", ["--tp 5", "12 heads", "--tp 1, 2, 3, 4, 6, 12 would work"]),

@@ -34,7 +34,9 @@ def options(
     mla: Annotated[str, typer.Option(help="absorbed or naive; for models with latent attention.")] = "absorbed",
     decoder_seq: Annotated[int | None, typer.Option(help="Prompt of an encoder-decoder's decoder; as --seq.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
-    runtime: Annotated[str, typer.Option(help="eager, or graph: as engines run it; for expected times.")] = "eager",
+    runtime: Annotated[
+        str, typer.Option(help="eager; megatron: as it trains; graph: as engines run it. For expected times.")
+    ] = "eager",
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
     tp: Annotated[int, typer.Option(help="GPUs that share every layer (tensor parallel).")] = 1,

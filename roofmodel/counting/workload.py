@@ -80,9 +80,9 @@ class Workload:
     `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
     `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
-    goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, or a
-    graph of them. `batch` is over all GPUs; a replica computes its part of it `micro_batch` sequences at a time, None:
-    all together.
+    goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, as
+    PyTorch has them or as Megatron-LM fuses them, or a graph of them. `batch` is over all GPUs; a replica computes its
+    part of it `micro_batch` sequences at a time, None: all together.
     """
 
     phases: tuple[Phase, ...]
@@ -101,7 +101,7 @@ class Workload:
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
-    runtime: Literal["eager", "graph"] = "eager"
+    runtime: Literal["eager", "megatron", "graph"] = "eager"
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
 

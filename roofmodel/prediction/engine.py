@@ -1,6 +1,7 @@
 """How long the operators of a phase take as a runtime runs them.
 
-Eager: a framework runs operators one by one, and kernels beside them that no operator counts (`beside`).
+Eager: a framework runs operators one by one, and kernels beside them that no operator counts (`beside`). Megatron: the
+same, but for kernels that Megatron-LM fuses.
 
 Graph: as an engine runs them, captured as a graph, with neighbours fused. Serving engines and compilers (TensorRT-LLM,
 vLLM, torch.compile) launch fewer kernels than a model has operators. Counted here as they do it everywhere: products of
@@ -55,7 +56,7 @@ def expect_eager(
     return time
 
 
-def beside(operators: Sequence[Operator], dropout: Dropout) -> Iterator[tuple[Beside, ...]]:
+def beside(operators: Sequence[Operator], dropout: Dropout, fused: bool = False) -> Iterator[tuple[Beside, ...]]:
     """By operator, in order, the kernels that PyTorch's eager mode runs beside it.
 
     Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
@@ -64,21 +65,25 @@ def beside(operators: Sequence[Operator], dropout: Dropout) -> Iterator[tuple[Be
     input and gradient once more for gain and bias (`native_layer_norm_backward`). Dropout reads, writes and keeps a
     mask, forward and backward (`native_dropout`); what is dropped of the embedding is left out. The loss is computed in
     fp32, and its gradient filled with zeros first.
+
+    Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2), one kernel scales, masks and normalises
+    scores, tensors lie so that products of heads need no copies, and what a block adds to the rows is dropped out by
+    the kernel that adds it, which writes the mask beside.
     """
     added = {tensor.name for operator in operators for tensor in _added(operator) if dropout.rows}
     copied: set[tuple[object, ...]] = set()
     for operator in operators:
-        found = list(_copies(operator, copied))
+        found = [] if fused else list(_copies(operator, copied))
         gradient, first = operator.name.endswith(".grad"), operator.writes[0]
         if operator.kind == "softmax" and operator.group.endswith("attention"):
-            moved = 2 * operator.bytes_of(first)
-            found += [Beside(name, moved) for name in (("scale",) if gradient else ("scale", "mask"))]
+            apart = () if fused else ("scale",) if gradient else ("scale", "mask")
+            found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
             found += [_dropout(operator, first)] * dropout.probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif operator.kind == "norm" and gradient:
             found.append(Beside("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes))))
-        found += [_dropout(operator, tensor) for tensor in _added(operator) if tensor.name in added]
+        found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
             found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
@@ -90,8 +95,10 @@ def _added(operator: Operator) -> tuple[Tensor, ...]:
     return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
 
 
-def _dropout(operator: Operator, tensor: Tensor) -> Beside:
-    return Beside("dropout", 2 * operator.bytes_of(tensor) + MASK * tensor.elements(operator.sizes))
+def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> Beside:
+    """What dropout moves of a tensor; fused with the kernel that has it, its mask alone."""
+    mask = MASK * tensor.elements(operator.sizes)
+    return Beside("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
 
 
 def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Beside]:

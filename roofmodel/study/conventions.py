@@ -92,7 +92,8 @@ def points() -> Iterator[Point]:
     yield Point(
         "collectives",
         "an all-reduce behind attention and one behind the MLP, in training one ahead of each as well; of X bytes "
-        "each of n GPUs sends, and receives, as nccl-tests counts; nothing of it is hidden behind other work",
+        "each of n GPUs sends, and receives, as nccl-tests counts; nothing of it is hidden behind other work. GPUs "
+        "that share a layer are neighbours, then replicas, then stages: what leaves a node goes over a known network",
         Collective("all_reduce", symbol("n")).sent(symbol("X")),
     )
     yield Point("peaks", "dense; sparse ones are named so and never a roof")

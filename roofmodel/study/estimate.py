@@ -116,7 +116,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "mla": ("absorbed", "naive"),
     "optimizer": get_args(Optimizer),
     "recompute": get_args(Recompute),
-    "runtime": ("eager", "graph"),
+    "runtime": ("eager", "megatron", "graph"),
 }
 """What the options that name something may say."""
 

@@ -175,16 +175,18 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
 
 
 def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
-    """The phase with the times that are expected where the host launches each kernel (`eager`) or a `graph`."""
+    """The phase with the times that are expected where the host launches each kernel (`eager`, `megatron`) or a
+    `graph`."""
     dtype = phase.step.widths.compute
     if runtime == "graph":
         runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
+        others = beside(phase.operators, phase.dropout, fused=runtime == "megatron")
         placed = [
             one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
-            for one, kernels in zip(phase.placed, beside(phase.operators, phase.dropout), strict=True)
+            for one, kernels in zip(phase.placed, others, strict=True)
         ]
         launch = EAGER_LAUNCH
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)

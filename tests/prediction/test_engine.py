@@ -54,9 +54,12 @@ def test_nothing_takes_longer_in_a_graph_and_everything_else_as_long() -> None:
     assert graph["attention.flash"].expected == eager["attention.flash"].expected
 
 
-def beside(model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16") -> dict[str, dict[str, int]]:
-    """Of 2 x 128 tokens in eager mode, by operator: the kernels beside it, and their bytes."""
-    found = estimate(load(model), A100, phase=phase, batch=2, seq=128, dtype=dtype, attention="eager").phases[0]
+def beside(
+    model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16", runtime: str = "eager"
+) -> dict[str, dict[str, int]]:
+    """Of 2 x 128 tokens, launched one by one, by operator: the kernels beside it, and their bytes."""
+    options = {"phase": phase, "batch": 2, "seq": 128, "dtype": dtype, "attention": "eager", "runtime": runtime}
+    found = estimate(load(model), A100, **options).phases[0]
     return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.beside} for p in found.placed}
 
 
@@ -88,6 +91,17 @@ def test_what_a_block_adds_is_dropped_out_forward_and_backward() -> None:
         assert training[name] == dropped
     assert sum("dropout" in kernels for kernels in training.values()) == 4 + 2  # and the scores, both ways
     assert training["norm.mlp.grad"] == {"gradients of gain and bias": 2 * 2 * ROWS}
+
+
+def test_megatron_fuses_scale_mask_and_softmax_and_what_drops_out_with_what_adds() -> None:
+    """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities, and backward, is as it was."""
+    fused, eager = beside(runtime="megatron"), beside()
+    dropped = 2 * 2 * SCORES + SCORES
+    assert fused["attention.softmax"] == fused["attention.softmax.grad"] == {"dropout": dropped}
+    assert fused["residual.attention"] == fused["residual.mlp"] == {"dropout": ROWS}  # the mask, a byte each
+    assert not any(name.startswith("copy") for kernels in fused.values() for name in kernels)
+    for name in ("attention.output.grad_weight", "mlp.down.grad_weight", "norm.mlp.grad", "head.loss"):
+        assert fused[name] == eager[name]
 
 
 def test_a_model_without_dropout_has_none() -> None:
