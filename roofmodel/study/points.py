@@ -58,6 +58,14 @@ class Point(NamedTuple):
     occupancy: float | None = None  # achieved, as a fraction of the maximum
     registers: int | None = None  # per thread
     finding: str | None = None  # why it may stand above its roof, where it does
+    flops_per_second_low: float | None = None  # if halves were not packed; None where there are none, or it is known
+
+    @property
+    def low(self) -> tuple[float, float] | None:
+        """Where it stands, FLOP/B and FLOP/s, if its halves were not packed; None where it has none."""
+        if self.flops_per_second_low is None or not self.intensity or not self.flops_per_second:
+            return None
+        return self.intensity * self.flops_per_second_low / self.flops_per_second, self.flops_per_second_low
 
 
 # --- Groups -----------------------------------------------------------------------------------------
@@ -194,7 +202,7 @@ def points(groups: list[Group], device: Device) -> list[Point]:
     whole = total(g.seconds for g in groups)
     found = []
     for g in groups:
-        flops = work(g.flops)
+        flops, low = work(g.flops), _unpacked(g.flops)
         for level in LEVELS:
             size = getattr(g.bytes, level)
             if size is None or not g.seconds:
@@ -211,9 +219,15 @@ def points(groups: list[Group], device: Device) -> list[Point]:
                     incomplete=partly,
                     occupancy=g.occupancy,
                     registers=g.registers,
+                    flops_per_second_low=low and low / g.seconds,
                 )
             )
     return found
+
+
+def _unpacked(flops: Flops) -> float | None:
+    """All FLOPs if instructions on halves work on one each and not on two; None where there are none."""
+    return sum(work(flops).values()) - flops.fp16 + flops.fp16_legacy if flops.fp16 and flops.fp16_legacy else None
 
 
 def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, device: Device) -> Point:

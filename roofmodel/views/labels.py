@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 Place = tuple[float, float]  # from the left and from below
@@ -36,7 +37,7 @@ def place(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float, bet
         )
         extent = text.get_window_extent()
         size = extent.width, extent.height
-        room = min(_rooms(here, size, point), key=lambda room: (round(_covered(room, taken, axes), 3), room.away))
+        room = min(_rooms(here, size, point), key=lambda room: (round(_covered(room.box, taken, axes), 3), room.away))
         taken.append(room.box)
         middle = ((room.box[0] + room.box[2]) / 2, (room.box[1] + room.box[3]) / 2)
         text.set_position(_data(axes, middle))
@@ -44,6 +45,22 @@ def place(axes: Axes, signs: Iterable[tuple[str, float, float]], dpi: float, bet
             ends = (_data(axes, here), _data(axes, middle))
             axes.plot(*zip(*ends, strict=True), color="0.4", lw=0.6, zorder=4)
             text.set_bbox({"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 0.5})
+
+
+def settle(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> None:
+    """Move a text to the one of these places, in the axes' units, where it covers the least of marks and other text.
+
+    Of equals it takes the first. What it covers nevertheless shows through.
+    """
+    point = dpi / 72
+    taken = [*_marks(axes, point), *(box for other in axes.texts if other is not text for box in _of(other, point))]
+
+    def covered(at: Place) -> float:
+        text.set_position(at)
+        return round(sum(_covered(box, taken, axes) for box in _of(text, point)), 2)
+
+    text.set_position(min(places, key=covered))
+    text.set_bbox({"facecolor": "white", "alpha": 0.6, "lw": 0, "pad": 0.5})
 
 
 def _pixels(axes: Axes, x: float, y: float) -> Place:
@@ -62,23 +79,32 @@ class _Room(NamedTuple):
 
 
 def _drawn(axes: Axes, point: float) -> Iterator[Box]:
-    """What a sign should not cover: marks and text; lines and slanted text as chains of small boxes."""
+    """What a sign should not cover: marks, text, and lines as chains of small boxes."""
+    yield from _marks(axes, point)
+    for text in axes.texts:
+        yield from _of(text, point)
+    for line in axes.lines:
+        if line.get_linestyle() != "None":  # clouds of dots, which signs may cover
+            for ends in pairwise(line.get_transform().transform(line.get_xydata())):
+                yield from _chain(*ends, point)
+
+
+def _marks(axes: Axes, point: float) -> Iterator[Box]:
     from matplotlib.collections import PathCollection
 
     for marks in axes.collections:
         if isinstance(marks, PathCollection):
             for centre, area in zip(axes.transData.transform(marks.get_offsets()), marks.get_sizes(), strict=False):
                 yield _around(centre, math.sqrt(area) / 2 * point)
-    for text in axes.texts:
-        left, low, right, high = text.get_window_extent().extents
-        if text.get_rotation() % 180:
-            yield from _chain((left, low), (right, high), 4 * point)
-        else:
-            yield left, low, right, high
-    for line in axes.lines:
-        if line.get_linestyle() != "None":  # clouds of dots, which signs may cover
-            for ends in pairwise(line.get_transform().transform(line.get_xydata())):
-                yield from _chain(*ends, point)
+
+
+def _of(text: Text, point: float) -> Iterator[Box]:
+    """What a text takes; if it is slanted, as a chain of small boxes."""
+    left, low, right, high = text.get_window_extent().extents
+    if text.get_rotation() % 180:
+        yield from _chain((left, low), (right, high), 4 * point)
+    else:
+        yield left, low, right, high
 
 
 def _chain(start: Place, end: Place, half: float) -> Iterator[Box]:
@@ -102,12 +128,12 @@ def _rooms(here: Place, size: Place, point: float) -> Iterator[_Room]:
             yield _Room((x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2), away)
 
 
-def _covered(room: _Room, taken: Iterable[Box], axes: Axes) -> float:
+def _covered(room: Box, taken: Iterable[Box], axes: Axes) -> float:
     """The part of a room that covers something, or lies outside the axes."""
 
     def common(a: Box, b: Box) -> float:
         return max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
 
-    area = common(room.box, room.box)
-    inside = common(room.box, (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1))
-    return (area - inside + sum(common(room.box, box) for box in taken)) / area
+    area = common(room, room)
+    inside = common(room, (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1))
+    return (area - inside + sum(common(room, box) for box in taken)) / area

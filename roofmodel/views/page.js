@@ -58,9 +58,11 @@ function signs(points, roofs, ...range) {
   const { wide, tall } = decade(...range);
   const half = 0.6 * letter(); // of a line of text
   const kept = new Map();
-  const taken = roofs.filter((label) => label.xanchor).map((label) => {
-    const width = 0.6 * label.font.size * label.text.length;
-    return [label.x * wide + label.xshift - width / 2, label.y * tall + half, width];
+  const taken = roofs.flatMap((label) => { // middles and widths; of slanted names, those of their fifths
+    const width = 0.6 * label.font.size * label.text.length, [x, y] = [label.x * wide, label.y * tall + label.yshift];
+    if (label.xanchor) return [[x - width / 2, y + half, width]];
+    const [cos, sin] = [Math.cos, Math.sin].map((f) => f((-label.textangle * Math.PI) / 180));
+    return [-2, -1, 0, 1, 2].map((n) => [x + label.xshift + (n / 5) * width * cos, y + (n / 5) * width * sin, (width * cos) / 5]);
   });
   for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above || b.size - a.size)) {
     const width = 0.6 * letter() * point.sign.length;
@@ -76,29 +78,50 @@ function signs(points, roofs, ...range) {
   return { text: points.map((p) => (kept.has(p) ? p.sign : "")), textposition: points.map((p) => kept.get(p) || "top center") };
 }
 
-// Labels that stay on the visible part of their roofs, whatever is zoomed to; roofs of one height share one.
-function labels(lines, [left, right], [low, high]) {
-  const { wide, tall } = decade([left, right], [low, high]);
-  const angle = Math.atan2(tall, wide);
-  const apart = 0.75 * letter();
+// How many marks a text covers that begins there, in pixels, and runs as wide, at an angle.
+function covered(points, x, y, width, angle, scale) {
+  const half = 0.6 * letter(), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+  return points.filter((point) => {
+    const across = log(point.x) * scale.wide - x, up = log(point.y) * scale.tall - y, reach = (point.size * letter()) / 2;
+    const along = across * cos + up * sin, aside = up * cos - across * sin;
+    return along > -reach && along < width + reach && Math.abs(aside) < half + reach;
+  }).length;
+}
+
+const least = (places, cost) => places.reduce((best, place) => (cost(place) < cost(best) ? place : best)); // the first of equals
+
+// Labels that stay on the visible part of their roofs, whatever is zoomed to, where they cover the fewest marks; roofs of
+// one height share one. Of several devices the lowest slope has its name below.
+function labels(lines, points, [left, right], [low, high]) {
+  const scale = decade([left, right], [low, high]), { wide, tall } = scale;
+  const angle = Math.atan2(tall, wide), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+  const lowest = data.roofs.length > 1 ? Math.min(...lines.filter((line) => line.kind === "level").map((line) => line.rate)) : 0;
   const found = [];
-  for (const line of lines) {
+  let free = -Infinity; // pixels, where the next name of a pipe may stand
+  for (const line of [...lines].sort((a, b) => a.rate - b.rate)) {
     const rate = log(line.rate);
-    const label = { text: escaped(line.text), showarrow: false, 
+    const label = { text: escaped(line.text), showarrow: false,
       font: { size: letter() * (line.main ? 1 : 0.85), ...(line.colour && { color: line.colour }) } };
     if (line.kind === "level") {
-      const start = Math.max(left, low - rate);
-      const x = start + ((0.35 * line.text.length * (1 + 2 * line.device) + 1) * letter() * Math.cos(angle)) / wide; // begins where it does
-      if (x < Math.min(right, high - rate, log(line.x[1])))
-        found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI,
-          xshift: -apart * Math.sin(angle), yshift: apart * Math.cos(angle) });
+      const start = Math.max(left, low - rate), end = Math.min(right, high - rate, log(line.x[1]));
+      const apart = letter() * (line.rate === lowest ? -0.75 : 0.75);
+      const width = 0.7 * line.text.length * letter(), across = (width * cos) / wide; // pixels; decades
+      const places = []; // of its middle, from where it begins with the slope
+      for (let x = start + across * (0.5 + line.device) + letter() / wide; x + across / 2 < end; x += across / 4) places.push(x);
+      const covers = (x) => covered(points, (x - across / 2) * wide - apart * sin, (x - across / 2 + rate) * tall + apart * cos,
+        width, angle, scale);
+      if (!places.length) continue;
+      const x = least(places, covers);
+      found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI, xshift: -apart * sin, yshift: apart * cos });
     } else if (rate > low && rate < high) {
       const same = found.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
       if (same) same.text = `${escaped(line.name)}, ${same.text}`;
       else {
-        const near = found.filter((other) => other.xanchor && Math.abs(other.y - rate) * tall < 1.4 * letter());
-        const xshift = -0.65 * letter() * near.reduce((sum, other) => sum + other.text.length, 0);
-        found.push({ ...label, x: right, y: rate, xshift, xanchor: "right", yanchor: "bottom" });
+        const width = 0.6 * label.font.size * line.text.length, above = Math.max(0, free - rate * tall);
+        const covers = (up) => covered(points, right * wide - width, rate * tall + up + 0.7 * letter(), width, 0, scale);
+        const yshift = least([0, 0.3, 0.6, 0.9].map((up) => above + up * letter()), covers);
+        free = rate * tall + yshift + 1.2 * label.font.size;
+        found.push({ ...label, x: right, y: rate, yshift, xanchor: "right", yanchor: "bottom" });
       }
     }
   }
@@ -117,6 +140,7 @@ function render() {
   const lines = data.roofs.flatMap(ceilings);
   const points = data.points.filter((point) => point.x && shown(point.tokens));
   const ring = points.filter((point) => point.id === selected);
+  const tails = points.filter((point) => point.low);
   const text = { size: letter() };
   const axis = (title, [low, high], ticks) => {
     const fine = high - low < 3; // decades
@@ -125,11 +149,15 @@ function render() {
       title: { text: title, font: text }, tickvals: at.map(([value]) => value), ticktext: at.map(([, words]) => words) };
   };
   const range = plot.layout ? [plot.layout.xaxis.range, plot.layout.yaxis.range] : [data.across, data.up];
-  const names = labels(lines, ...range);
+  const names = labels(lines, points, ...range);
   const traces = [
     ...lines.map((line) => ({
       x: line.x, y: line.y, mode: "lines", hoverinfo: "skip",
       line: { color: line.colour || (line.main ? ink : dim), width: line.main ? 3 : 1.5 },
+    })),
+    ...tails.map((p) => ({
+      x: [p.x, p.low[0]], y: [p.y, p.low[1]], mode: "lines+markers", hoverinfo: "skip", opacity: p.opacity,
+      line: { color: p.colour, width: 2.5 }, marker: { symbol: "line-ew-open", size: [0, 0.7 * letter()], color: p.colour, line: { width: 2.5 } },
     })),
     {
       x: points.map((p) => p.x), y: points.map((p) => p.y), customdata: points.map((p) => p.id),

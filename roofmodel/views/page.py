@@ -19,7 +19,19 @@ from roofmodel.errors import OutputError
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
 from roofmodel.study.points import LEVELS, Point, base_name, predicted
-from roofmodel.views.panel import Panel, colour, heading, kinds, nameless, panels_of, provenance, short, sources, view
+from roofmodel.views.panel import (
+    TAIL,
+    Panel,
+    colour,
+    heading,
+    kinds,
+    nameless,
+    panels_of,
+    provenance,
+    short,
+    sources,
+    view,
+)
 from roofmodel.views.rows import describe_phase, describe_workload
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
@@ -75,6 +87,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
+        tail=TAIL if any(point.low for _, point in everything) else "",
         groups=escape(panels[0].groups),
         header=_header(columns, panels[0].one, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
@@ -155,6 +168,7 @@ def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: 
         "name": point.name,
         "x": point.intensity if placed else None,
         "y": point.flops_per_second,
+        "low": point.low,
         "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # the area is the share
         "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
         "hollow": point.predicted,
@@ -256,6 +270,9 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
         notes.append("predicted, at its bound")
     if point.incomplete:
         notes.append("a lower bound, for not all FLOPs were counted")
+    if point.low:
+        across, up = units.significant(point.low[0]), units.si(point.low[1], "FLOP/s")
+        notes.append(f"{across} FLOP/B and {up} if an instruction on halves works on one, not on two")
     return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
 
 

@@ -48,6 +48,7 @@ LISTED = 3  # files by name
 _FOLDERS = re.compile(r"(?<![\w<])(?:~|\.{1,2})?/(?:[^/\s]+/)*(?=[^/\s])")  # what stands before a file's name
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
+TAIL = "Tail: down to where it stands if an instruction on halves works on one, not on two."
 MATTERS = 0.01  # of the time: a point of less does not stretch a picture's axes
 
 
@@ -196,10 +197,7 @@ def window(at: Iterable[tuple[float, float]], devices: Iterable[tuple[float, flo
 
 def view(panels: Sequence[Panel]) -> Window:
     """The window of all panels; points of little time may lie outside."""
-    at = [
-        (p.intensity or 0, p.flops_per_second or 0)
-        for panel in panels
-        for p in panel.drawn
-        if p.share is None or p.share >= MATTERS
-    ]
+    mattering = [p for panel in panels for p in panel.drawn if p.share is None or p.share >= MATTERS]
+    at = [(p.intensity or 0, p.flops_per_second or 0) for p in mattering]
+    at += [p.low for p in mattering if p.low]
     return window(at, [(panel.pipes[0].peak, panel.device.bandwidth) for panel in panels])

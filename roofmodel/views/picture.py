@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
+from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import canvas, labels
 from roofmodel.views.panel import window
 from roofmodel.views.rows import (
@@ -20,7 +22,6 @@ from roofmodel.views.rows import (
     rows,
     script,
     signed,
-    stages_of,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ COLOURS = {
     "optimizer": canvas.RED,
 }
 MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them
+# Heights as parts of a picture's usual one: of a line of the key, in letters of 9 points and of 6.5; of what is no key.
+LARGEST, SMALLEST, ELSEWHERE = 0.0265, 0.0265 * 6.5 / 9, 0.18
+Table = list[tuple[str, Row, str]]  # of a phase: sign, row, marker
 FOOT = "Bounds: the least time each roof allows; no expectation. Size of a mark: its share of the phase."
 
 
@@ -50,41 +54,40 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     """Draw the estimate into a file; `form` is png, svg or pdf."""
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
-    marks = [
-        (sign, row, marker)
-        for i, phase in enumerate(estimate.phases)
-        for sign, row, marker in _marked(i, rows(phase))
-        if row.cost.flops
-    ]
+    tables = [_marked(i, rows(phase)) for i, phase in enumerate(estimate.phases)]
+    marks = [(sign, row, marker) for table in tables for sign, row, marker in table if row.cost.flops]
     at = [(row.cost.intensity, row.flops_per_second) for _, row, _ in marks]
     heading = f"{arch.name} on {device.name}"
     parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
     subtitle = f"{parameters}, {describe_workload(estimate)}"
-    with canvas.picture(path, form, heading, subtitle, FOOT) as (figure, axes):
+    lines = sum(len(table) + len({row.stage for _, row, _ in table}) + 1.7 for table in tables)
+    rise = max(1, lines * SMALLEST + ELSEWHERE)
+    with canvas.picture(path, form, heading, subtitle, FOOT, rise) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         canvas.frame(axes, *window(at, [(top.peak, device.bandwidth)]))
-        canvas.roofs(axes, device, top, lower)
-        canvas.peaks(axes, [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
+        slope = canvas.roofs(axes, device, top, lower)
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
             size, colour = 30 + 500 * row.share, COLOURS[kind(row.group)]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
+        canvas.names(axes, [slope], [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
         signs = [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True) if sign]
         labels.place(axes, signs, figure.dpi)
-        _legend(figure, estimate)
+        _legend(figure, zip(estimate.phases, tables, strict=True), min(LARGEST, (rise - ELSEWHERE) / lines), rise)
 
 
-def _marked(phase: int, found: list[Row]) -> list[tuple[str, Row, str]]:
+def _marked(phase: int, found: list[Row]) -> Table:
     """Each row with its letter and the marker of its stage."""
     return [(sign, row, list(MARKERS)[script(phase, row.stage)]) for sign, row in signed(phase, found)]
 
 
-def _legend(figure: Figure, estimate: Estimate) -> None:
-    """The rows of each phase beside the picture: mark, letter, name, count, share; the phase's bound above."""
-    left, right, y = 0.675, 0.985, 0.85
-    tables = [rows(phase) for phase in estimate.phases]
-    step = min(0.0265, 0.82 / sum(len(table) + len(stages_of(table)) + 1.7 for table in tables))
-    size = step / 0.0265 * 9
-    for i, (phase, table) in enumerate(zip(estimate.phases, tables, strict=True)):
+def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line: float, rise: float) -> None:
+    """The rows of each phase beside the picture: mark, letter, name, count, share; the phase's bound above.
+
+    A line is so high as a part of a picture's usual height, of which this has `rise` times.
+    """
+    left, right, y = 0.675, 0.985, 1 - 0.15 / rise
+    size, step = 9 * line / LARGEST, line / rise
+    for phase, table in phases:
         title = describe_phase(phase)
         figure.text(left, y, title, weight="bold", fontsize=min(size * 1.1, 400 / len(title)))
         y -= step
@@ -92,7 +95,7 @@ def _legend(figure: Figure, estimate: Estimate) -> None:
         figure.text(left, y, f"{bound}, at most {describe_rate(phase)}", color="0.3", fontsize=size)
         y -= step
         stage = ""
-        for sign, row, marker in _marked(i, table):
+        for sign, row, marker in table:
             if row.stage != stage:
                 stage = row.stage
                 figure.text(left, y, stage, weight="bold", fontsize=size)

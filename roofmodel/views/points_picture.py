@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from roofmodel import units
 from roofmodel.study.points import Point, base_name
 from roofmodel.views import canvas, labels
 from roofmodel.views.canvas import LOOKS, Look
-from roofmodel.views.panel import MATTERS, Panel, ink, short, view
+from roofmodel.views.panel import MATTERS, TAIL, Panel, Window, ink, short, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,14 +22,6 @@ MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
 LISTED = 12  # points with a number in the picture and a line beside it
 LARGE = 0.05  # share of the time from which a point carries its part of the roof
-FOOT = (
-    "Filled: measured (circle DRAM, square L2, triangle L1). Hollow: predicted, at its bound. "
-    "Arrow: a lower bound, for not all FLOPs were counted. Black ring: above its roof. Size: share of the time."
-)
-FOOT_OF_SEVERAL = (
-    "Filled: measured, at DRAM. Hollow: predicted, at its bound. Arrow: a lower bound, for not all FLOPs were "
-    "counted. Black ring: above its roof. Size: share of its device's time."
-)
 
 
 def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
@@ -41,33 +33,46 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
     looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
     shown = view(panels)
-    outside = sum(not shown.holds(p) for found in drawn for p in found)
-    foot = (
-        f"{FOOT_OF_SEVERAL if several else FOOT}{f' {outside} of under {MATTERS:.0%} lie outside.' if outside else ''}"
-    )
-    with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
+    foot = _foot([p for found in drawn for p in found], several, shown)
+    with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
         canvas.frame(axes, *shown)
         numbers = _numbers(panels)
-        signs = []
+        signs, slopes = [], []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
         for rank, (panel, look, found) in enumerate(zip(panels, looks, drawn, strict=True)):
             top, *others = panel.pipes
-            canvas.roofs(axes, panel.device, top, others[:3], look, -1 if several and panel is lowest else rank)
+            low = several and panel is lowest
+            slopes.append(canvas.roofs(axes, panel.device, top, others[:3], look, -1 if low else rank))
             for level in panel.levels if not several else []:
                 if level.bandwidth and level.name != "dram":
-                    canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak)
+                    slopes.append(canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak))
             for p in found:
                 _mark(axes, p, look.marker if several else MARKERS[p.level])
                 if p.level == "dram" and p.name in numbers and shown.holds(p):
                     signs.append((numbers[p.name] + _part(p), p.intensity or 0, p.flops_per_second or 0))
-        canvas.peaks(
-            axes, [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
-        )
+        pipes = [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
+        canvas.names(axes, slopes, pipes)
         labels.place(axes, signs, figure.dpi)
         kinds = {p.category for found in drawn for p in found}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in numbers}
         below = _keys(figure, [panel.title for panel in panels] if several else [], looks, kinds)
         _table(figure, panels, looks, numbers, below)
+
+
+def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
+    """What marks mean, of those that there are."""
+    yield f"Filled: measured{', at DRAM' if several else ' (circle DRAM, square L2, triangle L1)'}."
+    if any(p.predicted for p in points):
+        yield "Hollow: predicted, at its bound."
+    if any(p.incomplete for p in points):
+        yield "Arrow: a lower bound, for not all FLOPs were counted."
+    if any(p.low for p in points):
+        yield TAIL
+    if any(p.finding for p in points):
+        yield "Black ring: above its roof."
+    yield "Size: share of its device's time." if several else "Size: share of the time."
+    if outside := sum(not shown.holds(p) for p in points):
+        yield f"{outside} of under {MATTERS:.0%} lie outside."
 
 
 def _mark(axes: Axes, p: Point, marker: str) -> None:
@@ -78,6 +83,9 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
         edgecolor="black" if p.finding else colour if p.predicted else "white",
         lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
     )  # fmt: skip
+    if p.low:
+        ends = zip((x, y), p.low, strict=True)
+        axes.plot(*ends, color=colour, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
     if p.incomplete and p.level == "dram":
         axes.annotate(
             "", (x, y * 1.6), (x, y), annotation_clip=True,

@@ -1,0 +1,138 @@
+"""Pictures of points and estimates: what marks say, and names that stand clear of marks and of one another."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofmodel import api
+from tests.views.conftest import opened, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HALF, NCU = str(EXAMPLES / "half_by_hand.csv"), str(EXAMPLES / "ncu_by_hand.csv")
+TWO = (f"{HALF}@a100", f"{NCU}@h100", "--model", "gpt2-xl")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every figure that is saved."""
+    found: list[Any] = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save = figure.savefig
+
+    def kept(self: Any, *arguments: Any, **options: Any) -> None:
+        found.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(figure, "savefig", kept)
+    return found
+
+
+def plot(path: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `roof plot` writes there."""
+    assert run("plot", *options, "-o", str(path), monkeypatch=monkeypatch) == 0
+    return path.read_text(encoding="utf-8")
+
+
+# --- Tails ------------------------------------------------------------------------------------------
+
+
+def test_kernels_on_halves_have_tails_down_to_the_other_reading(
+    figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = plot(tmp_path / "x.svg", HALF, "--hw", "a100", monkeypatch=monkeypatch)
+    # 8388608 packed additions, 16777216 on one half each, 8388608 packed multiply-adds; of 100663296 bytes each
+    ends = {(2**23 * lanes * each / 100663296, 2**23 * lanes * each / t) for lanes, each, t in (
+        (1, 1, 64e-6), (2, 1, 71e-6), (1, 2, 62e-6),
+    )}  # fmt: skip
+    tails = [line for line in figures[0].axes[0].lines if line.get_marker() == "_"]
+    for tail in tails:
+        (x, low), (y, less) = tail.get_data()
+        assert (low, less) == pytest.approx((x / 2, y / 2))
+    found = sorted((x[1], y[1]) for x, y in (tail.get_data() for tail in tails))
+    assert found == [pytest.approx(end) for end in sorted(ends)]
+    assert "Tail: " in written
+
+
+def test_marks_that_are_not_there_are_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = plot(tmp_path / "x.svg", NCU, "--hw", "a100", monkeypatch=monkeypatch)
+    assert "Filled: " in written
+    assert not re.search("Tail: |Hollow: |Arrow: ", written)
+    assert "Tail: " not in plot(tmp_path / "x.html", NCU, "--hw", "a100", monkeypatch=monkeypatch)
+
+
+def test_the_page_draws_and_tells_tails(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot(tmp_path / "x.html", HALF, "--hw", "a100", monkeypatch=monkeypatch)
+    with opened(chromium, (tmp_path / "x.html").as_uri()):
+        tails = chromium.execute_script(
+            "return plot.data.filter((t) => t.mode === 'lines+markers').map(({ x, y }) => [x, y])"
+        )
+        assert len(tails) == 3
+        assert all((x[1], y[1]) == pytest.approx((x[0] / 2, y[0] / 2)) for x, y in tails)
+        said = chromium.find_element("css selector", ".hint").text
+        assert "Tail: down to where it stands" in said
+
+
+# --- Names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(NCU, "--hw", "a100", "--model", "gpt2-xl"), TWO])
+def test_names_of_roofs_cover_no_marks(
+    options: tuple[str, ...], figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot(tmp_path / "x.svg", *options, monkeypatch=monkeypatch)
+    axes = figures[0].axes[0]
+    marks = [
+        (axes.transData.transform(centre), math.sqrt(size) / 2 * figures[0].dpi / 72)
+        for marks in axes.collections
+        for centre, size in zip(marks.get_offsets(), marks.get_sizes(), strict=True)
+    ]
+    names = [text for text in axes.texts if re.search(r"\d [A-Z]?(FLOP|B)/s$", text.get_text())]
+    assert len(names) >= 4
+    for name in names:
+        turned = math.radians(name.get_rotation())
+        at = axes.transData.transform(name.get_position())
+        name.set_rotation(0)
+        box = name.get_window_extent()
+        for centre, radius in marks:
+            x, y = centre[0] - at[0], centre[1] - at[1]  # seen along the name
+            x, y = x * math.cos(turned) + y * math.sin(turned), y * math.cos(turned) - x * math.sin(turned)
+            aside = max(box.x0 - at[0] - x, 0, x - (box.x1 - at[0])), max(box.y0 - at[1] - y, 0, y - (box.y1 - at[1]))
+            assert math.hypot(*aside) > 0.9 * radius, (name.get_text(), centre)
+
+
+def test_names_on_a_page_cover_no_marks(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot(tmp_path / "x.html", NCU, "--hw", "a100", "--model", "gpt2-xl", monkeypatch=monkeypatch)
+    with opened(chromium, (tmp_path / "x.html").as_uri()):
+        names, marks = (
+            chromium.execute_script(
+                "return [...document.querySelectorAll(arguments[0])].map((shape) => {"
+                "const { left, right, top, bottom } = shape.getBoundingClientRect();"
+                "return [left, right, top, bottom, shape.textContent]; })",
+                selector,
+            )
+            for selector in (".annotation-text", "#plot .point")
+        )
+    flat = [name for name in names if "FLOP/s" in name[4]]
+    assert len(flat) >= 2
+    for name, mark in product(flat, marks):
+        across, up = min(name[1], mark[1]) - max(name[0], mark[0]), min(name[3], mark[3]) - max(name[2], mark[2])
+        assert min(across, up) < 3, (name, mark)  # pixels: boxes have some air
+
+
+def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Path) -> None:
+    for model, phase in (("gpt2-xl", None), ("deepseek-v2-lite", "train")):
+        api.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
+        figure = figures[-1]
+        listed = [text for text in figure.texts if text.get_position()[0] > 0.66]
+        assert min(text.get_fontsize() for text in listed) > 6.49
+        heights = sorted({text.get_position()[1] for text in listed if text.get_text().endswith("%")}, reverse=True)
+        assert heights[-1] > 0.01
+        lines = min(a - b for a, b in pairwise(heights)) * figure.get_figheight() * 72
+        assert lines > 1.2 * max(text.get_fontsize() for text in listed if text.get_text().endswith("%"))
+    assert len(heights) > 60
