@@ -44,5 +44,5 @@ def crossover_command(
     from roofmodel.study.crossover import crossover
     from roofmodel.views import crossover as views
 
-    found = crossover(model, library.load(hw), over=over, op=op, family=family, **workload)
+    found = crossover(model, library.load(hw), over=over, op=op, family=family, derive=explain, **workload)
     write(views.document(found, views.explained(found) if explain else ()), form, output)

@@ -32,7 +32,7 @@ from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_rate
 from roofmodel.prediction.roofline import place
 from roofmodel.study import estimate as study
-from roofmodel.study.explain import loaded, meant
+from roofmodel.study.explain import Explanation, explain, loaded, meant
 from roofmodel.study.notes import beyond, length_notes, link_notes
 from roofmodel.study.parallel import possible, refuse_stages
 
@@ -53,6 +53,7 @@ class Side(NamedTuple):
     """What a roof takes: work in the variable, over a ceiling as a number; `ceiling` by name."""
 
     roof: str  # compute, memory or communication
+    counts: str  # which figure of a Cost that work is
     work: Any
     rate: float
     ceiling: str = ""
@@ -106,22 +107,23 @@ class Crossover(NamedTuple):
     phase: str | None = None
     op: str | None = None
     notes: tuple[str, ...] = ()
+    derived: tuple[Explanation, ...] = ()  # of one operator, at each of its changes, in the model's symbols
 
 
 def crossover(
     model: str | os.PathLike[str], device: Device, *, over: str | None = None, op: str | None = None,
-    family: str | None = None, **options: Any,
+    family: str | None = None, derive: bool = False, **options: Any,
 ) -> Crossover:  # fmt: skip
     """Where the roof changes over `batch`, `seq`, `context` or `gpus`; a plain kernel's over its size.
 
-    Raises RoofError.
+    With `derive`, one operator is derived as well. Raises RoofError.
     """
     if isinstance(model, str) and model in kernels.KERNELS:
         return _of_kernel(model, device, over, op, options)
     over = over or "batch"
     if over not in VARIABLES:
         raise WorkloadError(f"--over: unknown variable {over!r}{choices(over, VARIABLES)}")
-    return _of_model(loaded(model, family), device, over, op, options)
+    return _of_model(loaded(model, family), device, over, op, options, derive)
 
 
 def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
@@ -143,7 +145,9 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
 # --- A model ----------------------------------------------------------------------------------------
 
 
-def _of_model(arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any]) -> Crossover:
+def _of_model(
+    arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any], derive: bool
+) -> Crossover:
     phase = options.get("phase") or _usual(arch, over)
     if over == "context" and phase not in ("prefill", "decode", "generate"):
         raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
@@ -187,7 +191,10 @@ def _of_model(arch: Architecture, device: Device, over: str, op: str | None, opt
         )  # fmt: skip
         mostly = _mostly(counted, which, device, work.dtype)
     notes += _beyond(arch, counted, whole, each)
-    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, phase, op, tuple(dict.fromkeys(notes)))
+    notes = list(dict.fromkeys(notes))
+    changed = whole.changes if derive and not each else ()
+    derived = tuple(counted.derived(names[which[0]], change.value) for change in changed)
+    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, phase, op, tuple(notes), derived)
 
 
 def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:
@@ -257,6 +264,10 @@ class _Counted:
             limit = self.arch.max_tokens
             changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
         return replace(work, **changed)
+
+    def derived(self, op: str, n: int) -> Explanation:
+        """An operator at a size, in the model's symbols, the variable among them."""
+        return explain(self.arch, op=op, **{**self.options, OPTIONS.get(self.over, self.over): n})
 
     def cost_of(self, which: Sequence[int]) -> Costs:
         """Of all occurrences of some operators; what goes another way than most is worth more or fewer bytes there."""
@@ -359,12 +370,12 @@ def _suspects(cost: Costs, way: Ways, variable: Any, device: Device, dtype: str,
 def _sides(cost: Cost, way: Collective | None, device: Device, dtype: str) -> list[Side]:
     """What each roof takes: of compute that of matrix products, and that of vector work."""
     pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
-    sides = [Side("compute", cost.matmul_flops, pipe.peak, pipe.name)]
+    sides = [Side("compute", "matmul_flops", cost.matmul_flops, pipe.peak, pipe.name)]
     if vector:
-        sides.append(Side("compute", cost.vector_flops, vector.peak, vector.name))
-    sides.append(Side("memory", cost.bytes, device.bandwidth))
+        sides.append(Side("compute", "vector_flops", cost.vector_flops, vector.peak, vector.name))
+    sides.append(Side("memory", "bytes", cost.bytes, device.bandwidth))
     if link := link_rate(way, device):
-        sides.append(Side("communication", cost.link_bytes, link))
+        sides.append(Side("communication", "link_bytes", cost.link_bytes, link))
     return sides
 
 
@@ -447,6 +458,7 @@ def _assumed(passes: int, element: int, pipe: str, peak: float, bandwidth: float
     variable, form = symbol("n"), {8: "fp64", 4: "fp32", 2: "fp16", 1: "fp8"}[element]
     name = {3: "matmul", 4: "matmul-accumulate"}[passes]
     cost = kernels.operator(name, variable, Workload((), dtype=form).widths).cost
-    equation = Equation(Side("compute", cost.matmul_flops, peak, pipe), Side("memory", cost.bytes, bandwidth))
+    compute = Side("compute", "matmul_flops", cost.matmul_flops, peak, pipe)
+    equation = Equation(compute, Side("memory", "bytes", cost.bytes, bandwidth))
     (exact,) = _roots(equation, variable)
     return Assumption(passes, element, pipe, peak, bandwidth, exact)

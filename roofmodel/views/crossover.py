@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from roofmodel import units
-from roofmodel.models.symbols import symbol
+from roofmodel.models.symbols import settled, symbol
 from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, Mostly, Side, assumptions
+from roofmodel.study.explain import Explanation, Quantity
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.document import Equation as Line
+from roofmodel.views.explain import symbols
 
 
 def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
@@ -22,8 +25,8 @@ def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
 def _blocks(found: Crossover) -> Iterator[Block]:
     yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
     yield Paragraph(_answer(found.subject, found.variable, bool(found.operators)))
-    for change in found.subject.changes:
-        yield from _derived(change, found.variable)
+    for change, derived in zip_longest(found.subject.changes, found.derived):
+        yield from _derived(change, found.variable, derived)
     if found.mostly:
         yield Paragraph(_added_up(found.mostly, found.variable))
     if found.operators:
@@ -82,11 +85,18 @@ def _named(changes: Changes) -> str:
     return f"{changes.name}, layers {first}{between}{last}"
 
 
-def _derived(change: Change, variable: str) -> Iterator[Block]:
-    """Both sides, the equation, and its solution."""
+def _derived(change: Change, variable: str, derived: Explanation | None) -> Iterator[Block]:
+    """Both sides, in the model's symbols first where these are asked for, the equation, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
     exact = f"{change.exact:.6g}"
-    yield Equations([*map(_work, equation), *map(_time, equation)])
+    in_symbols: list[Form] = []
+    if derived is not None:
+        named = [_counted(side, derived) for side in equation]
+        others = {each: source for each, source in derived.sources.items() if each != symbol(name)}
+        yield symbols(derived._replace(sources=others), named)
+        in_symbols = [_settled(quantity, derived) for quantity in named]
+    works = [_work(side, first) for side, first in zip_longest(equation, in_symbols)]
+    yield Equations([*works, *map(_time, equation)])
     yield Paragraph("Both take the same time where")
     yield Equations(
         [
@@ -100,9 +110,30 @@ def _derived(change: Change, variable: str) -> Iterator[Block]:
     yield Paragraph(f"{words}.")
 
 
-def _work(side: Side) -> Line:
+def _counted(side: Side, derived: Explanation) -> Quantity:
+    """What a side of an equation counts, in the model's symbols."""
+    counted = derived.sections[0].operators[0]
+    symbolic, value = (getattr(op.cost, side.counts) for op in (counted.symbolic, counted.operator))
+    return Quantity(side.counts, formula.readable(symbolic), value, "")
+
+
+def _settled(quantity: Quantity, derived: Explanation) -> Form:
+    """A formula in symbols; of a minimum or the like the part that holds at the change, and why."""
+    found, chosen = settled(quantity.symbolic, derived.values)
+    work = formula.readable(found)
+    if not chosen:
+        return Form(formula.text(work), formula.latex(work))
+    texts, latexes = (
+        ", ".join(f"{write(one)} = {write(other)}" for one, other in chosen.items())
+        for write in (formula.text, formula.latex)
+    )
+    return Form(f"{formula.text(work)} (where {texts})", rf"{formula.latex(work)}\ (\text{{where }}{latexes})")
+
+
+def _work(side: Side, in_symbols: Form | None) -> Line:
     work = formula.readable(side.work)
-    return Line(WORK[side.roof], [Form(formula.text(work), formula.latex(work))])
+    number = Form(formula.text(work), formula.latex(work))
+    return Line(WORK[side.roof], [in_symbols, number] if in_symbols else [number])
 
 
 def _time(side: Side) -> Line:

@@ -228,6 +228,36 @@ def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
     assert "| 601.929 | 602 |" in text
 
 
+def test_an_operators_equation_has_the_models_symbols_first() -> None:
+    answer = crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up", derive=True)
+    text = views.document(answer, views.explained(answer)).written("markdown")
+    assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
+    assert r"&= 2\bigl(BD + BF + DF\bigr) = 36864B + 117440512" in text  # 2 (4096 + 14336), and the matrix in 2 bytes
+    assert "hidden_size" in text
+    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up")).written(
+        "markdown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama-3.1-8b", {"op": "attention.flash", "over": "seq"}),
+        ("mistral-7b-v0.1", {"op": "attention.flash", "over": "seq"}),  # shorter than its window
+        ("mixtral-8x7b-v0.1", {"op": "mlp.expert_down"}),
+        ("llama-3.1-8b", {"op": "attention.output", "over": "gpus", "batch": 512}),
+        ("t5-base", {"op": "mlp.up", "over": "seq", "phase": "prefill"}),
+    ],
+)
+def test_symbols_stand_for_the_numbers_of_the_equation(model: str, options: dict[str, Any]) -> None:
+    answer = crossover.crossover(model, library.load("h100-sxm"), derive=True, **options)
+    (change,), (derived,) = answer.subject.changes, answer.derived
+    symbolic = derived.sections[0].operators[0].symbolic.cost
+    for side in change.equation:
+        number = side.work.subs(crossover.symbol(crossover.SYMBOLS[answer.variable]), change.value)
+        assert float(getattr(symbolic, side.counts).subs(derived.values)) == pytest.approx(float(number), rel=1e-12)
+
+
 def test_in_latex_an_equation_stands_by_itself() -> None:
     text = roofmodel.crossover("matmul", "a100").to_latex()
     assert r"&\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{2.039 TB/s}}" in text
