@@ -258,6 +258,18 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
+def settled(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Marks a function that may ask about numbers, but gives numbers of one build whatever they are: of recorded
+    numbers its questions stay inside."""
+
+    @wraps(function)
+    def called(*arguments: _Parameters.args, **others: _Parameters.kwargs) -> _Result:
+        book = (recorded := _recorded()) and recorded.book_of((*arguments, *others.values()))
+        return book.settled(lambda: function(*arguments, **others)) if book else function(*arguments, **others)
+
+    return called
+
+
 def formula(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Marks a function of numbers, and of named tuples of numbers, that recorded numbers take as one step."""
 

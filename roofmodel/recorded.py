@@ -16,12 +16,19 @@ change a digit: what is written down are Python's operations on ints and floats,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
+Made = TypeVar("Made")
 Node: TypeAlias = tuple[Any, ...]
-"""What to do, and with what: other nodes by their number; `("input", name)`, `("constant", value)`."""
+"""What to do, and with what: other nodes by their number; of the LEAVES, `("input", name)`, `("whole", 5)`."""
+
+LEAVES = ("input", "whole", "real", "text")
+CHAINS = ("+", "max")
+"""Steps that go on from one another: in an excerpt, `("+", a, b, c)` is `(a + b) + c`."""
 
 
 class Fork(NamedTuple, Generic[Result]):
@@ -34,6 +41,18 @@ class Fork(NamedTuple, Generic[Result]):
 
 Cases: TypeAlias = Fork[Result] | Result
 """What a function gives: a result, or a fork between two of them."""
+
+
+def results(cases: Cases[Result]) -> list[Result]:
+    """All that a function may give."""
+    return [*results(cases.yes), *results(cases.no)] if isinstance(cases, Fork) else [cases]
+
+
+def each(cases: Cases[Result], function: Callable[[Any], Made]) -> Cases[Made]:
+    """What another function makes of each of them."""
+    if isinstance(cases, Fork):
+        return Fork(cases.condition, each(cases.yes, function), each(cases.no, function))
+    return function(cases)
 
 
 class Undecided(Exception):
@@ -142,6 +161,13 @@ class Formula(NamedTuple):
     result: Cases[Any]
 
 
+class Excerpt(NamedTuple):
+    """What of a book is wanted: nodes, and where they stand here by where they stand in the book."""
+
+    nodes: list[Node]
+    where: Mapping[int, int]
+
+
 class Book:
     """Where numbers are written down. `formulas` are the functions that are called, by name."""
 
@@ -172,6 +198,30 @@ class Book:
             found = self._known[node, least] = Recorded(self, len(self.nodes), least)
             self.nodes.append(node)
         return found
+
+    def excerpt(self, wanted: Iterable[Recorded]) -> Excerpt:
+        """What the wanted numbers are made from; of a chain, steps that only the next one goes on from are no nodes."""
+        asked = Counter(number.index for number in wanted)
+        for index, (what, *operands) in reversed(list(enumerate(self.nodes))):
+            if asked[index] and what not in LEAVES:
+                asked.update(operands)
+        passed = {
+            first
+            for index, (what, first, *_) in enumerate(self.nodes)
+            if asked[index] and what in CHAINS and asked[first] == 1 and self.nodes[first][0] == what
+        }
+        found, where, terms = list[Node](), dict[int, int](), dict[int, list[int]]()
+        for index, (what, *operands) in enumerate(self.nodes):
+            if not asked[index]:
+                continue
+            if what not in LEAVES:
+                operands = [place for operand in operands for place in terms[operand]]
+            if index in passed:
+                terms[index] = operands
+            else:
+                where[index], terms[index] = len(found), [len(found)]
+                found.append((what, *operands))
+        return Excerpt(found, where)
 
     # --- Operations; zeros and ones of ints leave no trace -------------------------------------------
 
@@ -215,7 +265,7 @@ class Book:
         """
         left = limit
 
-        def follow(decided: dict[Recorded, bool]) -> Cases[Result]:
+        def follow(decided: Mapping[Recorded, bool]) -> Cases[Result]:
             nonlocal left
             before, self._decided = self._decided, decided
             try:
@@ -229,7 +279,11 @@ class Book:
                 self._decided = before
             return Fork(asked, follow({**decided, asked: True}), follow({**decided, asked: False}))
 
-        return follow({})
+        return follow(self._decided)
+
+    def settled(self, function: Callable[[], Result]) -> Result:
+        """What a function gives, where each answer gives numbers of the same build: each is a choice, as a step."""
+        return _met(self.cases(function))
 
     # --- Functions ----------------------------------------------------------------------------------
 
@@ -256,7 +310,7 @@ def _numbers(arguments: Sequence[Any]) -> Iterator[Any]:
             yield argument
 
 
-def _filled(argument: Any, parameters: Iterator[Recorded]) -> Any:
+def _filled(argument: Any, parameters: Iterator[Any]) -> Any:
     """An argument of the same build, of parameters."""
     if not isinstance(argument, tuple):
         return next(parameters)
@@ -298,8 +352,19 @@ def mean(total: Any, n: Any) -> Any:
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
-    """`yes if condition else no`, as a step."""
-    return condition.book.step("if", condition, yes, no)
+    """`yes if condition else no`, as a step; of tuples of one build, a step for each of their numbers that differ."""
+    if yes is no:
+        return yes
+    if isinstance(yes, tuple) and isinstance(no, tuple):
+        return _filled(yes, map(partial(where, condition), _numbers(yes), _numbers(no)))
+    if not all(isinstance(one, Recorded | int | float | str) for one in (yes, no)):
+        raise Undecided(condition)
+    same = not isinstance(yes, Recorded) and not isinstance(no, Recorded) and type(yes) is type(no) and yes == no
+    return yes if same else condition.book.step("if", condition, yes, no)
+
+
+def _met(cases: Cases[Result]) -> Result:
+    return where(cases.condition, _met(cases.yes), _met(cases.no)) if isinstance(cases, Fork) else cases
 
 
 def expm1(a: Any) -> Any:

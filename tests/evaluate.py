@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from roofmodel.algebra import mean
@@ -55,7 +56,7 @@ class Sheet:
         if what == "bytes":
             return FORMATS[self.given(f"format|{values[0]}")].bytes(values[1])
         if what in STEPS:
-            return STEPS[what](*values)
+            return reduce(STEPS[what], values) if len(values) > 1 else STEPS[what](*values)
         formula = self.book.formulas[what]
         return Sheet(formula.book, lambda parameter: _plain(values[int(parameter)])).fill(formula.result)
 

@@ -52,6 +52,54 @@ def test_equal_steps_are_written_once() -> None:
     assert (n * 2).index == (n * 2).index != (2 * n).index  # in Python's order
 
 
+@given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
+def test_an_excerpt_is_what_is_wanted_of_a_book(n: int, m: int, x: float) -> None:
+    book, inputs = Book(), {"n": n, "m": m, "x": x}
+    recorded = [value for value in many(*map(book.input, inputs)) if isinstance(value, Recorded)]
+    wanted = recorded[::3]
+    part, used = Book(), book.excerpt(wanted)
+    part.nodes = used.nodes
+    assert len(part.nodes) < len(book.nodes)
+    small = Sheet(part, inputs.__getitem__)
+    assert [small.get(used.where[number.index]) for number in wanted] == [
+        Sheet(book, inputs.__getitem__).get(number.index) for number in wanted
+    ]
+
+
+def test_in_an_excerpt_a_sum_is_one_step_but_where_others_go_on_from_it() -> None:
+    book = Book()
+    a, b, c, d = map(book.input, "abcd")
+    used = book.excerpt([a + b + c + d])
+    assert used.nodes == [*(("input", name) for name in "abcd"), ("+", 0, 1, 2, 3)]
+    used = book.excerpt([a + b + c, a + b + d, a + (b + c)])  # in Python's order: a + (b + c) is no a + b + c
+    assert used.nodes[4:] == [("+", 0, 1), ("+", 4, 2), ("+", 4, 3), ("+", 1, 2), ("+", 0, 7)]
+    assert book.excerpt([a + b, a + b + c]).nodes[3:] == [("+", 0, 1), ("+", 3, 2)]  # asked for itself
+
+
+class Pair(NamedTuple):
+    name: str
+    size: Any
+
+
+def test_a_question_inside_is_none_outside() -> None:
+    @algebra.settled
+    def priced(n: Any) -> Pair | None:
+        return Pair("few", 2 * n) if n < 5 else Pair("many", n)
+
+    book = Book()
+    found = priced(book.input("n"))
+    assert [priced(4), priced(7)] == [("few", 8), ("many", 7)]
+    assert [told(book, found, n=n) for n in (4, 7)] == [["few", 8], ["many", 7]]
+
+    @algebra.settled
+    def unknown(n: Any) -> Pair | None:
+        return None if n < 5 else Pair("many", n)
+
+    cases = book.cases(lambda: unknown(book.input("n")))  # nothing that both have: it is asked outside
+    assert isinstance(cases, Fork)
+    assert [told(book, cases, n=n) for n in (4, 7)] == [None, ["many", 7]]
+
+
 def test_both_answers_to_a_question_are_followed() -> None:
     book = Book()
     n, m = book.input("n"), book.input("m")

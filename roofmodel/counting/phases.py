@@ -23,7 +23,7 @@ from roofmodel.models.stages import kinds_of_stages, parts_of_stage, stage
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of a phase, in order; where it has stages each operator names its own."""
     if step.phase == "train":
-        return tuple(_training(arch, step).operators(step.microbatches))
+        return tuple(trained(arch, step).operators(step.microbatches))
     if step.phase != "generate":
         passed = _pass(arch, step)
         return passed if is_just(step.microbatches, 1) else _repeated(passed, step.microbatches)
@@ -63,9 +63,9 @@ def needs(
     """The passes of a phase that may need most, and what each needs at its own peak."""
     own = _own(arch, step)
     if step.phase == "train":
-        trained = _training(arch, step)
-        in_bytes = memory.weight_bytes(own, trained.passed)
-        yield step, resident(trained, in_bytes, trained.parameters, step, [*_in_flight(arch, step, trained)])
+        whole = trained(arch, step)
+        in_bytes = memory.weight_bytes(own, whole.passed)
+        yield step, resident(whole, in_bytes, whole.parameters, step, [*_in_flight(arch, step, whole)])
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
         alone = found is not None and one is step and is_just(step.microbatches, 1)
@@ -73,7 +73,8 @@ def needs(
         yield one, memory.resident(own, one, operators, weights)
 
 
-def _training(arch: Architecture, step: Step) -> Training:
+def trained(arch: Architecture, step: Step) -> Training:
+    """A training step, by its parts."""
     own, passed = _own(arch, step), _pass(arch, step)
     held = own.stack.held if isinstance(own.body, Stack) else Held()
     tied = memory.table_elements(passed) if arch.tied and held.first != held.last else None

@@ -34,7 +34,7 @@ class Training(NamedTuple):
     recomputed: tuple[Operator, ...]
     backward: tuple[Operator, ...]
     exchanged: tuple[Operator, ...]
-    update: Operator
+    update: Operator | None
     passed: Sequence[Operator]  # the pass without a loss that it was made from
     parameters: Number  # that a GPU has
 
@@ -45,7 +45,8 @@ class Training(NamedTuple):
             done = filter(does_something, stage)
             yield from (replace(op, stage=name, passes=microbatches * op.passes) for op in done)
         yield from (replace(operator, stage="backward") for operator in self.exchanged)
-        yield replace(self.update, stage="optimizer")
+        if self.update:
+            yield self.update
 
 
 def once(operator: Operator) -> bool:
@@ -70,7 +71,7 @@ def training(passed: Sequence[Operator], parameters: Number, step: Step, tied: N
         ),
         backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
         exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
-        update=update(parameters, step.widths, step.optimizer),
+        update=step.optimizer and update(parameters, step.widths, step.optimizer),
         passed=passed,
         parameters=parameters,
     )
@@ -151,7 +152,13 @@ def update(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator
     state = "".join(f" state.{name}[W]" for name in states)
     text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
     build = Builder({"W": parameters}, widths)
-    return build.operator("optimizer.step", "optimizer", text, kind="optimizer", vector=vector.OPTIMIZER[optimizer])
+    step = build.operator("optimizer.step", "optimizer", text, kind="optimizer", vector=vector.OPTIMIZER[optimizer])
+    return replace(step, stage="optimizer")
+
+
+def state_bytes(parameters: Number, widths: Widths, optimizer: Optimizer) -> Number:
+    """What an optimizer keeps of so many parameters."""
+    return len(_states(widths, optimizer)) * widths.state.bytes(parameters)
 
 
 def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
@@ -185,7 +192,7 @@ def resident(
         kv_cache=0,
         activations=keeping + anew + transient,
         gradients=step.widths.weights.bytes(parameters),
-        optimizer=len(_states(step.widths, step.optimizer)) * step.widths.state.bytes(parameters),
+        optimizer=state_bytes(parameters, step.widths, step.optimizer) if step.optimizer else 0,
         kept=keeping,
     )
 

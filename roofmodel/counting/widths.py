@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div
+from roofmodel.algebra import Number, ceil_div, either
 
 if TYPE_CHECKING:
     from roofmodel.counting.operator import Tensor
@@ -79,9 +79,15 @@ class Widths(NamedTuple):
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")
-        if name[0].isupper() and (self.weights.bits >= 16 or name.startswith("W_")):
+        if name.startswith("W_"):
             return self.weights
-        return self.dtype
+        return self.others if name[0].isupper() else self.dtype
+
+    @property
+    def others(self) -> Format:
+        """The format of parameters other than the matrices of linear operators."""
+        found: Format = either(self.weights.bits >= 16, self.weights, self.dtype)
+        return found
 
     @property
     def state(self) -> Format:

@@ -160,7 +160,7 @@ class Step(NamedTuple):
     tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
     passes, which is exact: costs are linear in each of `t`, `s` and `t:s`. `source` is how many tokens a sequence the
     encoder of an encoder-decoder reads, or has read. `batch` is what one replica computes at a time, in as many
-    `microbatches`, and all counts are those of one GPU.
+    `microbatches`, and all counts are those of one GPU. A training step without an `optimizer` ends with the gradients.
     """
 
     phase: Phase
@@ -173,7 +173,7 @@ class Step(NamedTuple):
     passes: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
     mla: Literal["absorbed", "naive"] = "absorbed"
-    optimizer: Optimizer = "adam"
+    optimizer: Optimizer | None = "adam"
     recompute: Recompute = "none"
     source: Number = 0
     parallel: Parallel = ONE_GPU

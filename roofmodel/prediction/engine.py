@@ -28,7 +28,6 @@ from roofmodel.prediction.timing import (
     Formula,
     expect,
     expect_moved,
-    formula,
     held,
     movement,
     together,
@@ -125,14 +124,14 @@ def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
 
 
 class Fused(NamedTuple):
-    """How an engine runs an operator: what one occurrence is expected to take, and the formula of its kernel.
+    """How an engine runs an operator: what one occurrence is expected to take, and the formula of a product's kernel.
 
     The kernel may be that of several products of one input, `together`, of which this one has `columns` out of all; or
-    that of a neighbour, in which the operator `rides` along.
+    that of a neighbour, in which the operator `rides` along. Without a formula here it is the operator's own.
     """
 
     expected: Expected | None
-    formula: Formula | None
+    formula: Formula | None = None
     together: tuple[str, ...] = ()
     columns: tuple[Number, Number] = (1, 1)
     rides: bool = False
@@ -147,12 +146,11 @@ def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: De
             yield from _shares(several, bounds, *one)
             continue
         for operator, bound in zip(several, bounds, strict=True):
-            alone, rides = formula(operator, bound, device, dtype), _rides_along(operator)
-            time = alone and held(alone.seconds, alone.fit, bound.bound_seconds)
+            time, rides = expect(operator, device, dtype, placed=bound), _rides_along(operator)
             if time and rides:
                 least = minimum(time.seconds, bound.bound_seconds)  # the bound, but not known where no time is
                 time = Expected(least, least, time.high)
-            yield Fused(time, alone, rides=rides)
+            yield Fused(time, rides=rides)
 
 
 def _shares(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, plain
+from roofmodel.algebra import Number, either, maximum, plain, settled
 from roofmodel.algebra import product as product_of
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.operator import Operator
@@ -50,6 +50,7 @@ takes 33 µs an operator on one machine and 45 on another (AITemplate's README),
 on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
 
 
+@settled
 def expect(
     operator: Operator, device: Device, dtype: str, implementation: str = "", placed: Placement | None = None
 ) -> Expected | None:

@@ -225,7 +225,7 @@ def _section(
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
         here, run, by = phase and phase.placed[i], next(runs, None), None
         if device and here:
-            by = run.formula if run else formula(numbers, here.placement, device, work.dtype)
+            by = (run and run.formula) or formula(numbers, here.placement, device, work.dtype)
         counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
     return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
 

@@ -5,10 +5,12 @@ whose widths are recorded numbers (`recorded.py`). What comes of it is a PhaseEs
 formula of the inputs below, of `bytes`, for which the format that a role has at the time stands in, and of those
 functions of `prediction` that are marked as formulas. Nothing is counted or timed in a second way.
 
-What is no number is told apart instead: phase and attention (`Variant`), and the runtime.
+What is no number is told apart instead: phase, attention and the like (`Variant`), and the runtime.
 
     seq, context, decoder_seq                 the workload, as `roof estimate` has it
     batch                                     of one of the replicas
+    optimizer                                 by its name
+    positions                                 of a sequence, whose logits are computed
     tp, dp, ep                                GPUs, where a model can be shared so (`any_gpus`)
     bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
     device|FIELD                              the device's figures, with those of its two pipes for the format
@@ -21,21 +23,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from itertools import product
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from roofmodel.counting import phases
+from roofmodel import recorded
+from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
+from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import FORMATS, Format, Widths
-from roofmodel.counting.workload import Parallel, Phase
+from roofmodel.counting.workload import Optimizer, Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.device import Device, Level, Link, Pipe
 from roofmodel.devices.fitted import TIMINGS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.roofline import place
 from roofmodel.recorded import Book, Cases, Undecided
-from roofmodel.study.estimate import TRAINED_BITS, phases_of, workload
+from roofmodel.study.estimate import CHOICES, TRAINED_BITS, phases_of, workload
 from roofmodel.study.parallel import dealt
-from roofmodel.study.phase import PhaseEstimate, phase_estimate, timed
+from roofmodel.study.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
 
 Length = Literal["seq", "decoder_seq", "context"]
 
@@ -44,18 +50,24 @@ LEFT_OUT = ("generate",)
 
 
 class Variant(NamedTuple):
-    """What no slider moves."""
+    """What no slider moves: options of the workload by name."""
 
     phase: Phase
     attention: str
+    mla: str = "absorbed"
+    recompute: str = "none"
 
 
 class Situation(NamedTuple):
-    """What `roof estimate` says of a variant, every figure a formula."""
+    """What `roof estimate` says of a variant, every figure a formula.
+
+    Which optimizer a training step ends with decides over its last operator alone: `updates` says what that is.
+    """
 
     estimates: Mapping[str, PhaseEstimate]  # by runtime
     memory: Memory
     fits: Any
+    updates: Mapping[str, Cases[Placed]]  # by runtime; none where nothing is trained
 
 
 Told = TypeVar("Told")
@@ -66,39 +78,77 @@ def explore(arch: Architecture, book: Book, tell: Callable[[Situation], Told]) -
 
     Raises WorkloadError where a variant falls into too many cases.
     """
-    known = [phase for phase in phases_of(arch) if phase not in LEFT_OUT]
-    variants = [Variant(phase, attention) for phase in known for attention in attentions(arch)]
-    return {variant: _told(arch, variant, book, tell) for variant in variants}
+    gpus = any_gpus(arch, book)
+    return {variant: _told(arch, variant, gpus, book, tell) for variant in variants(arch)}
 
 
-def attentions(arch: Architecture) -> tuple[str, ...]:
-    """The ways to compute attention; one where there is none, so that both are the same."""
-    flash, eager = (
-        [phases.operators(arch, step) for step in workload(arch, attention=way)[0].steps()]
-        for way in ("flash", "eager")
-    )
-    return ("flash",) if flash == eager else ("flash", "eager")
+def variants(arch: Architecture) -> Iterator[Variant]:
+    """The variants of a model; of those that count the same, the first."""
+    for phase in (phase for phase in phases_of(arch) if phase not in LEFT_OUT):
+        seen = list[Any]()
+        for ways in product(*(CHOICES[option] for option in Variant._fields[1:])):
+            variant = Variant(phase, *ways)
+            (step,) = workload(arch, **variant._asdict())[0].steps()
+            if (operators := phases.operators(arch, step)) not in seen:
+                seen.append(operators)
+                yield variant
 
 
-def _told(arch: Architecture, variant: Variant, book: Book, tell: Callable[[Situation], Told]) -> Cases[Told]:
-    asked, _ = workload(arch, phase=variant.phase, attention=variant.attention)
+def _told(
+    arch: Architecture, variant: Variant, gpus: Parallel, book: Book, tell: Callable[[Situation], Told]
+) -> Cases[Told]:
+    asked, _ = workload(arch, **variant._asdict())
     device, widths = any_device(book), any_widths(book, variant.phase)
     given: dict[str, Any] = {
         name: book.input(name, 0 if name == "context" else 1) for name in lengths(arch, variant.phase)
     }
     step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)
-    step = step._replace(widths=widths, parallel=any_gpus(arch, book))
+    optimizer = book.input("optimizer")
+    step = step._replace(widths=widths, parallel=gpus, optimizer=None)
+    if chooses_logits(arch, variant.phase):
+        step = step._replace(logit_positions=book.input("positions", 1))
 
     def estimated() -> Told:
         eager = phase_estimate(arch, device, step, "eager")
-        need = phases.peak(arch, step, phases.weight_bytes(arch, step))
-        runtimes = {"eager": eager, "graph": timed(eager, device, "graph")}
-        return tell(Situation(runtimes, need, need.total <= device.capacity))
+        need = phases.peak(arch, step, phases.weight_bytes(arch, step), eager.operators)
+        estimates, updates = {"eager": eager, "graph": timed(eager, device, "graph")}, dict[str, Cases[Placed]]()
+        if variant.phase == "train":
+            parameters = phases.trained(arch, step).parameters
+            kept = book.settled(lambda: training.state_bytes(parameters, widths, chosen(optimizer)))
+            need = need._replace(optimizer=kept)
+            for runtime, phase in estimates.items():
+                estimates[runtime], updates[runtime] = _updated(
+                    phase, lambda: training.update(parameters, widths, chosen(optimizer)), device, runtime, book
+                )
+        return tell(Situation(estimates, need, need.total <= device.capacity, updates))
 
     try:
         return book.cases(estimated)
     except Undecided:
         raise WorkloadError(f"{arch.name} cannot be explored: its {variant.phase} falls into too many cases") from None
+
+
+def _updated(
+    phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, book: Book
+) -> tuple[PhaseEstimate, Cases[Placed]]:
+    """A training step and the update behind its gradients, of which there are cases: in sums they are one."""
+    dtype = phase.step.widths.compute
+
+    def last() -> Placed:
+        alone = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
+        return timed(alone, device, runtime).placed[0]
+
+    cases = book.cases(last)
+    cost = Cost(*book.settled(lambda: tuple(vars(update().cost).values())))
+    some = recorded.results(cases)[0].operator
+    whole = (*phase.placed, Placed(some, place(cost, device, dtype), book.settled(lambda: last().expected)))
+    return phase._replace(placed=whole, kernel_seconds=sum_of(whole)), cases
+
+
+def chosen(optimizer: Any) -> Optimizer:
+    """The optimizer that a recorded name turns out to be."""
+    *others, last = get_args(Optimizer)
+    return next((name for name in others if optimizer == name), last)
 
 
 def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
@@ -110,6 +160,11 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
     if phase == "decode":
         return *source, "context"
     return (*source, prompt, "context") if phase == "prefill" else (*source, prompt)
+
+
+def chooses_logits(arch: Architecture, phase: Phase) -> bool:
+    """Whether it is a matter of choice whose logits are computed; a decode has one position."""
+    return phase != "decode" and any(stage.rows == "logits" for stage in arch.head.stages)
 
 
 # --- What stands for any GPUs, any device and any format --------------------------------------------

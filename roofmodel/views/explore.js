@@ -2,7 +2,8 @@
 
 const GPUS = ["tp", "dp", "ep"]; // how they share the work
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context"]; // each is settled by those before it
-const CHOICES = ["phase", "attention", "runtime"];
+const VARIANT = ["phase", "attention", "mla", "recompute"]; // as the situations are named
+const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
 const LONGEST = 10 ** 9;
 const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // it bounds nothing, and nothing goes there
 const complaints = [];
@@ -31,13 +32,22 @@ function formats(role) {
 function options(key) {
   if (key === "model") return data.models.map((one) => one.name);
   if (key === "hw") return data.devices.map((one) => one.id);
-  if (key === "phase") return Object.keys(model().phases);
-  if (key === "attention") return model().attentions;
+  if (VARIANT.includes(key)) return ways(VARIANT.indexOf(key));
+  if (key === "optimizer") return state.phase === "train" ? data.optimizers : [];
+  if (key === "logits") return phase().logits === null ? [] : ["last", "all"];
   if (key === "runtime") return ["eager", "graph"];
   return formats(key);
 }
 
+/** What a variant may say at a place, after what it says before. */
+function ways(place) {
+  const known = Object.keys(model().situations).map((name) => name.split(" "));
+  const alike = known.filter((words) => VARIANT.slice(0, place).every((key, n) => words[n] === state[key]));
+  return [...new Set(alike.map((words) => words[place]))];
+}
+
 function usual(key) {
+  if (key === "logits") return phase().logits;
   if (key === "batch") return state.dp;
   if (GPUS.includes(key)) return possible(key)?.[0] ?? 1;
   if (key === "context") return state.phase === "decode" ? model().lengths.context : 0;
@@ -72,9 +82,10 @@ function settle(wanted) {
   complaints.length = 0;
   state = {};
   for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
-    const asked = wanted[key] ?? previous[key], known = options(key);
+    const kept = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
+    const asked = wanted[key] ?? kept, known = options(key);
     state[key] = known.includes(asked) ? asked : usual(key);
-    const refused = asked && asked !== state[key], instead = `Shown is ${state[key] || state.dtype}.`;
+    const refused = asked && known.length > 0 && asked !== state[key], instead = `Shown is ${state[key] || state.dtype}.`;
     if (refused && wanted[key] !== undefined) {
       complaints.push(`${key} ${asked}: not here; ${known.filter(Boolean).join(", ")} are. ${instead}`);
     } else if (refused && ["dtype", "weights"].includes(key)) {
@@ -100,6 +111,8 @@ function input(name) {
   const [kind, ...keys] = name.split("|");
   if (kind === "batch") return BigInt(state.batch) / BigInt(state.dp); // of a replica
   if (NUMBERS.includes(kind)) return BigInt(state[kind]);
+  if (kind === "optimizer") return state.optimizer;
+  if (kind === "positions") return state.logits === "all" ? BigInt(state[model().encodes ? "decoder_seq" : "seq"]) : 1n;
   const stored = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
   if (kind === "format") return stored(keys[0]);
   if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
@@ -118,7 +131,7 @@ function input(name) {
 /** The situation's numbers: a sheet, and the part of the document that it fills. */
 function current() {
   const sheet = new Sheet(data.nodes, input);
-  return { sheet, told: sheet.pick(model().situations[`${state.phase} ${state.attention}`])[state.runtime] };
+  return { sheet, told: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
 }
 
 /** What `roof estimate --format json` says of the phase and of memory. */
@@ -190,7 +203,8 @@ function drawNumber(label) {
 }
 
 function address() {
-  const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", "attention", "runtime", "theme"];
+  const choices = CHOICES.filter((key) => key !== "phase" && options(key).length > 1);
+  const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
   const said = kept.filter((key) => (state[key] ?? "") !== "");
   return new URLSearchParams(said.map((key) => [key, state[key]])).toString();
 }

@@ -4,7 +4,8 @@ Python writes down the formulas (study/explore.py), which the scripts beside it 
 
     {"$": 12}                                    is node 12 of the book
     {"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
-    ["whole", "5"], ["real", 0.5], ["+", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
+    ["whole", "5"], ["real", 0.5], ["/", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
+    ["+", 3, 4, 5]                               goes on from the left, as "max" does
 
 and rows of operators, which situations share, stand in a list of their own. Names come from configs that anybody may
 have written: the script puts them into the page as text, never as markup.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from importlib.metadata import version
@@ -30,15 +31,23 @@ from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import Expected, chosen, form
-from roofmodel.recorded import Book, Fork, Formula, Recorded
+from roofmodel.recorded import Book, Cases, Excerpt, Fork, Formula, Node, Recorded, each
 from roofmodel.study import explore as study
-from roofmodel.study.estimate import parameters, workload
+from roofmodel.study.estimate import CHOICES, parameters, workload
 from roofmodel.study.notes import link_notes, node
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas
 from roofmodel.views.panel import COLOURS, nameless
-from roofmodel.views.rows import describe_parameters, kind, label, memory_document, phase_document, title
+from roofmodel.views.rows import (
+    describe_parameters,
+    kind,
+    label,
+    memory_document,
+    operator_document,
+    phase_document,
+    title,
+)
 
 SUFFIXES = ("html",)
 SCRIPTS = ("explore_numbers.js", "explore_draw.js", "explore.js")  # evaluate, draw, be moved
@@ -81,23 +90,22 @@ def _part(name: str) -> str:
 def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
     book, rows = Book(), Rows()
-    models = [_model(arch, book, rows) for arch in archs]
+    told = {"models": [_model(arch, book, rows) for arch in archs], "rows": rows.found}
+    used = book.excerpt(_numbers(told))
     for name, one in FORMATS.items():
         _formula_of_bytes(book, name, one.bytes)
     sets = Rows()
-    used = _sets_used(book)
+    sets_used = _sets_used(used.nodes)
     return {
         "schema": "roofmodel.explore/1",
-        "models": models,
-        "devices": [_device(device, used, sets) for device in devices],
+        **_plain(told, used),
+        "nodes": _nodes(used),
+        "devices": [_device(device, sets_used, sets) for device in devices],
         "sets": sets.found,
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
         "axes": AXES,
-        "rows": rows.found,
-        "nodes": _nodes(book),
-        "formulas": {
-            name: {"nodes": _nodes(one.book), "result": _plain(one.result)} for name, one in book.formulas.items()
-        },
+        "optimizers": CHOICES["optimizer"],
+        "formulas": {name: _formula(one) for name, one in book.formulas.items()},
     }
 
 
@@ -110,7 +118,7 @@ class Rows:
 
     def index(self, record: Any) -> int:
         """Where the record stands."""
-        key = json.dumps(record)
+        key = json.dumps(record, default=lambda number: {"$": number.index})
         if key not in self._where:
             self._where[key] = len(self.found)
             self.found.append(record)
@@ -126,7 +134,7 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
     def tell(situation: study.Situation) -> dict[str, Any]:
         memory = {**memory_document(situation.memory), "fits": situation.fits}
         return {
-            runtime: _told(estimate, rows, colours) | {"memory": memory}
+            runtime: _told(estimate, situation.updates.get(runtime), rows, colours) | {"memory": memory}
             for runtime, estimate in situation.estimates.items()
         }
 
@@ -136,14 +144,13 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
         "name": arch.name,
         "parameters": describe_parameters(*parameters(arch)),
         "phases": {variant.phase: _phase(arch, variant.phase) for variant in explored},
-        "attentions": list(dict.fromkeys(variant.attention for variant in explored)),
         "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
         "dealt": dealt(arch),
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
         "notes": [nameless(note, ()) for note in arch.notes],
-        "situations": {" ".join(variant): _plain(cases) for variant, cases in explored.items()},
+        "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 
 
@@ -162,21 +169,33 @@ class _Colours(dict[str, str]):
         return self[group]
 
 
-def _told(estimate: PhaseEstimate, rows: Rows, colours: _Colours) -> dict[str, Any]:
+def _told(
+    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _Colours
+) -> dict[str, Any]:  # fmt: skip
     """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
+
+    def row(placed: Placed, told: dict[str, Any]) -> dict[str, Any]:
+        return told | _working(placed) | {"colour": colours[placed.operator.group]}
+
     document = phase_document(estimate)
-    operators = [
-        rows.index(_plain(row | _working(placed) | {"colour": colours[placed.operator.group]}))
-        for row, placed in zip(document["ops"], estimate.placed, strict=True)
-    ]
-    return {**document, "ops": operators, "whole": _place(estimate.cost, estimate.bound_seconds, estimate.expected)}
+    operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
+    if update:
+        operators[-1] = each(update, lambda placed: row(placed, operator_document(placed)))
+    return {
+        **document,
+        "ops": [rows.index(operator) for operator in operators],
+        "whole": _place(estimate.cost, estimate.bound_seconds, estimate.expected),
+    }
 
 
 def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
+    step = workload(arch, phase=phase)[0].step(phase)
+    usual = "all" if step.logit_positions == step.tokens else "last"
     return {
         "lengths": study.lengths(arch, phase),
         "least_bits": study.least_bits(phase),
         "cached": phase in ("prefill", "decode"),
+        "logits": usual if study.chooses_logits(arch, phase) else None,
     }
 
 
@@ -310,9 +329,9 @@ def _parameters(device: Device) -> str:
     return f"expected by parameters of {'; '.join(others)}" if others else "expected by measurements of its own"
 
 
-def _sets_used(book: Book) -> list[tuple[str, str, str]]:
-    """Kind, implementation and role of the sets of parameters that the book's inputs name."""
-    names = [node[1] for node in book.nodes if node[0] == "input" and node[1].startswith("set|")]
+def _sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
+    """Kind, implementation and role of the sets of parameters that inputs name."""
+    names = [node[1] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
     return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
 
 
@@ -352,16 +371,32 @@ def _formula_of_bytes(book: Book, name: str, function: Callable[[Any], Any]) -> 
     book.formulas[f"bytes|{name}"] = Formula(inside, inside.cases(lambda: function(elements)))
 
 
-def _nodes(book: Book) -> list[list[Any]]:
-    return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in book.nodes]
+def _formula(formula: Formula) -> dict[str, Any]:
+    used = formula.book.excerpt(_numbers(formula.result))
+    return {"nodes": _nodes(used), "result": _plain(formula.result, used)}
 
 
-def _plain(value: Any) -> Any:
+def _nodes(used: Excerpt) -> list[list[Any]]:
+    return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in used.nodes]
+
+
+def _numbers(value: Any) -> Iterator[Recorded]:
+    """The recorded numbers in data, those that forks ask about as well."""
+    if isinstance(value, Recorded):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _numbers(one)
+
+
+def _plain(value: Any, used: Excerpt) -> Any:
     """Data with recorded numbers and forks, as JSON has it."""
     if isinstance(value, Recorded):
-        return {"$": value.index}
+        return {"$": used.where[value.index]}
     if isinstance(value, Fork):
-        return {"if": value.condition.index, "yes": _plain(value.yes), "no": _plain(value.no)}
+        return {
+            "if": used.where[value.condition.index], "yes": _plain(value.yes, used), "no": _plain(value.no, used)
+        }  # fmt: skip
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(one, used) for key, one in value.items()}
+    return [_plain(one, used) for one in value] if isinstance(value, list | tuple) else value

@@ -61,7 +61,11 @@ function inWords({ tokens, context }) {
     `; ${state.dtype}`,
     state.weights ? `, weights ${state.weights}` : "",
     state.kv && phase().cached ? `, KV cache ${state.kv}` : "",
-    model().attentions.length > 1 ? `, ${state.attention} attention` : "",
+    options("attention").length > 1 ? `, ${state.attention} attention` : "",
+    options("mla").length > 1 ? `, latents ${state.mla === "absorbed" ? "absorbed" : "expanded"}` : "",
+    state.logits ? `, logits of ${state.logits === "all" ? "all positions" : "the last position"}` : "",
+    options("recompute").length > 1 ? `, ${state.recompute === "none" ? "no" : state.recompute} recomputation` : "",
+    state.optimizer ? `, ${state.optimizer}` : "",
     `, ${state.runtime} runtime${sharing()}. ${parameters}; ${device().parameters}.`,
   ];
   return `${state.phase}: ${work}${parts.join("")}`;

@@ -88,7 +88,7 @@ class Sheet {
   }
 
   evaluate(node) {
-    const [what, a, b, c] = node;
+    const [what, a, b, c] = node, rule = PYTHON[what];
     if (what === "whole") return BigInt(a);
     if (what === "real" || what === "text") return a;
     if (what === "input") return this.input(a);
@@ -96,13 +96,10 @@ class Sheet {
       const condition = this.get(a);
       return condition === null ? null : this.get(condition ? b : c);
     }
-    const rule = PYTHON[what];
-    if (rule !== undefined) {
-      const left = this.get(a), right = b === undefined ? undefined : this.get(b);
-      return left === null || right === null ? null : rule(left, right);
-    }
     if (what === "bytes") return called(`bytes|${this.input(`format|${this.get(a)}`)}`, [this.get(b)]);
-    return called(what, node.slice(1).map((index) => this.get(index)));
+    const values = node.slice(1).map((index) => this.get(index));
+    if (rule === undefined) return called(what, values);
+    return values.includes(null) ? null : values.length > 1 ? values.reduce((x, y) => rule(x, y)) : rule(...values);
   }
 
   /** What of a fork its condition picks; a fork that is none is itself. */
@@ -116,6 +113,7 @@ class Sheet {
     if (value === null || typeof value !== "object") return value;
     if (Array.isArray(value)) return value.map((one) => this.fill(one));
     if ("$" in value) return plain(this.get(value.$));
+    if ("if" in value) return this.fill(this.pick(value));
     return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, this.fill(one)]));
   }
 }

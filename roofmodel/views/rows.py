@@ -307,7 +307,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "context": step.context,
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,
-        "ops": [_op(placed) for placed in phase.placed],
+        "ops": [operator_document(placed) for placed in phase.placed],
         "totals": totals(phase),
     }
     if phase.uncached is not None:
@@ -319,7 +319,8 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
     return document
 
 
-def _op(placed: Placed) -> dict[str, Any]:
+def operator_document(placed: Placed) -> dict[str, Any]:
+    """The part of the document that tells of an operator."""
     op, cost, gemm = placed.operator, placed.placement.cost, placed.operator.gemm
     return {
         "name": op.name,

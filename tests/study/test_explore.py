@@ -14,11 +14,11 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import chosen, form
-from roofmodel.recorded import Book, Cases
+from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
-from roofmodel.study.estimate import TRAINED_BITS, estimate
+from roofmodel.study.estimate import CHOICES, TRAINED_BITS, estimate
 from roofmodel.study.parallel import dealt, nested
-from roofmodel.views.rows import memory_document, phase_document, to_dict
+from roofmodel.views.rows import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate import Sheet
 
 # a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images
@@ -32,7 +32,10 @@ DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")  # fitte
 
 def document(situation: explore.Situation) -> dict[str, Any]:
     memory = memory_document(situation.memory) | {"fits": situation.fits}
-    return {"memory": memory, **{runtime: phase_document(one) for runtime, one in situation.estimates.items()}}
+    documents = {runtime: phase_document(one) for runtime, one in situation.estimates.items()}
+    for runtime, update in situation.updates.items():
+        documents[runtime]["ops"][-1] = each(update, operator_document)
+    return {"memory": memory, **documents}
 
 
 @cache
@@ -42,7 +45,7 @@ def explored(model: str) -> tuple[Book, dict[explore.Variant, Cases[dict[str, An
 
 
 def inputs(
-    device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, int], phase: str = "prefill"
+    device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, Any], phase: str = "prefill"
 ) -> Callable[[str], Any]:
     """What the inputs of the book are, as the head of study/explore.py says."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
@@ -106,9 +109,16 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
             sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
-        found = Sheet(book, inputs(device, dtype, stored, sizes, variant.phase)).fill(situations[variant])
+        options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, **stored, **sizes}
+        if variant.phase == "train":
+            options["optimizer"] = draw.choice(CHOICES["optimizer"])
+        said = dict(options)
+        if explore.chooses_logits(hub.load(model), variant.phase):
+            options["logits"] = draw.choice(CHOICES["logits"])
+            said["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
+        found = Sheet(book, inputs(device, dtype, stored, said, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):
-            options = {**variant._asdict(), "runtime": runtime, "dtype": dtype, **stored, **sizes}
+            options["runtime"] = runtime
             expected = to_dict(estimate(hub.load(model), device, **options))
             assert found[runtime] == expected["phases"][0], (device.id, options)
             assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
@@ -122,6 +132,22 @@ def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
         expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
         found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(situations[variant])
         assert found["eager"] == expected["phases"][0]
+
+
+def test_options_that_change_nothing_are_no_variants() -> None:
+    """Flash attention keeps no scores, so that there are none to recompute; latents are absorbed in decodes alone."""
+    known = [tuple(variant) for variant in explore.variants(hub.load("deepseek-ai/DeepSeek-V2-Lite"))]
+    assert [ways for phase, *ways in known if phase == "decode"] == [
+        ["flash", "absorbed", "none"], ["flash", "naive", "none"],
+        ["eager", "absorbed", "none"], ["eager", "naive", "none"],
+    ]  # fmt: skip
+    assert [ways for phase, *ways in known if phase == "train"] == [
+        ["flash", "absorbed", "none"], ["flash", "absorbed", "full"],
+        ["eager", "absorbed", "none"], ["eager", "absorbed", "selective"], ["eager", "absorbed", "full"],
+    ]  # fmt: skip
+    assert [ways for phase, *ways in known if phase == "prefill"] == [
+        ["flash", "absorbed", "none"], ["eager", "absorbed", "none"],
+    ]  # fmt: skip
 
 
 def test_what_falls_into_too_many_cases_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

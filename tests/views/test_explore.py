@@ -17,14 +17,16 @@ from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate import estimate
-from roofmodel.study.explore import LEFT_OUT, least_bits, lengths
+from roofmodel.study.estimate import CHOICES, estimate
+from roofmodel.study.explore import chooses_logits, least_bits, lengths, variants
 from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.rows import to_dict
 from tests.views.conftest import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
-PACKAGED = ("gpt2", "Mixtral-8x7B-v0.1", "gemma-2-2b", "t5-small", "mamba-130m-hf", "resnet-18")
+PACKAGED = (
+    "gpt2", "Mixtral-8x7B-v0.1", "gemma-2-2b", "t5-small", "mamba-130m-hf", "resnet-18", "deepseek-ai/DeepSeek-V2-Lite",
+)  # fmt: skip
 DEVICES = ("a100", "h100", "v100", "mi300x", "rtx3090")
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
           "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 2048}  # fmt: skip
@@ -104,19 +106,23 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
     for _ in range(count):
         name, device = draw.choice(PACKAGED), library.load(draw.choice(DEVICES))
         arch = hub.load(name)
-        phases = [p for p in ("prefill", "decode", "forward", "train") if arch.causal or p in ("forward", "train")]
-        phase: Any = draw.choice([p for p in phases if p not in LEFT_OUT])
+        known = list(variants(arch))
+        phase = draw.choice([*dict.fromkeys(variant.phase for variant in known)])
+        variant = draw.choice([variant for variant in known if variant.phase == phase])
         storable = [form for form in FORMATS if FORMATS[form].bits >= least_bits(phase)]
         has = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         options: dict[str, Any] = {
-            "phase": phase, "batch": int(2 ** draw.uniform(0, 20)), "dtype": draw.choice(has),
-            "attention": "flash" if arch.image else draw.choice(("flash", "eager")),
+            **variant._asdict(), "batch": int(2 ** draw.uniform(0, 20)), "dtype": draw.choice(has),
             "runtime": draw.choice(("eager", "graph")),
         }  # fmt: skip
         if draw.random() < 0.5:
             options["weights"] = draw.choice(storable)
         if phase in ("prefill", "decode") and draw.random() < 0.5:
             options["kv"] = draw.choice(list(FORMATS))
+        if phase == "train":
+            options["optimizer"] = draw.choice(CHOICES["optimizer"])
+        if chooses_logits(arch, phase):
+            options["logits"] = draw.choice(CHOICES["logits"])
         for length in lengths(arch, phase):
             options[length] = int(2 ** draw.uniform(0, 20)) - (length == "context")
         if draw.random() < 0.7:
@@ -129,7 +135,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
 
 def test_every_number_is_pythons_whatever_the_sliders_say(page: Any) -> None:
     huge = 0
-    for name, device, options in situations(random.Random(6), 60):
+    for name, device, options in situations(random.Random(6), 90):
         expected = to_dict(estimate(hub.load(name), device, **options))
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
@@ -255,6 +261,38 @@ def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
     shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
              if label.is_displayed()]  # fmt: skip
     assert shown == ["dp", "batch"]
+
+
+def test_a_choice_is_offered_where_it_changes_anything(page: Any) -> None:
+    def offered() -> dict[str, list[str]]:
+        fields = [f for f in page.find_elements("css selector", "#controls [data-choice]") if f.is_displayed()]
+        return {field.get_attribute("data-choice"): field.text.split("\n")[1:] for field in fields}
+
+    moved(page, model="deepseek-ai/DeepSeek-V2-Lite", hw="h100-sxm", phase="decode")
+    assert offered()["mla"] == ["absorbed", "naive"]
+    assert {"recompute", "optimizer", "logits"}.isdisjoint(offered())
+    moved(page, phase="train", attention="eager", batch=8, recompute="selective", optimizer="sgd")
+    assert offered()["recompute"] == ["none", "selective", "full"]
+    assert offered()["optimizer"] == ["adam", "momentum", "sgd"]
+    assert "mla" not in offered()
+    assert page.execute_script("return roof.state().logits") == "all"
+    assert "logits of all positions, selective recomputation, sgd" in text(page, "#situation")
+    moved(page, attention="flash")  # keeps no scores
+    assert offered()["recompute"] == ["none", "full"]
+    moved(page, phase="prefill")
+    assert page.execute_script("return roof.state().logits") == "last"
+    moved(page, model="microsoft/resnet-18", phase="train")
+    assert list(offered()) == ["phase", "recompute", "optimizer", "runtime"]
+
+
+def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="train", dtype="bf16", batch=1, seq=512)
+    (adam, sgd) = (moved(page, optimizer=name) for name in ("adam", "sgd"))
+    assert [row for row in adam["ops"] if row not in sgd["ops"]] == adam["ops"][-1:]
+    parameters = 124_439_808
+    assert (adam["memory"]["optimizer"], sgd["memory"]["optimizer"]) == (12 * parameters, 4 * parameters)  # masters
+    assert "state.v" in adam["ops"][-1]["spec"]
+    assert "state.v" not in sgd["ops"][-1]["spec"]
 
 
 def test_memory_that_does_not_fit_is_said(page: Any) -> None:
