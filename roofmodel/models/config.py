@@ -81,11 +81,11 @@ def _fields(
 ) -> tuple[dict[str, Any], Plan]:
     """The fields of a stack, or that of the source, or of a network; with the facts that they came from.
 
-    The default of a switch that no field asks for is no fact; what the config says of one is read all the same.
+    The default of a switch that nothing asks for is no fact; what the config says of one is read all the same.
     """
     reading = _Reading(family, sources, config, where)
     asked = {field: reading[field] for field in family.schema}
-    idle = family.switches.keys() - reading.facts.keys()
+    idle = set() if family.network else family.switches.keys() - reading.facts.keys()  # its layout asks for them
     fields = {switch: reading[switch] for switch in family.switches} | asked
     facts = {name: reading.facts[name] for name in fields if name not in idle or not reading.facts[name].assumed}
     (check_stages if family.network else check)(fields, facts, where)

@@ -282,6 +282,8 @@ def test_a_default_that_nothing_follows_from_is_not_named() -> None:
     assert "max_window_layers = 28" in " ".join(read(QWEN2 | {"use_sliding_window": True}).notes)
     with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # wrong is wrong, asked for or not
         read(QWEN2 | {"max_window_layers": "all"})
+    # a network's layout asks for what no field does
+    assert read({"model_type": "resnet", "architectures": ["ResNetModel"]}).facts["downsample_early"].assumed
 
 
 def test_labels_are_named_in_the_note_where_they_are_used() -> None:
