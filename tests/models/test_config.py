@@ -283,7 +283,8 @@ def test_a_default_that_nothing_follows_from_is_not_named() -> None:
     with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # wrong is wrong, asked for or not
         read(QWEN2 | {"max_window_layers": "all"})
     # a network's layout asks for what no field does
-    assert read({"model_type": "resnet", "architectures": ["ResNetModel"]}).facts["downsample_early"].assumed
+    resnet = {"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1]}
+    assert read(resnet).facts["downsample_early"].assumed
 
 
 def test_labels_are_named_in_the_note_where_they_are_used() -> None:
