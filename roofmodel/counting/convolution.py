@@ -111,9 +111,8 @@ def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
         if not isinstance(part, Convolution | Pool):
             continue
         kernel, stride = pair(part.kernel), pair(part.stride)
-        rows, columns = (
-            (n + 2 * part.padding - k) // s + 1 for n, k, s in zip(pixels[1:], kernel, stride, strict=True)
-        )
+        sides = zip(pixels[1:], kernel, stride, strict=True)
+        rows, columns = (_places(n, k - 2 * part.padding, s) for n, k, s in sides)
         if any(isinstance(n, int) and n < 1 for n in (rows, columns)):
             raise WorkloadError(
                 f"the image is too small: {pixels.rows} × {pixels.columns} pixels are left of it where a filter of "
@@ -121,6 +120,12 @@ def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
             )
         pixels = Map(part.out if isinstance(part, Convolution) else pixels.channels, rows, columns)
     return pixels
+
+
+def _places(n: Number, filter: int, stride: int) -> Number:
+    """(n - filter) // stride + 1 so that maps of one size are seen to be, whatever n is: n itself for a filter of 1."""
+    room = n + (stride - filter)
+    return room if stride == 1 else room // stride
 
 
 def pair(sides: Sides) -> tuple[Number, Number]:

@@ -180,7 +180,7 @@ def workload(
         pixels = (image, image) if image else arch.image
         if seq is not None:
             notes.append(f"--seq is ignored: {arch.name} reads images; --image says how large")
-        seq = _tokens(arch, pixels)
+        seq = tokens_of(arch, pixels)
     elif image is not None:
         notes.append(f"--image is ignored: {arch.name} takes no images")
     if seq is None:
@@ -278,7 +278,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     return (phase,)
 
 
-def _tokens(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
+def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
     """How many tokens an image becomes; none in a network of convolutions."""
     if isinstance(arch.body, Network) or not isinstance(arch.stack.embedding, Patches):
         return 0

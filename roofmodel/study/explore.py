@@ -7,7 +7,7 @@ functions of `prediction` that are marked as formulas. Nothing is counted or tim
 
 What is no number is told apart instead: phase, attention and the like (`Variant`), and the runtime.
 
-    seq, context, decoder_seq                 the workload, as `roof estimate` has it
+    seq, context, decoder_seq, image          the workload, as `roof estimate` has it
     batch                                     of one of the replicas
     optimizer                                 by its name
     positions                                 of a sequence, whose logits are computed
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from roofmodel import recorded
@@ -39,11 +39,11 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
 from roofmodel.recorded import Book, Cases, Undecided
-from roofmodel.study.estimate import CHOICES, TRAINED_BITS, phases_of, workload
+from roofmodel.study.estimate import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
 
-Length = Literal["seq", "decoder_seq", "context"]
+Length = Literal["seq", "decoder_seq", "context", "image"]
 
 LEFT_OUT = ("generate",)
 """Phases that no slider reaches: a run of decodes takes means that are fractions."""
@@ -99,9 +99,11 @@ def _told(
 ) -> Cases[Told]:
     asked, _ = workload(arch, **variant._asdict())
     device, widths = any_device(book), any_widths(book, variant.phase)
-    given: dict[str, Any] = {
-        name: book.input(name, 0 if name == "context" else 1) for name in lengths(arch, variant.phase)
-    }
+    known = lengths(arch, variant.phase)
+    given: dict[str, Any] = {name: book.input(name, least(arch, name)) for name in known}
+    if "image" in known:
+        pixels = given["image"], given["image"]
+        given |= {"image": pixels, "seq": tokens_of(arch, pixels)}
     step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)
     optimizer = book.input("optimizer")
     step = step._replace(widths=widths, parallel=gpus, optimizer=None)
@@ -152,14 +154,30 @@ def chosen(optimizer: Any) -> Optimizer:
 
 
 def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
-    """The lengths that decide over a phase, in tokens; none where a model reads images of one size."""
+    """The lengths that decide over a phase, in tokens; of a model that reads square images, pixels a side."""
     if arch.image:
-        return ()
+        return ("image",) if arch.image[0] == arch.image[1] else ()
     source: tuple[Length, ...] = ("seq",) if arch.encoder else ()
     prompt: Length = "decoder_seq" if arch.encoder else "seq"
     if phase == "decode":
         return *source, "context"
     return (*source, prompt, "context") if phase == "prefill" else (*source, prompt)
+
+
+def least(arch: Architecture, length: Length) -> int:
+    """The smallest that a length may be."""
+    if length != "image":
+        return LEAST[length]
+    return next(size for size in count(1) if _fits(arch, size))
+
+
+def _fits(arch: Architecture, size: int) -> bool:
+    """Whether what slides over an image of that size has room."""
+    try:
+        phases.operators(arch, workload(arch, image=size)[0].steps()[0])
+    except WorkloadError:
+        return False
+    return True
 
 
 def chooses_logits(arch: Architecture, phase: Phase) -> bool:

@@ -1,7 +1,7 @@
 // The situation that the controls, and the address, say; and what they do.
 
 const GPUS = ["tp", "dp", "ep"]; // how they share the work
-const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context"]; // each is settled by those before it
+const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // each is settled by those before it
 const VARIANT = ["phase", "attention", "mla", "recompute"]; // as the situations are named
 const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
 const LONGEST = 10 ** 9;
@@ -68,7 +68,7 @@ function possible(key) {
 
 /** What is wanted of a number; empty where this one is possible. */
 function wrong(key, text) {
-  const least = key === "context" ? 0 : 1, value = Number(text), known = possible(key);
+  const least = model().least[key] ?? 1, value = Number(text), known = possible(key);
   if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
     return `a whole number from ${least} to ${LONGEST} is wanted`;
   }
@@ -98,7 +98,8 @@ function settle(wanted) {
       state[key] = GPUS.includes(key) ? 1 : previous[key];
       continue;
     }
-    const text = wanted[key] ?? (moved && key === "context" ? undefined : previous[key]) ?? usual(key);
+    const anew = { context: moved, image: previous.model !== state.model }[key];
+    const text = wanted[key] ?? (anew ? undefined : previous[key]) ?? usual(key);
     const complaint = wrong(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
     state[key] = [dealt, previous[key], usual(key)].map(Number).find((value) => wrong(key, value) === "");
     if (complaint) complaints.push(`${key} ${text}: ${complaint}. Shown is ${state[key]}.`);
@@ -145,10 +146,11 @@ function estimate() {
 /** Where a slider stops: at what is possible; or powers of two and what lies between, up to the model's limit. */
 function stops(key) {
   const { source, positions } = model().limits, read = key === "seq" && model().encodes;
-  const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64 }[key];
-  const limit = most ?? (read ? source : positions) ?? 131072, found = key === "context" ? [0] : [];
-  for (let n = 1; n <= limit; n *= 2) found.push(n, ...(n > 1 && 1.5 * n <= limit ? [1.5 * n] : []));
-  if (found.at(-1) !== limit) found.push(limit);
+  const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64, image: 2048 }[key];
+  const limit = most ?? (read ? source : positions) ?? 131072, least = model().least[key] ?? 1;
+  const known = [least, limit, ...(key === "image" ? [model().lengths.image] : [])];
+  for (let n = 1; n <= limit; n *= 2) known.push(n, ...(n > 1 ? [1.5 * n] : []));
+  const found = [...new Set(known)].filter((n) => n >= least && n <= limit).sort((a, b) => a - b);
   return possible(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
 }
 

@@ -139,12 +139,19 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
         }
 
     explored = study.explore(arch, book, tell)
+    phases = {variant.phase: _phase(arch, variant.phase) for variant in explored}
     usual, _ = workload(arch)
     return {
         "name": arch.name,
         "parameters": describe_parameters(*parameters(arch)),
-        "phases": {variant.phase: _phase(arch, variant.phase) for variant in explored},
-        "lengths": {"seq": usual.seq, "decoder_seq": usual.prompt, "context": usual.decode_context},
+        "phases": phases,
+        "lengths": {
+            "seq": usual.seq,
+            "decoder_seq": usual.prompt,
+            "context": usual.decode_context,
+            "image": usual.image[0],
+        },
+        "least": {length: study.least(arch, length) for phase in phases.values() for length in phase["lengths"]},
         "dealt": dealt(arch),
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,

@@ -51,7 +51,8 @@ function draw() {
 }
 
 function inWords({ tokens, context }) {
-  const { image, parameters } = model(), many = state.batch === 1 ? "" : "s";
+  const { parameters } = model(), many = state.batch === 1 ? "" : "s";
+  const image = phase().lengths.includes("image") ? [state.image, state.image] : model().image;
   const work = image === null
     ? `${grouped(state.batch)} sequence${many} × ${grouped(tokens)} new token${Number(tokens) === 1 ? "" : "s"}`
     : `${grouped(state.batch)} image${many} of ${image.join(" × ")} pixels`;

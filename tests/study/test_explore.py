@@ -106,7 +106,8 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
             stored["kv"] = draw.choice(list(FORMATS))
         sizes = {"batch": draw.choice((1, 2, 17, 10**6))}  # with 10**6, counts are beyond 2**53
         for length in explore.lengths(hub.load(model), variant.phase):
-            sizes[length] = draw.choice((0, 1, 511, 4097) if length == "context" else (1, 2, 512, 5000))
+            some = {"context": (0, 1, 511, 4097), "image": (32, 224, 225, 1000)}
+            sizes[length] = draw.choice(some.get(length, (1, 2, 512, 5000)))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
         options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, **stored, **sizes}

@@ -18,7 +18,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import CHOICES, estimate
-from roofmodel.study.explore import chooses_logits, least_bits, lengths, variants
+from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
 from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.rows import to_dict
 from tests.views.conftest import opened, run
@@ -124,7 +124,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         if chooses_logits(arch, phase):
             options["logits"] = draw.choice(CHOICES["logits"])
         for length in lengths(arch, phase):
-            options[length] = int(2 ** draw.uniform(0, 20)) - (length == "context")
+            options[length] = max(least(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
         if draw.random() < 0.7:
             dp = draw.choice((1, 2, 3, 8))
             ways = [(tp, ep) for ep, tps in dealt(arch).items() for tp in tps if nested(tp, dp, ep)]
@@ -260,7 +260,10 @@ def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
     moved(page, model="microsoft/resnet-18", dp=2, batch=2)
     shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
              if label.is_displayed()]  # fmt: skip
-    assert shown == ["dp", "batch"]
+    assert shown == ["dp", "batch", "image"]
+    assert {1, 224, 2048} <= set(page.execute_script(offered, "image"))
+    moved(page, image=512)
+    assert "2 images of 512 × 512 pixels" in text(page, "#situation")
 
 
 def test_a_choice_is_offered_where_it_changes_anything(page: Any) -> None:
@@ -329,7 +332,7 @@ def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None
     page.execute_async_script("setTimeout(arguments[0], 50)")
     assert "seq" not in text(page, "#complaint")
     shown = page.find_elements("css selector", "#controls [data-number]")
-    assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch"]
+    assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch", "image"]
     assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
     assert "attention" not in text(page, "#situation")
     colours = page.find_elements("css selector", "#bars .legend:nth-of-type(1) .swatch")
