@@ -74,6 +74,7 @@ def expected(case: Case) -> float | None:
         (step,) = estimate(
             architecture(s), Device.load("a100"), phase="train", batch=s.batch, seq=2048, attention="eager",
             runtime="megatron", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks, micro_batch=s.micro,
+            sequence_parallel="on" if case.recompute == "selective" else "off",
         ).phases  # fmt: skip
     except WorkloadError:
         return None

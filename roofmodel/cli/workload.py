@@ -47,6 +47,9 @@ def options(
     micro_batch: Annotated[
         int | None, typer.Option(help="Sequences that a replica computes at a time; all, or 1 where stages train.")
     ] = None,
+    sequence_parallel: Annotated[
+        str, typer.Option(help="on: GPUs that share a layer deal out its norms and sums by tokens; for training.")
+    ] = "off",
 ) -> None:
     """The options, as a signature."""
 

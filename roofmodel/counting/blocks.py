@@ -19,7 +19,7 @@ from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.operator import Builder, Operator, Sizes
-from roofmodel.counting.site import Site, norm, received, sent, shared, summed
+from roofmodel.counting.site import Site, added_up, all_tokens, norm, of_a_gpu, received, sent, shared
 from roofmodel.counting.state_space import mamba
 from roofmodel.counting.state_space_dual import mamba2
 from roofmodel.counting.token_convolution import frames, token_convolution
@@ -58,6 +58,10 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
 }
 
 
+ALL_TOKENS = "all[b t d]"
+"""What GPUs have gathered that have parts of a sequence each."""
+
+
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of one pass; one that occurs in several layers stands once, with its layers."""
     if isinstance(arch.body, Network):
@@ -89,8 +93,8 @@ def through(stack: Stack, step: Step) -> Iterator[Operator]:
             yield replace(operator, layers=indices)
     yield from sent(stack, step)
     if stack.final_norm:
-        build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
-        yield norm(build, "final", stack.final_norm, "x[b t d]", "x[b t d]")
+        x = f"x[b {step.parallel.rows} d]"
+        yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
 
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
@@ -106,38 +110,37 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
         yield from patches(table, stack.hidden, step)
         return
     projection = table.projection
-    build = Builder(
-        {"b": step.batch, "t": step.tokens, "d": stack.hidden, "e": table.width, "v": table.vocabulary}, step.widths
-    )
-    width = "e" if projection else "d"
+    sizes = {**step.token_axes, "d": stack.hidden, "e": table.width, "v": table.vocabulary}
+    build, rows, width = Builder(sizes, step.widths), step.parallel.rows, "e" if projection else "d"
     if table.filters:
         yield from frames(table.filters, stack.hidden, step)
     else:
         yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
-        yield from summed(build, step, "embedding", f"x[b t {width}]")  # a GPU has the rows of its own tokens
+        yield from added_up(build, step, "embedding", f"x[b t {width}]")  # a GPU has the rows of its own tokens
     for stage in ("tokens", "sums", "norm"):
         if stage == "sums":
-            yield from added_rows(table, build, width)
+            yield from added_rows(table, build, width, rows)
         if stage == "norm" and table.norm:
-            yield norm(build, "embedding", table.norm, f"x[b t {width}]", f"x[b t {width}]")
+            yield norm(build, "embedding", table.norm, f"x[b {rows} {width}]", f"x[b {rows} {width}]")
         if projection and projection.after == stage:
             bias, width = " + B_project_in[d]" if projection.bias else "", "d"
-            yield build.operator("embedding.project", "embedding", f"x[b t e] W_project_in[e d]{bias} -> x[b t d]")
+            line = f"x[b {rows} e] W_project_in[e d]{bias} -> x[b {rows} d]"
+            yield build.operator("embedding.project", "embedding", line)
     yield from relative_positions(table, stack, step)
 
 
-def added_rows(table: Embedding, build: Builder, width: str) -> Iterator[Operator]:
+def added_rows(table: Embedding, build: Builder, width: str, tokens: str) -> Iterator[Operator]:
     """The rows that are added to those of the tokens: of their types, of their positions, of the task."""
     position = "sinusoids" if table.fixed_positions else "E_position"
     for name, tensor, rows, each in (
-        ("type", "E_type", table.type_rows, "b t"),
-        ("position", position, table.position_rows, "t"),
-        ("task", "E_task", table.task_rows, "b t"),
+        ("type", "E_type", table.type_rows, f"b {tokens}"),
+        ("position", position, table.position_rows, tokens),
+        ("task", "E_task", table.task_rows, f"b {tokens}"),
     ):
         if rows:
             gathering = build._replace(sizes={**build.sizes, "p": rows})
             yield gathering.gather(f"embedding.{name}", "embedding", f"{tensor}[p {width}] -> e[{each} {width}]")
-            line = f"x[b t {width}] + e[{each} {width}] -> x[b t {width}]"
+            line = f"x[b {tokens} {width}] + e[{each} {width}] -> x[b {tokens} {width}]"
             yield build.operator(f"embedding.add_{name}", "embedding", line, kind="elementwise")
 
 
@@ -163,39 +166,45 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     Where GPUs share the layer each has a part of what a branch gives. Branches side by side are added up before the
     GPUs exchange it, unless a norm wants the sum of each.
     """
-    build = Builder({"b": step.batch, "t": step.tokens, "d": stack.hidden}, step.widths)
+    build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
+    x = f"x[b {rows} d]"
     for sublayer in layer:
-        reads, given = "x[b t d]", list[str]()
+        reads, given = x, list[str]()
         apart = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
             place, gives, block = BLOCKS[type(branch.part)]
             if branch.before:
-                reads = "n[b t d]"
-                yield norm(build, place, branch.before, "x[b t d]", reads)
+                reads = f"n[b {rows} d]"
+                yield norm(build, place, branch.before, x, reads)
             if branch.before or not given:
                 yield from shared_input(branch.part, build, step, place, reads)
+            if step.parallel.sequence:
+                reads = ALL_TOKENS
             yield from block(branch.part, Site(step, stack.hidden, stack.causal, reads, gives))
+            mine = of_a_gpu(gives, step) if apart else gives
             if apart:
-                yield from summed(build, step, place, gives)
+                yield from added_up(build, step, place, gives)
             if branch.after:
-                yield norm(build, f"{place}_output", branch.after, gives, gives)
-            given.append(gives)
+                yield norm(build, f"{place}_output", branch.after, mine, mine)
+            given.append(mine)
         if not apart and not step.parallel.alone:
             yield residual(build, f"{place}_branches", " + ".join(given), gives)
-            yield from summed(build, step, place, gives)
-            given = [gives]
-        yield residual(build, place, " + ".join(["x[b t d]", *given]))
+            yield from added_up(build, step, place, gives)
+            given = [of_a_gpu(gives, step)]
+        yield residual(build, place, " + ".join([x, *given]), x)
         if sublayer.after:
-            yield norm(build, place, sublayer.after, "x[b t d]", "x[b t d]")
+            yield norm(build, place, sublayer.after, x, x)
 
 
 def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:
-    """Where GPUs share a part they share what it reads; of latent attention they share the latents."""
-    if not isinstance(part, LatentAttention):
+    """Where GPUs share a part they share what it reads, with all its tokens; of latent attention the latents."""
+    if step.parallel.sequence:
+        yield from all_tokens(build, step, place, reads, ALL_TOKENS)
+    elif not isinstance(part, LatentAttention):
         yield from shared(build, step, place, reads)
 
 
-def residual(build: Builder, place: str, summands: str, gives: str = "x[b t d]") -> Operator:
+def residual(build: Builder, place: str, summands: str, gives: str) -> Operator:
     """The sum that carries the layer's input past the block."""
     return build.operator(f"residual.{place}", "residual", f"{summands} -> {gives}", kind="elementwise")
 
@@ -205,17 +214,18 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
     if not arch.stack.held.last:
         return
     stack, table = arch.stack, arch.stack.embedding
-    sizes = {
-        "b": step.batch, "t": step.tokens, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden,
-    }  # fmt: skip
-    width = "d"
+    sizes = {**step.token_axes, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden}
+    source, width, rows = "x", "d", step.parallel.rows
     if not isinstance(table, Patches):
         sizes |= {"e": table.width, "v": table.vocabulary}
         if table.projection and table.projection.back:
             build = Builder(sizes, step.widths)
-            yield build.operator("head.project", "head", "x[b t d] W_project_out[d e] -> x[b t e]")
+            yield build.operator("head.project", "head", f"x[b {rows} d] W_project_out[d e] -> x[b {rows} e]")
             width = "e"
-    yield from head_stages(arch.head, stack.norm, sizes, ("x", width), step)
+    if step.parallel.sequence:
+        source, build = "all", Builder(sizes, step.widths)
+        yield from all_tokens(build, step, "head.input", f"x[b u {width}]", f"{source}[b t {width}]")
+    yield from head_stages(arch.head, stack.norm, sizes, (source, width), step)
 
 
 def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], step: Step) -> Iterator[Operator]:
@@ -224,7 +234,7 @@ def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, 
     for stage in head.stages:
         build = Builder({**sizes, "n": stage.classes}, step.widths)
         reads = source if stage.from_layers else given
-        if stage.out == "vocabulary":
+        if stage.out == "vocabulary" and not step.parallel.sequence:
             yield from shared(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
         yield from dense(build, stage, reads, spec)
         if stage.out == "vocabulary":

@@ -16,14 +16,17 @@ ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, 
 
 GRADIENTS = {
     "all_reduce": "replicate", "replicate": "all_reduce", "alltoall": "alltoall",
-    "send": "receive", "receive": "send", "all_gather": "split", "split": "all_gather",
+    "send": "receive", "receive": "send", "all_gather": "split", "split": "all_gather", "reduce_scatter": "all_gather",
 }  # fmt: skip
-"""The collective that carries the gradient of another: Megatron-LM's f and g (arXiv 1909.08053, section 3), and what
-its stages do (arXiv 2104.04473, section 4.1)."""
+"""The collective that carries the gradient of another: Megatron-LM's f and g (arXiv 1909.08053, section 3), what its
+stages do (arXiv 2104.04473, section 4.1), and what it does over parts of a sequence (arXiv 2205.05198, section 4.2)."""
 
 
 class Collective(NamedTuple):
     """Which collective, and among how many GPUs, each so many `apart` from the next: of two, neighbours or others.
+
+    What is gathered may be a tensor that each goes on with, as if it had been there; or, where its gradient `adds` up,
+    the input of products that each has a part of.
 
     `replicate` is none: all of them have a tensor already, of which each uses its own part; its gradient is a sum. Nor
     is `split`, where each keeps its part of what all have, or `receive`, whose time is that of who sends.
@@ -32,6 +35,7 @@ class Collective(NamedTuple):
     name: str
     gpus: Number
     apart: Number = 1
+    adds: bool = False
 
     @property
     def span(self) -> Number:
@@ -56,4 +60,4 @@ class Collective(NamedTuple):
 
     @property
     def gradient(self) -> Collective:
-        return self._replace(name=GRADIENTS[self.name])
+        return self._replace(name="reduce_scatter" if self.adds else GRADIENTS[self.name], adds=False)

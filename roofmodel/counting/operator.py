@@ -49,6 +49,7 @@ Sizes = Mapping[str, Number]
 AXES: dict[str, str] = {
     "b": "batch: sequences computed together",
     "t": "new tokens per sequence (the queries)",
+    "u": "a GPU's part of these",
     "s": "tokens attended to (the keys): cached and new",
     "t:s": "query-key pairs that are computed",
     "l": "positions whose logits are computed",

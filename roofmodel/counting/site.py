@@ -27,7 +27,7 @@ class Site(NamedTuple):
 
     def build(self, **sizes: Number) -> Builder:
         """A builder of the block's operators: the sizes of its own axes beside those of every block."""
-        return Builder({"b": self.step.batch, "t": self.step.tokens, "d": self.hidden, **sizes}, self.step.widths)
+        return Builder({**self.step.token_axes, "d": self.hidden, **sizes}, self.step.widths)
 
 
 def summed(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
@@ -35,6 +35,27 @@ def summed(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Oper
     if not step.parallel.alone:
         collective = Collective("all_reduce", step.parallel.tp)
         yield build.exchange(f"{place}.all_reduce", f"{tensor} -> {tensor}", collective)
+
+
+def added_up(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """The same of what a layer goes on with: of all its tokens, or by each GPU of its part of them."""
+    if not step.parallel.sequence:
+        yield from summed(build, step, place, tensor)
+    else:
+        collective = Collective("reduce_scatter", step.parallel.tp)
+        yield build.exchange(f"{place}.reduce_scatter", f"{tensor} -> {of_a_gpu(tensor, step)}", collective)
+
+
+def of_a_gpu(tensor: str, step: Step) -> str:
+    """What of a tensor of all tokens a GPU has between the parts of a layer."""
+    return tensor.replace("[b t ", f"[b {step.parallel.rows} ")
+
+
+def all_tokens(build: Builder, step: Step, place: str, tensor: str, whole: str) -> Iterator[Operator]:
+    """What all of these GPUs have of a tensor, where each had a part of its tokens; ahead of the gradients of weights
+    it is gathered again, as only that part is kept."""
+    collective = Collective("all_gather", step.parallel.tp, adds=True)
+    yield build.exchange(f"{place}.all_gather", f"{tensor} -> {whole}", collective)
 
 
 def shared(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
@@ -50,20 +71,25 @@ def received(stack: Stack, step: Step) -> Iterator[Operator]:
     Each of the GPUs that share a layer gets a part of them, and gathers the others' (Narayanan et al., arXiv
     2104.04473, section 4.1).
     """
-    part = "x[b t d]" if step.parallel.alone else "x[b t dt]"
+    part = _of_a_hop(step)
     yield from _hop(stack, step, stack.held.received, _next("receive", step), f"{part} -> {part}")
-    if not step.parallel.alone:
+    if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
         yield from _hop(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
 
 
 def sent(stack: Stack, step: Step) -> Iterator[Operator]:
     """What parts of a stage give to the next one, each GPU the part that it has kept of what all have."""
-    part = "x[b t d]" if step.parallel.alone else "x[b t dt]"
-    if not step.parallel.alone:
+    part = _of_a_hop(step)
+    if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
         yield from _hop(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
     yield from _hop(stack, step, stack.held.sent, _next("send", step), f"{part} -> {part}")
+
+
+def _of_a_hop(step: Step) -> str:
+    """What one GPU sends to one, so that together they send each number once."""
+    return f"x[b {step.parallel.rows} d]" if step.parallel.alone or step.parallel.sequence else "x[b t dt]"
 
 
 def _next(name: str, step: Step) -> Collective:
@@ -74,8 +100,7 @@ def _next(name: str, step: Step) -> Collective:
 def _hop(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
     """One step between stages, for so many parts; none where it does nothing and nothing needs its gradient."""
     if times and (collective.moves or step.phase == "train"):
-        tokens = {"b": step.batch, "t": step.tokens}
-        sizes = {**tokens, "d": stack.hidden, "dt": ceil_div(stack.hidden, step.parallel.tp)}
+        sizes = {**step.token_axes, "d": stack.hidden, "dt": ceil_div(stack.hidden, step.parallel.tp)}
         yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)
 
 

@@ -83,7 +83,10 @@ def does_something(operator: Operator) -> bool:
 
 
 def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
-    """Whether the backward pass computes an operator again instead of keeping what it gave."""
+    """Whether the backward pass computes an operator again instead of keeping what it gave; or gathers it again, where
+    GPUs keep a part of a sequence each."""
+    if operator.collective and operator.collective.adds:
+        return True
     if operator.layers is None or recompute == "none" or not does_something(operator):
         return False
     core = operator.group.endswith("attention") and operator.kind in CORE
@@ -224,7 +227,8 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.bytes_of(tensor)
-            inside = anew_too and repeated and _layers(writer) == _layers(operator)
+            gathered = writer.collective is not None and writer.collective.adds
+            inside = anew_too and (repeated or gathered) and _layers(writer) == _layers(operator)
             if not inside:  # a layer that writes the tensor anew has its own, others share it
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 keeping[version] = maximum(keeping.get(version, 0), times * size)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number, half, is_just, mean, minimum, quotient, whole
+from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.widths import FORMATS, Widths
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -23,7 +23,9 @@ class Parallel(NamedTuple):
     batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
     Those that share a layer are neighbours, and so are replicas that exchange something, within a stage, as Megatron-LM
     places them (Narayanan et al., arXiv 2104.04473, section 3). The layers of a replica are dealt out to `pp` stages,
-    to each of them in `vpp` parts (`models/stages.py`); what is counted is a GPU of one `stage`.
+    to each of them in `vpp` parts (`models/stages.py`); what is counted is a GPU of one `stage`. GPUs that share a
+    layer deal out its `sequence` too, where it is no product: norms, sums, dropout (Korthikanti et al., arXiv
+    2205.05198, section 4.2).
     """
 
     tp: Number = 1
@@ -33,6 +35,7 @@ class Parallel(NamedTuple):
     vpp: Number = 1
     across: bool = False
     stage: int = 0
+    sequence: bool = False
 
     @property
     def ways(self) -> dict[str, Number]:
@@ -61,6 +64,11 @@ class Parallel(NamedTuple):
     def joined(self, trains: bool) -> Number:
         """All those among whom something is exchanged."""
         return self.of_a_stage(trains) * self.pp
+
+    @property
+    def rows(self) -> str:
+        """The axis of the tokens that a GPU has between the parts of a layer."""
+        return "u" if self.sequence else "t"
 
     @property
     def alone(self) -> bool:
@@ -109,6 +117,11 @@ class Workload:
     def joined(self) -> Number:
         """GPUs among which something is exchanged."""
         return self.parallel.joined("train" in self.phases)
+
+    @property
+    def sequence_parallel(self) -> str:
+        """As the option has it."""
+        return "on" if self.parallel.sequence else "off"
 
     @property
     def widths(self) -> Widths:
@@ -188,6 +201,12 @@ class Step(NamedTuple):
     def of_source(self) -> Step:
         """The part of this pass that the encoder does."""
         return self._replace(tokens=self.source, context=0, passes=1)
+
+    @property
+    def token_axes(self) -> dict[str, Number]:
+        """The axes of sequences, and of their tokens; of their parts, too, where there are such."""
+        whole = {"b": self.batch, "t": self.tokens}
+        return {**whole, "u": ceil_div(self.tokens, self.parallel.tp)} if self.parallel.sequence else whole
 
     @property
     def cached(self) -> bool:

@@ -78,8 +78,9 @@ def points() -> Iterator[Point]:
     yield Point(
         "several GPUs",
         "counts, times and memory are those of one GPU, the batch and the rates those of all; GPUs that share every "
-        "layer deal out heads, the widths of MLPs and experts, and the vocabulary, as Megatron-LM does",
-        switch="--tp --dp --ep",
+        "layer deal out heads, the widths of MLPs and experts, and the vocabulary, as Megatron-LM does; the tokens of "
+        "norms and sums where asked",
+        switch="--tp --dp --ep --sequence-parallel",
     )
     yield Point(
         "stages of layers",

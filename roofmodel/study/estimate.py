@@ -117,6 +117,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": get_args(Optimizer),
     "recompute": get_args(Recompute),
     "runtime": ("eager", "megatron", "graph"),
+    "sequence_parallel": ("off", "on"),
 }
 """What the options that name something may say."""
 
@@ -153,6 +154,7 @@ def workload(
     ep: int = 1,
     vpp: int = 1,
     micro_batch: int | None = None,
+    sequence_parallel: str = "off",
     **others: Any,
 ) -> tuple[Workload, tuple[str, ...]]:
     """The Workload of the command line's options, checked, with notes on options that do not apply."""
@@ -160,6 +162,7 @@ def workload(
     for name, value in (
         ("dtype", dtype), ("weights", weights), ("kv", kv), ("activations", activations), ("attention", attention),
         ("logits", logits), ("mla", mla), ("optimizer", optimizer), ("recompute", recompute), ("runtime", runtime),
+        ("sequence_parallel", sequence_parallel),
     ):  # fmt: skip
         if value is not None or usual[name] is not None:
             check_choice(name, value)
@@ -216,7 +219,8 @@ def workload(
     trains = phases == ("train",)
     if micro_batch is None and pp > 1 and trains:
         micro_batch = 1
-    shared, remarks = parallel(arch, trains, batch, micro_batch, Parallel(tp, dp, pp, ep, vpp))
+    asked = Parallel(tp, dp, pp, ep, vpp, sequence=sequence_parallel == "on")
+    shared, remarks = parallel(arch, trains, batch, micro_batch, asked)
     for option in others:
         raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
     work = Workload(
@@ -293,7 +297,8 @@ def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
 def check_choice(option: str, value: object) -> None:
     """Raises WorkloadError, with what would work, for a name that the option does not know."""
     if value not in CHOICES[option]:
-        raise WorkloadError(f"--{option}: unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
+        name = option.replace("_", "-")
+        raise WorkloadError(f"--{name}: unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
 
 
 def _whole(option: str, value: object, low: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.errors import WorkloadError
-from roofmodel.models.architecture import Architecture, MoE, Network
+from roofmodel.models.architecture import MLP, Architecture, Attention, Embedding, MoE, Network
 from roofmodel.models.sharding import MOST, obstacles
 from roofmodel.models.stages import in_the_way
 
@@ -53,7 +53,26 @@ def parallel(
             f"{what}: --batch {batch} counts the sequences of all replicas, and cannot be dealt out evenly{turns}; "
             f"try {could}"
         )
-    return Parallel(tp, dp, pp, ep, vpp, across=ep > tp), tuple(notes)
+    sequence = asked.sequence
+    if sequence and (tp == 1 or not trains):
+        why = "--tp says that no GPUs share a layer" if tp == 1 else "only training deals out sequences"
+        notes.append(f"--sequence-parallel is ignored: {why}")
+        sequence = False
+    if sequence and (obstacle := _in_the_way_of_sequences(arch)):
+        raise WorkloadError(f"--sequence-parallel on: {arch.name} {obstacle}; try --sequence-parallel off")
+    return Parallel(tp, dp, pp, ep, vpp, across=ep > tp, sequence=sequence), tuple(notes)
+
+
+def _in_the_way_of_sequences(arch: Architecture) -> str | None:
+    """Why its sequences are not dealt out; None where they can be."""
+    if isinstance(arch.body, Network) or not isinstance(arch.stack.embedding, Embedding):
+        return "reads images"
+    if arch.encoder:
+        return "is an encoder-decoder"
+    others = (part for part in arch.stack.parts if not isinstance(part, Attention | MLP))
+    if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.filters:
+        return "has parts other than attention and MLPs, which are not known to be run so"
+    return None if arch.head.stages[:1] and arch.head.stages[0].out == "vocabulary" else "has no head that gives logits"
 
 
 def interleaves(trains: bool, asked: Parallel) -> bool:

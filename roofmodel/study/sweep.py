@@ -37,7 +37,10 @@ NARROW = 2**60
 
 LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
-NAMED = ("dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute")
+NAMED = (
+    "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
+    "sequence_parallel",
+)  # fmt: skip
 FORMATTED = ("weights", "kv", "activations")
 """Of them, formats that are `dtype` where nothing else is said."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")

@@ -25,12 +25,22 @@ LABELS = {
     "embedding.relative": "relative positions",
     "embedding.project": "to hidden size",
     "embedding.all_reduce": "all-reduce of token rows",
+    "embedding.reduce_scatter": "reduce-scatter of token rows",
+    "embedding.reduce_scatter.grad": "all-gather of token rows",
+    "attention.all_gather": "all-gather ahead of attention",
+    "attention.all_gather.grad": "reduce-scatter ahead of attention",
+    "attention.reduce_scatter": "reduce-scatter of attention",
+    "attention.reduce_scatter.grad": "all-gather of attention",
     "attention.all_reduce": "all-reduce of attention",
     "attention.replicate": "all-reduce ahead of attention",
     "attention.q.replicate": "all-reduce ahead of queries",
     "attention.asked.replicate": "all-reduce of the latent of q",
     "attention.latent.replicate": "all-reduce of the latent of k, v",
     "attention.source.replicate": "all-reduce of the source",
+    "mlp.all_gather": "all-gather ahead of the MLP",
+    "mlp.all_gather.grad": "reduce-scatter ahead of the MLP",
+    "mlp.reduce_scatter": "reduce-scatter of the MLP",
+    "mlp.reduce_scatter.grad": "all-gather of the MLP",
     "mlp.all_reduce": "all-reduce of the MLP",
     "mlp.replicate": "all-reduce ahead of the MLP",
     "mlp.dispatch": "tokens to their experts",
@@ -42,6 +52,8 @@ LABELS = {
     "ssm.select.replicate": "all-reduce of time step, B, C",
     "head.all_gather": "logits of all GPUs",
     "head.replicate": "all-reduce ahead of logits",
+    "head.input.all_gather": "all-gather ahead of logits",
+    "head.input.all_gather.grad": "reduce-scatter ahead of logits",
     "head.loss_largest.all_reduce": "all-reduce of largest logits",
     "head.loss_sum.all_reduce": "all-reduce of sums",
     "head.loss_target.all_reduce": "all-reduce of targets' logits",
@@ -185,7 +197,7 @@ def label(operator: Operator) -> str:
     name, _, last = own.rpartition(".")
     if not last.startswith("grad"):
         name, last = own, "grad"
-    words = LABELS.get(name) or name.partition(".")[2].replace("_", " ")
+    words = LABELS.get(own) or LABELS.get(name) or name.partition(".")[2].replace("_", " ")
     if operator.kind in ("conv", "pool") and "r" in operator.sizes:
         words += f" {operator.sizes['r']}×{operator.sizes['s']}"
     return words + GRADIENTS.get(last, f": d{last.removeprefix('grad_').upper()}")
@@ -273,6 +285,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
             **work.parallel.ways,
             "micro_batch": work.micro_batch,
+            **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
         },
         "phases": [phase_document(phase) for phase in estimate.phases],
         "memory": {

@@ -219,21 +219,60 @@ def test_training_all_reduces_twice_forward_and_twice_backward_in_a_layer(recomp
     assert {op.cost.link_bytes for op in found} == {2 * 4 * (4 * 1024 * 1600 * 2) // 5}
 
 
+@pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("attention", ["eager", "flash"])
-def test_activations_are_those_of_the_paper_on_them(attention: Any) -> None:
-    """Korthikanti et al., arXiv 2205.05198, eq. 3: s b h (10 + 24 / t + 5 a s / h t) bytes a layer and GPU.
+def test_activations_are_those_of_the_paper_on_them(attention: Any, sequence: bool) -> None:
+    """Korthikanti et al., arXiv 2205.05198, eq. 3: s b h (10 + 24 / t + 5 a s / h t) bytes a layer and GPU; eq. 4:
+    s b h (34 + 5 a s / h) / t where sequences are dealt out.
 
     Of these, the dropout that is not counted here: two masks of s b h, and in the core a mask of 1 and a result of 2
     bytes for each of the a s s b / t scores. Beside the layers: the input of the final norm and of the logits, and the
     log-softmax over a GPU's words.
     """
-    s, b, h, a, t = 1024, 4, 1600, 25, 5
-    work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t))
+    s, b, h, a, t = 1000, 4, 1600, 25, 5
+    mine = t if sequence else 1  # GPUs that have a part each of what is no product
+    work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t, sequence=sequence))
     core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
-    dropout = 2 * s * b * h + (Fraction(3 * a * s * s * b, t) if core else 0)
-    outside = 2 * 2 * s * b * h + 2 * s * b * (50260 // t)  # 50257 words padded
+    dropout = Fraction(2 * s * b * h, mine) + (Fraction(3 * a * s * s * b, t) if core else 0)
+    outside = Fraction(2 * 2 * s * b * h, mine) + 2 * s * b * (50260 // t)  # 50257 words padded
     kept = phases.need(hub.load("gpt2-xl"), work).kept
-    assert kept == 48 * (s * b * h * (10 + Fraction(24, t)) + core - dropout) + outside
+    assert kept == 48 * (s * b * h * (Fraction(10, mine) + Fraction(24, t)) + core - dropout) + outside
+
+
+def test_parts_of_a_sequence_are_gathered_and_scattered_where_all_of_it_was_summed() -> None:
+    """Korthikanti et al., section 4.2.2: an all-gather ahead of attention and the MLP, a reduce-scatter behind, which
+    send together what an all-reduce sends; backward the reverse, and one all-gather more ahead of weights' gradients.
+    """
+    arch = hub.load("gpt2-xl")
+    found: dict[bool, dict[str, list[Operator]]] = {}
+    for sequence in (False, True):
+        work = Workload(("train",), 4, 1000, parallel=Parallel(tp=5, sequence=sequence))
+        for op in exchanged(phases.operators(arch, work.steps()[0])):
+            if op.layers:
+                found.setdefault(sequence, {}).setdefault(op.stage, []).append(op)
+    names = {
+        stage: [(op.collective.name, op.count) for op in ops if op.collective] for stage, ops in found[True].items()
+    }
+    both = [("all_gather", 48), ("reduce_scatter", 48)] * 2
+    assert names == {"forward": both, "recomputation": [("all_gather", 48)] * 2, "backward": both}
+    sent = {
+        which: {stage: sum(op.count * op.cost.link_bytes for op in ops) for stage, ops in stages.items()}
+        for which, stages in found.items()
+    }
+    assert sent[True]["forward"] == sent[False]["forward"] == sent[True]["backward"] == sent[False]["backward"]
+    assert sent[True]["recomputation"] == sent[True]["forward"] / 2
+
+
+def test_what_is_no_product_is_done_once_by_all_gpus_together() -> None:
+    """2 x 4 tokens of 8 elements on 2 GPUs: each has 2 tokens of a sequence."""
+    ops, alone = counted(GPT, "train", seq=4, tp=2, sequence=True), counted(GPT, "train", seq=4)
+    for name in ("norm.attention", "residual.mlp", "norm.final", "embedding.add_position", "norm.mlp.grad"):
+        assert 2 * ops[name].vector_flops == alone[name].vector_flops
+    assert ops["embedding.position"].bytes_of(ops["embedding.position"].writes[0]) == 2 * 8 * 2  # rows of its tokens
+    for name in ("attention.qkv", "mlp.down", "mlp.up.grad_weight"):
+        assert 2 * ops[name].matmul_flops == alone[name].matmul_flops
+    # of an odd number of tokens one GPU has one more
+    assert counted(GPT, "train", seq=5, tp=2, sequence=True)["residual.mlp"].sizes["u"] == 3
 
 
 # --- Properties --------------------------------------------------------------------------------------

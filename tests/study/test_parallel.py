@@ -177,6 +177,42 @@ def test_whatever_is_advised_works() -> None:
     assert advised > 100
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"phase": "train"}, "--sequence-parallel is ignored: --tp says that no GPUs share a layer"),
+        ({"phase": "prefill", "tp": 2}, "--sequence-parallel is ignored: only training deals out sequences"),
+    ],
+)
+def test_sequences_are_dealt_out_where_layers_are_shared_in_training(options: dict[str, Any], said: str) -> None:
+    assert said in estimate(LLAMA, H100, sequence_parallel="on", **options).notes
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),
+        ("t5-small", "is an encoder-decoder"),
+        ("bert-base-uncased", "has no head that gives logits"),
+        ("vit-base-patch16-224", "reads images"),
+    ],
+)
+def test_sequences_that_cannot_be_dealt_out_are_refused(name: str, said: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        estimate(hub.load(name), H100, phase="train", tp=2, sequence_parallel="on")
+    assert said in str(caught.value)
+    assert "try --sequence-parallel off" in str(caught.value)
+
+
+def test_a_sweep_takes_sequences_both_ways() -> None:
+    options = {"phase": "train", "tp": 4, "batch": 4}
+    found = roofmodel.sweep("gpt2-medium", "h100", seq=[7, 512], sequence_parallel=["off", "on"], **options).to_frame()
+    for _, row in found.iterrows():
+        one = estimate(hub.load("gpt2-medium"), H100, seq=row.seq, sequence_parallel=row.sequence_parallel, **options)
+        assert row.bound_seconds == pytest.approx(one.phases[0].bound_seconds, rel=1e-12)
+        assert row.memory_total == one.memory.total
+
+
 def test_experts_of_a_model_without_any_are_ignored_with_a_note() -> None:
     assert "--ep is ignored: meta-llama/Meta-Llama-3-8B has no experts" in estimate(LLAMA, H100, tp=4, ep=2).notes
 

@@ -113,9 +113,11 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     of_several = [run(name, phase="train", tp=tp, dp=2, batch=2, seq=8) for name, tp in shared]
     of_several += [run("gpt2", tp=2), run("mixtral-8x7b-v0.1", dp=2, ep=2, batch=2)]
     of_several += [run("gpt2", phase="train", tp=2, pp=2, vpp=2, batch=2)]
+    of_several += [run("gpt2", phase="train", tp=2, sequence_parallel="on")]
     of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4)]
     for each in of_several:
         found = [placed.operator.name for phase in each.phases for placed in phase.placed]
+        names |= {name.replace("cross_", "") for name in found}
         names |= {name.removesuffix(".grad").replace("cross_", "") for name in found}
     assert set(LABELS) <= names
 
