@@ -20,7 +20,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.symbols import symbolic
-from roofmodel.study.estimate import _tokens
+from roofmodel.study.estimate import tokens_of
 from roofmodel.study.explain import explain, symbolic_workload
 from tests import draws
 
@@ -37,7 +37,7 @@ def workload(arch: Architecture, phase: str, attention: str) -> Workload:
     return Workload(
         (phase,),  # type: ignore[arg-type]
         batch=3,
-        seq=_tokens(arch, image) if arch.image else 9,
+        seq=tokens_of(arch, image) if arch.image else 9,
         context=7 if phase == "decode" else None,
         attention=attention,  # type: ignore[arg-type]
         image=image,

@@ -104,7 +104,7 @@ def test_a_step_takes_as_long_and_holds_as_much_as_the_schedule_played_through(
     arch = architecture(GPT | {"n_layer": p * v}, "x", "x")
     for stage, most in enumerate(held):
         work = Workload(("train",), m, 4, micro_batch=1, parallel=Parallel(pp=p, vpp=v, stage=stage))
-        parts = list(phases._in_flight(arch, work.steps()[0], phases._training(arch, work.steps()[0])))
+        parts = list(phases._in_flight(arch, work.steps()[0], phases.trained(arch, work.steps()[0])))
         assert [part.microbatches for part in parts] == [most[part] for part in range(v)]
 
 
@@ -192,7 +192,7 @@ def test_the_first_stage_keeps_as_much_as_the_paper_on_activations_says(v: int) 
     alone = replace(work, parallel=Parallel(), batch=1).steps()[0]
     # of one GPU with all layers, without what the final norm, the logits and the log-softmax keep
     outside = 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
-    worth = kept_bytes(phases._training(arch, alone).forward, "none")[0] - outside
+    worth = kept_bytes(phases.trained(arch, alone).forward, "none")[0] - outside
     interleaved = Fraction(p - 1, p * v) if v > 1 else 0
     own = next(need for _, need in phases.needs(arch, step, 0))
     assert own.kept == worth * (1 + interleaved)
