@@ -21,8 +21,8 @@ class GemmTiming(NamedTuple):
     fill: float  # seconds to fill the pipeline of loads of a tile; less where there is little to sum over
     step: float  # seconds per element of K that a tile takes at least, however small it is
     split: float  # seconds to join the parts of a product whose K was split
-    pipe: float  # of the pipe's peak, in a single wave of tiles
-    sustained: float  # what many waves lose to that, by clock and contention: 0.2 is a fifth more time
+    pipe: float  # of the pipe's peak, in short products
+    sustained: float  # what long products lose to that, by clock and contention: 0.2 is a fifth more time
     l2: float  # of the ports, at which tiles are loaded; more than 1 where blocks share what they load
     store: float  # of its port, at which a multiprocessor stores its tile
     dram: float  # of the DRAM bandwidth, in long streams
@@ -54,11 +54,16 @@ class GenerationTiming(NamedTuple):
     """Of attention of one query a sequence over a cache; see `prediction/attention.py`."""
 
     latency: float  # seconds
-    wave: float  # seconds for each wave of blocks
+    wave: float  # seconds for each whole wave of blocks
     split: float  # seconds to join the parts of a cache that was split
     stream: float  # of its multiprocessor's port, at which one block reads
     dram: float  # of the DRAM bandwidth
-    group: float  # query heads of a key-value head that a block may hold; where there are more, each has its own
+    group: float  # query heads of a key-value head that a block holds; 0 where any number. Where there are more, or
+    # one alone, another kernel gives each head a block of its own
+    queue: float = 0.0  # 1 where a multiprocessor takes one block at a time, 0 where it has several
+    row: float = 0.0  # seconds that each query head of a block adds to its wave
+    alone: float = 0.0  # the latency, in seconds, of the kernel of one head a block; 0 where it is the other's
+    single: float = 0.0  # seconds for each whole wave of its blocks; 0 where they are the other's
 
 
 class ExpertsTiming(NamedTuple):

@@ -31,9 +31,10 @@ TIMINGS: dict[str, Any] = {
     "stream": StreamTiming,
 }
 SECONDS = (
-    "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "expert", "late"
+    "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
+    "expert", "late",
 )  # fmt: skip
-POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "group")
+POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
 HEADING = "calibration:"
 

@@ -10,10 +10,16 @@ Where an implementation packs, a tile holds the queries of all heads that share 
 arXiv 2407.08608; the kernels of FlashInfer, arXiv 2501.01005): short queries then fill it.
 
 Generation. One block a key-value head and sequence streams its keys and values, or several that split them
-(Flash-Decoding). Kernels hold so many query heads a block; with more, some give each head a block of its own, and keys
-and values come from L2 again for each. The best of a few splits of
+(Flash-Decoding). The best of a few splits of
 
-    latency + blocks' waves x wave + block's bytes / (port x stream) + all bytes / (DRAM x dram) + split
+    latency + whole waves of blocks x wave + block's bytes / (port x stream) + all bytes / (DRAM x dram) + split
+
+Where a multiprocessor takes one block at a time, each wave streams its block after the one before, which overlaps with
+what DRAM streams, and a cache is split into no more parts than one wave holds.
+
+Kernels hold so many query heads a block. With more, and with a single one, some libraries take another kernel, which
+gives each head a block of its own, of its own latency and wave (TensorRT-LLM, decoderXQAImplJIT.cpp); keys and values
+come from L2 again for each.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 HEADS = 64  # query heads that one block of a decode holds
 AGAIN = 0.42  # of the ports, at which L2 gives keys and values to further blocks
 OVERLAP = 1.5  # power by which what overlaps is joined
+NEVER = 1e3  # times longer, so that parts that a library does not make are not the best
 
 
 class Attended(NamedTuple):
@@ -68,7 +75,11 @@ def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
     late = timing.tail * one * (units * tiles > chip.multiprocessors)
     busy = part("busy", maximum(even + late, one), "s")
     stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
-    return timing.latency + (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    return timing.latency + _joined(busy, stream)
+
+
+def _joined(busy: Number, stream: Number) -> Number:
+    return (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
 @formula
@@ -80,21 +91,23 @@ def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> N
     padded = part("padded", KEYS * ceil_div(att.keys, KEYS) / att.keys)
     rest = part("rest", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
-    alone = group > timing.group  # every query head has a block of its own
-    each = part("each", alone * group + (1 - alone) * ceil_div(group, HEADS))
+    shared = (group > 1) * (group <= timing.group) if timing.group else 1  # by a block; else every head has its own
+    each = part("each", shared * ceil_div(group, HEADS) + (1 - shared) * group)
+    wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
+    latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)
     for parts in SPLITS:
         split = part("parts", parts)
         keys = part("block_keys", KEYS * ceil_div(ceil_div(att.keys, split), KEYS))
         blocks = part("blocks", att.batch * att.kv_heads * split * each)
         block = part("block", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
         again = part("again", att.kv_bytes * (each - 1) / (AGAIN * chip.port), "s")
-        time = (
-            block / share
-            + (att.kv_bytes * padded + rest) / bandwidth
-            + timing.wave * blocks / chip.multiprocessors
-            + again
-        )
+        waves = part("waves", ceil_div(blocks, chip.multiprocessors))
+        one = part("one", block / share, "s")
+        stream = part("stream", (att.kv_bytes * padded + rest) / bandwidth, "s")
+        time = wave * waves + (_joined(waves * one, stream) if timing.queue else one + stream) + again
         if split > 1:
             time = time + timing.split + 4 * split * rest / bandwidth
+            if timing.queue:
+                time = time * (1 + NEVER * (waves > 1))
         best = minimum(best, time)
-    return timing.latency + best
+    return latency + best

@@ -5,7 +5,7 @@ time. The library is assumed to choose well: the time is that of the best of a f
 
     latency + fill + join(max(multiply, load, step) + store, stream) + split
 
-  multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where many waves follow
+  multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where all of it lasts
   load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over (ports x l2)
   step      waves x K x what the loop over K takes at least
   store     waves x tile of C over (the multiprocessor's port x store); the next tile waits for it
@@ -43,7 +43,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 SLICE = 32  # elements of K that a tile's loop takes at a time
 LEAST = 64  # elements of K below which splitting makes no sense
 FILLED = 64  # elements of K over which the pipeline of loads fills
-WAVES = 8.0  # after which half of what sustained work loses is lost
+LASTING = 1.2e-3  # seconds of multiplying at the peak, after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
 HELD = 0.7  # of L2, that holds what is quantised from one kernel to the next
@@ -158,9 +158,7 @@ def _dots_seconds(product: Product, chip: Chip, timing: GemmTiming, streamed: Nu
 def _least_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """What no tile can beat, with K in so many parts: work and stores shared evenly, and no edge for nothing."""
     area = 2 * product.batch * product.n * product.m
-    some = area / (chip.multiprocessors * max(rows * columns for rows, columns in TILES))
-    sustained = 1 + timing.sustained * some / (some + WAVES)
-    multiply = area * (product.k / (chip.peak * timing.pipe)) * sustained
+    multiply = area * (product.k / (chip.peak * timing.pipe)) * _slower(product, chip, timing)
     busy = multiply + area * (product.c / (timing.store * chip.port))
     begun = timing.latency + _join(product, split, chip, timing)
     return ROUNDED * (begun + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
@@ -174,6 +172,12 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
         depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
     begun = timing.latency + timing.fill * depth / (depth + FILLED) + timing.convert * depth
     return depth, part("fixed", begun + join, "s")
+
+
+def _slower(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+    """How many times longer it takes to multiply, where that lasts."""
+    lasts = part("lasts", 2 * product.batch * product.n * product.m * product.k / chip.peak, "s")
+    return part("slower", 1 + timing.sustained * lasts / (lasts + LASTING))
 
 
 def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
@@ -202,9 +206,9 @@ def _parts(
     rows, columns = part("rows", tile[0]), part("columns", tile[1])
     tiles = product.batch * ceil_div(product.n, columns) * split * ceil_div(product.m, rows)
     tiles = part("tiles", tiles)
-    waves, some = part("waves", ceil_div(tiles, chip.multiprocessors)), part("some", tiles / chip.multiprocessors)
-    sustained = part("slower", 1 + timing.sustained * some / (some + WAVES))
-    multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe))) * sustained
+    waves = part("waves", ceil_div(tiles, chip.multiprocessors))
+    multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
+    multiply = multiply * _slower(product, chip, timing)
     if rows < timing.tall:
         multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
     multiply = part("multiply", multiply, "s")

@@ -48,7 +48,8 @@ USUAL = "fp16/fp16"
 CHOICES = {
     "packed": (1.0, 0.0),
     "elsewhere": (0.0, 1.0, 2.0),
-    "group": (1000.0, 32.0),
+    "group": (0.0, 32.0, 1000.0),
+    "queue": (0.0, 1.0),
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
@@ -63,6 +64,9 @@ GEMM = GemmTiming(
     2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
     row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
 )  # fmt: skip
+
+# Where that of attention of one query does.
+GENERATION = GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6)
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
@@ -147,9 +151,13 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     def sets(op: str, start: Timing, into: str) -> dict[str, dict[str, Fitted[Timing]]]:
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if op == "gemm" else {}
         for form, sample in (each for samples in found.get(op, []) for each in _by_form(samples, device)):
-            # Matrix products of 16 bits are all of one library, those of other formats are everybody's own.
-            kernel = "any" if op == "gemm" and form == USUAL else sample.group.kernel or "any"
-            named.setdefault(kernel, {}).setdefault(form, []).append(sample)
+            kernels = [sample.group.kernel or "any"]
+            if op == "gemm" and form == USUAL:
+                # Matrix products of 16 bits are all of one library, of whose versions each framework brings its own;
+                # those of other formats are everybody's own.
+                kernels.append("any")
+            for kernel in dict.fromkeys(kernels):
+                named.setdefault(kernel, {}).setdefault(form, []).append(sample)
         tried = {
             name: {form: fitter.fit(samples, start, into) for form, samples in sorted(forms.items())}
             for name, forms in named.items()
@@ -178,7 +186,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         device.id,
         gemm=sets("gemm", GEMM, "gemm"),
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
-        generation=sets("attn_generation", GenerationTiming(9e-6, 1e-6, 3e-6, 0.2, 0.8, 1000.0), "generation"),
+        generation=sets("attn_generation", GENERATION, "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
         collectives=sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"),
         stream=sets("stream", StreamTiming(3e-6, 0.8, 0.2), "stream"),
@@ -294,11 +302,13 @@ def _applying(start: Timing, samples: list[Sample]) -> Timing:
 
 
 def _plain(timing: Timing) -> Timing:
-    """Without what is never waited for: a host, since nothing is as short; dot products, where there are none."""
+    """Without what never comes about: waits for a host, since nothing is as short; kernels that there are not."""
     if isinstance(timing, GemmTiming) and timing.host <= timing.latency:
         timing = timing._replace(host=0.0)
     if isinstance(timing, GemmTiming) and not timing.few:
         timing = timing._replace(column=0.0, dot=0.0)
+    if isinstance(timing, GenerationTiming) and not timing.group:
+        timing = timing._replace(alone=0.0, single=0.0)
     return timing
 
 

@@ -164,7 +164,7 @@ def test_a_decode_streams_its_cache_once() -> None:
     """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes in whole tiles of 64: 1024. 134 MB at 1 TB/s."""
     keys = 32 * 8 * 1000 * 2 * 128 * 2
     att = Attended(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
-    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 1000)
+    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0)
     assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
 
 
@@ -173,10 +173,35 @@ def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
     where a block holds 32 at most."""
     keys = 32 * 1024 * 2 * 128 * 2
     att = Attended(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
-    together = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 1000))
+    together = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0))
     apart = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 32))
     assert together == pytest.approx(keys / 1e12, rel=1e-6)
     assert apart == pytest.approx(keys / 1e12 + 63 * keys / 0.42e12, rel=1e-6)
+
+
+def test_where_blocks_queue_a_cache_is_split_as_far_as_one_wave_holds_its_parts() -> None:
+    """A sequence's 1024 keys are 524 kB, at 10 GB/s of a multiprocessor's port 52 us; there are 100 of these.
+
+    101 sequences take twice as long, 50 half: two parts each.
+    """
+    timing = GenerationTiming(0, 0, 0, 1.0, 1e9, 0, queue=1)
+    keys = 1024 * 2 * 128 * 2
+    for sequences, waves in ((50, 0.5), (51, 1), (100, 1), (101, 2)):
+        att = Attended(sequences, 1, 1, 1, 1024, 1024, 0, sequences * keys, sequences * keys)
+        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(waves * keys / 10e9, rel=1e-6)
+
+
+def test_single_heads_and_too_many_for_a_block_take_the_kernel_of_one_head_a_block() -> None:
+    """Nothing but waves: 25 x 8 key-value heads on 100 multiprocessors are two; of 64 heads a group, 128.
+
+    8 heads of a block add 8 us to the 10 of its wave.
+    """
+    timing = GenerationTiming(1e-6, 10e-6, 1.0, 1.0, 1.0, 32, row=1e-6, alone=5e-6, single=2e-6)
+    for group, seconds in ((1, 5e-6 + 2 * 2e-6), (8, 1e-6 + 2 * 18e-6), (64, 5e-6 + 128 * 2e-6)):
+        att = Attended(25, 8 * group, 8, 1, 64, 64, 0, 0, 0)
+        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
+        many = att._replace(batch=np.array([25.0, 25.0]))
+        assert attention.generation_seconds(many, PLAIN, timing) == pytest.approx([seconds] * 2, rel=1e-9)
 
 
 def test_data_in_l2_moves_at_its_bandwidth() -> None:
