@@ -135,7 +135,7 @@ def test_decodes_keep_stages_busy_with_as_many_microbatches_as_there_are_stages(
         estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, runtime="graph").phases[0]
         for batch in (4, 12, 64)
     )
-    assert several.expected == pytest.approx(one.expected, rel=1e-12)  # three microbatches are through before the first one's next token
+    assert several.expected == pytest.approx(one.expected, rel=1e-12)  # three are through before the next token
     assert many.idle.bound == 0
     assert many.idle.expected == NO_TIME
     assert many.bound_seconds == total_seconds(many.placed)
