@@ -23,7 +23,7 @@ stages do (arXiv 2104.04473, section 4.1), and what it does over parts of a sequ
 
 
 class Collective(NamedTuple):
-    """Which collective, and among how many GPUs, each so many `apart` from the next: of two, neighbours or others.
+    """Which collective, and among how many GPUs, each so many `apart` from the next.
 
     What is gathered may be a tensor that each goes on with, as if it had been there; or, where its gradient `adds` up,
     the input of products that each has a part of.
@@ -39,8 +39,8 @@ class Collective(NamedTuple):
 
     @property
     def span(self) -> Number:
-        """From the first of them to the last, all that stand between included."""
-        return (self.gpus - 1) * self.apart + 1
+        """How many GPUs there are with those that stand between."""
+        return self.gpus * self.apart
 
     @property
     def moves(self) -> bool:

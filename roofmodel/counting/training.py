@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, is_just, largest, maximum, quotient
+from roofmodel.algebra import Number, ceil_div, is_just, largest, maximum, quotient
 from roofmodel.counting import memory, vector
 from roofmodel.counting.backward import arrives, backward, differentiable, kept
 from roofmodel.counting.collective import Collective
@@ -62,13 +62,12 @@ def training(passed: Sequence[Operator], parameters: Number, step: Step, tied: N
     logits = [t for t in passed[-1].writes if t.name == "logits"]
     losses = [cross_entropy(passed[-1])] if logits else []
     totals = exchanged_totals(passed[-1], step) if logits else ()
+    anew = [op for op, wanted in zip(passed, differentiable(passed), strict=True) if again(op, wanted, step.recompute)]
+    if step.recompute == "full":  # gathered ahead of products, and ahead of the gradients of their weights
+        anew = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in anew]
     return Training(
         forward=(*passed, *losses, *totals),
-        recomputed=tuple(
-            operator
-            for operator, wanted in zip(passed, differentiable(passed), strict=True)
-            if again(operator, wanted, step.recompute)
-        ),
+        recomputed=tuple(anew),
         backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
         exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
         update=step.optimizer and update(parameters, step.widths, step.optimizer),
@@ -85,12 +84,17 @@ def does_something(operator: Operator) -> bool:
 def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
     """Whether the backward pass computes an operator again instead of keeping what it gave; or gathers it again, where
     GPUs keep a part of a sequence each."""
-    if operator.collective and operator.collective.adds:
+    if _gathers(operator):
         return True
     if operator.layers is None or recompute == "none" or not does_something(operator):
         return False
     core = operator.group.endswith("attention") and operator.kind in CORE
     return recompute == "full" or (core and bool(wanted))
+
+
+def _gathers(operator: Operator) -> bool:
+    """Whether it gathers parts of a sequence, of which each GPU keeps its own."""
+    return operator.collective is not None and operator.collective.adds
 
 
 def cross_entropy(head: Operator) -> Operator:
@@ -132,7 +136,7 @@ def exchanged_gradients(
         holders = quotient(parallel.dp, parallel.replicas)
         groups.append(("expert_all_reduce", experts, holders, parallel.tp * parallel.replicas))
     if tied is not None:
-        groups.append(("tied_all_reduce", tied, 2, parallel.tp * parallel.dp * (parallel.pp - 1)))
+        groups.append(("tied_all_reduce", tied, 2, ceil_div(parallel.gpus, 2)))  # the first and the last of all
     for name, elements, gpus, apart in (("all_reduce", parameters, parallel.dp, parallel.tp), *groups):
         if not is_just(gpus, 1):
             build, collective = Builder({"W": elements}, step.widths), Collective("all_reduce", gpus, apart)
@@ -213,6 +217,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
     writers: dict[str, tuple[Operator, bool]] = {}  # who wrote a tensor last, and whether it is computed again
     keeping: dict[tuple[str, int], Number] = {}
     anew: dict[object, dict[tuple[str, int], Number]] = {}
+    gathered: dict[object, Number] = {}
     passed = [operator for operator in passed if does_something(operator) or arrives(operator)]
     rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
     for operator, wanted in zip(passed, differentiable(passed), strict=True):
@@ -227,14 +232,16 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.bytes_of(tensor)
-            gathered = writer.collective is not None and writer.collective.adds
-            inside = anew_too and (repeated or gathered) and _layers(writer) == _layers(operator)
-            if not inside:  # a layer that writes the tensor anew has its own, others share it
+            inside = anew_too and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
+            if inside and _gathers(writer):  # one at a time
+                gathered[_layers(operator)] = maximum(gathered.get(_layers(operator), 0), size)
+            elif not inside:  # a layer that writes the tensor anew has its own, others share it
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 keeping[version] = maximum(keeping.get(version, 0), times * size)
             elif by_gradient:
                 anew.setdefault(_layers(operator), {})[version] = size
-    return sum(keeping.values()), largest(sum(sizes.values()) for sizes in anew.values())
+    layers = {**anew, **gathered}
+    return sum(keeping.values()), largest(sum(anew.get(each, {}).values()) + gathered.get(each, 0) for each in layers)
 
 
 def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:

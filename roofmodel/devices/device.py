@@ -124,9 +124,10 @@ class Device:
 
     @property
     def inside(self) -> Link | None:
-        """The fastest link among all devices of a node; of few, where there is no other; None where there is none."""
-        found = [link for link in self.links.values() if link.beyond is None]
-        return max(found, key=lambda link: (link.joins is None, link.bandwidth), default=None)
+        """The fastest link among all devices of a node; of few, or between nodes, where there is no other; None where
+        there is none at all."""
+        ranks = {name: (one.beyond is None, one.joins is None, one.bandwidth) for name, one in self.links.items()}
+        return self.links[max(ranks, key=ranks.__getitem__)] if ranks else None
 
     @property
     def bridge(self) -> Link | None:

@@ -63,7 +63,7 @@ def load_file(path: Path) -> Device:
             n: _level(n, p, clocks, multiprocessors, sources)
             for n, p in top["memory"].mapping(LEVELS, required=("dram",)).items()
         },
-        links={n: _link(n, p, sources) for n, p in top["links"].mapping().items()} if "links" in top else {},
+        links=_links(top["links"], sources) if "links" in top else {},
         measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
         sources=sources,
     )
@@ -168,9 +168,23 @@ def _at_least_one(place: Place | None, value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
+def _links(place: Place, sources: dict[str, str]) -> dict[str, Link]:
+    found = {name: _link(name, entry, sources) for name, entry in place.mapping().items()}
+    if len(networks := [name for name, link in found.items() if link.beyond is not None]) > 1:
+        raise place.error(f"{place.path} has several networks between nodes, {', '.join(networks)}; keep one")
+    return found
+
+
 def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
     entries = place.mapping(("bandwidth", "joins", "beyond", "source"), required=("bandwidth",))
     joins, beyond = (entries[key].whole() if key in entries else None for key in ("joins", "beyond"))
+    if joins is not None and beyond is not None:
+        raise place.error(
+            f"{place.path} joins {joins} devices and is beyond a node of {beyond}: a link is one or the other"
+        )
+    for key, number, least in (("joins", joins, 2), ("beyond", beyond, 1)):
+        if number is not None and number < least:
+            raise entries[key].error(f"{entries[key].path} is {number}; it must be {least} or more")
     return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond)
 
 

@@ -1,11 +1,13 @@
 """Over which link GPUs exchange, and how fast: neighbours over a bridge, those of a node over its links, others over
 the network between nodes.
 
-Of a whole X that g GPUs on each of N nodes, n in all, sum, gather or deal out, each node must take in and give away
-(N - 1) / N, by the ports of its g GPUs together, and each GPU (g - 1) / g within its node; of an all-reduce twice as
-much. A ring sends more, (n - 1) / n over each link, but NCCL's trees do not: on two nodes they are up to 1.8 times as
-fast (`benchmarks/network_collectives.csv`). What one GPU sends to one, it sends by its own port; so it does what
-everybody sends to everybody, but for the part that stays within the node.
+GPUs are placed so that a group of neighbours is on one node, where it has room there. Of a whole X that n GPUs sum,
+gather or deal out, on N nodes of g each, every node must take in and give away (N - 1) / N, by the ports of its GPUs
+together, and each GPU (g - 1) / g within its node; of an all-reduce twice as much. A ring sends more, (n - 1) / n over
+each link, but NCCL's trees do not: on two nodes they are up to 1.8 times as fast
+(`benchmarks/network_collectives.csv`). Where nodes have not as many of them each, the one of the fewest has the fewest
+ports. What one GPU sends to one, it sends by its own port; so it does what everybody sends to everybody, but for the
+part that stays within the node.
 """
 
 from __future__ import annotations
@@ -17,14 +19,37 @@ from roofmodel.counting.collective import ROUNDS, Collective
 from roofmodel.devices.device import Device, Link
 
 
+class Crossing(NamedTuple):
+    """A collective among nodes: how many they are, how many ports the one of the fewest GPUs has for it, a port's and a
+    link's bytes per second in one direction; and of what a ring sends for each GPU, how much leaves a node for each of
+    these ports, and how much each link within a node passes."""
+
+    nodes: Number
+    ports: Number
+    port: float
+    inside: float
+    leaving: Number
+    staying: Number
+
+    @property
+    def bandwidth(self) -> Number:
+        """Bytes per second of each GPU in each direction, as if all that it sends left the node."""
+        most = maximum(self.leaving / self.port, self.staying / self.inside)
+        return 1 / maximum(most, 1e-15)  # of a single GPU, which sends nothing
+
+
 class Route(NamedTuple):
-    """A way of data: bytes per second of each GPU in each direction, as if all that it sends went this way; whether it
-    is a bridge, or leaves a node; and how many nodes it joins."""
+    """A way of data: bytes per second of each GPU in each direction; whether it is a bridge, or leaves a node."""
 
     bandwidth: Number
     bridged: Number = False
     leaves: Number = False
-    nodes: Number = 1
+    crossing: Crossing | None = None
+
+    @property
+    def nodes(self) -> Number:
+        """How many of them it joins."""
+        return either(self.leaves, self.crossing.nodes, 1) if self.crossing else 1
 
     def link(self, device: Device) -> Link:
         """The link that it goes over."""
@@ -43,26 +68,24 @@ def route(collective: Collective, device: Device) -> Route | None:
         found = found._replace(bandwidth=either(bridged, bridge.bandwidth / 2, found.bandwidth), bridged=bridged)
     if network := device.network:
         leaves = collective.span > network.beyond
-        together = maximum(1, network.beyond // collective.apart)  # of them in a node
-        outside = _outside(collective, together, device.inside.bandwidth / 2, network.bandwidth / 2)
-        found = found._replace(
-            bandwidth=either(leaves, outside, found.bandwidth),
-            leaves=leaves,
-            nodes=either(leaves, ceil_div(collective.gpus, together), 1),
-        )
+        crossing = _crossing(collective, network, device.inside.bandwidth / 2)
+        bandwidth = either(leaves, crossing.bandwidth, found.bandwidth)
+        found = found._replace(bandwidth=bandwidth, leaves=leaves, crossing=crossing)
     return found
 
 
-def _outside(collective: Collective, together: Number, inside: float, port: float) -> Number:
-    """Bytes per second of what a collective sends in all, where so many of its GPUs are on each node."""
-    gpus, others = collective.gpus, maximum(1, collective.gpus - 1)
-    if collective.name == "send":
-        return port
-    if not ROUNDS[collective.name]:
-        return minimum(inside, port * others / maximum(1, gpus - together))
+def _crossing(collective: Collective, network: Link, inside: float) -> Crossing:
+    gpus, port = collective.gpus, network.bandwidth / 2
+    together = maximum(1, minimum(gpus, network.beyond // collective.apart))  # of them in a node
     nodes = ceil_div(gpus, together)
-    leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))  # of what a ring sends
-    return 1 / maximum(leaving / (together * port), staying / inside)
+    fewest = gpus - (nodes - 1) * together  # in the last one
+    others = maximum(1, gpus - 1)
+    if collective.name in ("send", "receive"):
+        return Crossing(nodes, 1, port, inside, 1, 0)
+    if not ROUNDS[collective.name]:
+        return Crossing(nodes, 1, port, inside, (gpus - fewest) / others, (together - 1) / others)
+    leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))
+    return Crossing(nodes, fewest, port, inside, leaving / fewest, staying)
 
 
 def link_rate(collective: Collective | None, device: Device) -> Number | None:

@@ -28,6 +28,7 @@ from roofmodel.devices.calibration import (
     Fitted,
     GemmTiming,
     GenerationTiming,
+    Sets,
     StreamTiming,
     Timing,
 )
@@ -188,7 +189,9 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
         context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
         generation=sets("attn_generation", GENERATION, "generation"),
         experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
-        collectives=sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"),
+        collectives=_with_other_links(
+            sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"), device
+        ),
         stream=sets("stream", StreamTiming(3e-6, 0.8, 0.2), "stream"),
     )
     if not any(getattr(calibration, kind) for kind in fitted.TIMINGS):
@@ -196,6 +199,19 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
             f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
         )
     return calibration
+
+
+def _with_other_links(found: Sets[CollectiveTiming], device: Device) -> Sets[CollectiveTiming]:
+    """These sets of collectives, with those that the device had for links that the tables have no rows of."""
+    if not found or device.calibration is None:
+        return found
+    fitted_to = {form for forms in found.values() for form in forms}
+    kept = {
+        name: {form: one for form, one in forms.items() if form not in fitted_to}
+        for name, forms in device.calibration.collectives.items()
+    }
+    names = dict.fromkeys([*found, *(name for name, forms in kept.items() if forms)])
+    return {name: {**found.get(name, {}), **kept.get(name, {})} for name in names}
 
 
 def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:

@@ -67,13 +67,14 @@ class Equation(NamedTuple):
 
 
 class Change(NamedTuple):
-    """`value` is the first size at which `to` binds; `exact` the real number at which both take the same time."""
+    """`value` is the first size at which `to` binds; `exact` the real number at which both take the same time, of which
+    there is none, nor an equation, where what is exchanged goes another way from there on."""
 
     value: int
-    exact: float
+    exact: float | None
     before: str
     to: str
-    equation: Equation
+    equation: Equation | None
     solved: bool  # else by bisection
 
 
@@ -190,6 +191,8 @@ def _of_model(
             counted.start, counted.sizes, counted.way_of(which),
         )  # fmt: skip
         mostly = _mostly(counted, which, device, work.dtype)
+    if len({link_rate(each.collective, device) for each in operators if each.collective}) > 1 and len(which) > 1:
+        notes.append("bytes that go another way than most are counted as so many more, or fewer, on that one")
     notes += _beyond(arch, counted, whole, each)
     notes = list(dict.fromkeys(notes))
     changed = whole.changes if derive and not each else ()
@@ -330,7 +333,7 @@ def changes(
             high = _first(bound, low, high)
             low = high - 1
         equation, exact, solved = _between(cost, way, variable, device, dtype, (low, high))
-        value = math.ceil(exact) if solved and not sizes else high
+        value = math.ceil(exact) if exact and solved and not sizes else high
         found.append(Change(value, exact, bound(low), bound(high), equation, solved))
     return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
 
@@ -399,9 +402,11 @@ def _roots(equation: Equation, variable: Any) -> list[float]:
 
 def _between(
     cost: Costs, way: Ways, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
-) -> tuple[Equation, float, bool]:
+) -> tuple[Equation | None, float | None, bool]:
     """The equation of the roofs that bind at either size, where they meet in between, and whether that was solved."""
     low, high = sizes
+    if len({link_rate(way(n), device) for n in (*sizes, variable)}) > 1:
+        return None, None, False
     found = [_binding(cost(n), way(n), device, dtype) for n in sizes]
     sides = _sides(cost(variable), way(variable), device, dtype)
     equation = Equation(*(side for i, side in enumerate(sides) if i in found))

@@ -221,6 +221,8 @@ def workload(
         micro_batch = 1
     asked = Parallel(tp, dp, pp, ep, vpp, sequence=sequence_parallel == "on")
     shared, remarks = parallel(arch, trains, batch, micro_batch, asked)
+    if shared.sequence and seq % tp:
+        notes.append(f"{seq} tokens are no multiple of --tp {tp}: counted for a GPU that has {-(-seq // tp)} of them")
     for option in others:
         raise WorkloadError(f"unknown option {option!r}{choices(option, options())}")
     work = Workload(

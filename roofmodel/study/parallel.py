@@ -55,7 +55,7 @@ def parallel(
         )
     sequence = asked.sequence
     if sequence and (tp == 1 or not trains):
-        why = "--tp says that no GPUs share a layer" if tp == 1 else "only training deals out sequences"
+        why = "no GPUs share a layer (--tp 1)" if tp == 1 else "only training deals out sequences"
         notes.append(f"--sequence-parallel is ignored: {why}")
         sequence = False
     if sequence and (obstacle := _in_the_way_of_sequences(arch)):
@@ -72,7 +72,9 @@ def _in_the_way_of_sequences(arch: Architecture) -> str | None:
     others = (part for part in arch.stack.parts if not isinstance(part, Attention | MLP))
     if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.filters:
         return "has parts other than attention and MLPs, which are not known to be run so"
-    return None if arch.head.stages[:1] and arch.head.stages[0].out == "vocabulary" else "has no head that gives logits"
+    if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
+        return "has a head that does more than give logits"
+    return None
 
 
 def interleaves(trains: bool, asked: Parallel) -> bool:

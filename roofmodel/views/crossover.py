@@ -88,6 +88,10 @@ def _named(changes: Changes) -> str:
 def _derived(change: Change, variable: str, derived: Explanation | None) -> Iterator[Block]:
     """Both sides, in the model's symbols first where these are asked for, the equation, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
+    if equation is None:
+        words = f"{change.to} binds from {variable} = {change.value} on, where what is exchanged goes another way"
+        yield Paragraph(f"{words}: one equation does not tell both sides.")
+        return
     exact = f"{change.exact:.6g}"
     in_symbols: list[Form] = []
     if derived is not None:
@@ -250,8 +254,8 @@ def _change(change: Change | None, binds: str = "") -> dict[str, Any]:
     return {
         "value": change and change.value,
         "exact": change and change.exact,
-        "equation": change and _text(change.equation),
-        "latex": change and _latex(change.equation),
+        "equation": change and change.equation and _text(change.equation),
+        "latex": change and change.equation and _latex(change.equation),
         "from": change.before if change else binds,
         "to": change and change.to,
         "solved": change and change.solved,

@@ -13,7 +13,7 @@ from roofmodel.devices.calibration import Fit
 from roofmodel.models.symbols import Source, settled
 from roofmodel.prediction import reasons
 from roofmodel.prediction.engine import Fused
-from roofmodel.prediction.links import route
+from roofmodel.prediction.links import Crossing, route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Axis, Counted, Explanation, Quantity, Section
@@ -348,6 +348,8 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
     if cost.link_bytes and (way := collective and route(collective, device)):
         ceiling = f"{units.si(plain(cost.link_bytes), 'B', 4)} / {units.si(way.bandwidth, 'B/s', 4)}"
         asked.append((f"communication, {way.link(device).name}, one way", ceiling, placed.link_seconds))
+        if way.leaves and way.crossing:
+            yield _crossing(way.crossing)
     yield Equations([Equation(name, [said(how), said(units.seconds(plain(time)))]) for name, how, time in asked])
     ordered = sorted((plain(time) for _, _, time in asked), reverse=True)
     binding = max((roof for roof in asked if roof[0].startswith(placed.bound)), key=lambda roof: roof[2])
@@ -375,6 +377,18 @@ def _roofs(counted: Counted, placed: Placement, explanation: Explanation, alone:
     if counted.formula and expected and not (counted.fused and counted.fused.rides):
         beside = bool(counted.placed and counted.placed.beside)
         yield from _expected(counted.formula, ordered[0], expected, beside, counted.fused)
+
+
+def _crossing(found: Crossing) -> Equations:
+    """How fast data cross from node to node, as if a ring sent all of them there."""
+    leaving, staying = (units.significant(float(share), 4) for share in (found.leaving, found.staying))
+    port, link = (units.si(rate, "B/s", 4) for rate in (found.port, found.inside))
+    leaves = f"of each byte that a ring sends, {leaving} leaves a node by a port of {port}"
+    stays = f"{staying} goes over a link of {link} within it"
+    rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(found.bandwidth), 'B/s', 4)}"
+    return Equations(
+        [Equation(f"among {found.nodes} nodes", [said(f"{leaves}, {stays}")]), Equation("rate", [said(rate)])]
+    )
 
 
 def _expected(

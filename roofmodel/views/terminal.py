@@ -108,15 +108,15 @@ def _summary(estimate: Estimate) -> RenderableType:
 
 
 def _links(estimate: Estimate) -> Iterator[str]:
-    """The ways of what is exchanged, and how fast each GPU sends on them."""
-    ways = [
-        way
+    """What GPUs exchange over, and how fast each of them sends on that."""
+    links = (
+        way.link(estimate.device)
         for phase in estimate.phases
         for each in phase.exchanges
         if (collective := each.operator.collective) and (way := route(collective, estimate.device))
-    ]
-    for way in dict.fromkeys(ways):
-        yield f"{units.si(way.bandwidth, 'B/s', 4)} over {way.link(estimate.device).name}"
+    )
+    for link in dict.fromkeys(links):
+        yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} over {link.name}"
 
 
 def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:

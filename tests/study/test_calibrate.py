@@ -54,6 +54,27 @@ def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path
     assert 1.03 < fit.high < 1.12
 
 
+def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp_path: Path) -> None:
+    """All-reduces of 2 and 4 A100 of PCIe, of which bridges join two, twice as slow as the A100's parameters say."""
+    device = Device.load("a100-pcie-80gb")
+    path, lines = tmp_path / "nccl.csv", ["op,dtype,collective,num_gpus,elements,latency_us,kernel"]
+    for elements in (int(2 ** (k / 4)) for k in range(32, 112)):
+        for gpus in (2, 4):
+            columns = {"collective": "all_reduce", "num_gpus": gpus, "elements": elements}
+            found = expect(OPERATIONS["nccl"].operator(columns, widths(PRECISIONS["half"])), device, "fp16")
+            assert found is not None
+            lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.seconds},NCCL")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    fitted_to = calibrate([str(path)], device, "made up").collectives["NCCL"]
+    assert device.calibration is not None
+    before = device.calibration.collectives["NCCL"]
+    assert fitted_to["any"].fit.rows + fitted_to["any"].fit.held_out == 80
+    assert fitted_to["pcie"].fit.rows + fitted_to["pcie"].fit.held_out == 80
+    for form in ("any", "pcie"):
+        assert fitted_to[form].timing.latency > 1.3 * before[form].timing.latency
+    assert fitted_to["network"] == before["network"]
+
+
 def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,15 +11,19 @@ import pytest
 
 import roofmodel
 from roofmodel import WorkloadError
-from roofmodel.devices.device import Device
+from roofmodel.counting.collective import Collective
+from roofmodel.devices.device import Device, Link
 from roofmodel.models import hub
+from roofmodel.models.config import architecture
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.study.crossover import _Counted, crossover
 from roofmodel.study.estimate import estimate, workload
 from roofmodel.study.pipeline import of_stages
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
-H100 = Device.load("h100")
+GPT2, H100 = hub.load("gpt2"), Device.load("h100")
+OF_SIX = {"num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 8, "intermediate_size": 24}
 
 
 def test_rates_are_those_of_all_gpus_counts_and_memory_those_of_one() -> None:
@@ -89,7 +94,12 @@ def test_more_gpus_than_a_node_has_are_told_of() -> None:
         ("h100", {"tp": 2, "dp": 8}, "gradients.all_reduce", 4 * 50e9 * (7 / 8) / (1 / 2)),
         ("h100", {"dp": 64}, "gradients.all_reduce", 8 * 50e9 * (63 / 64) / (7 / 8)),
         ("h100", {"dp": 16}, "gradients.all_reduce", 450e9 * (15 / 16) / (7 / 8)),  # the links within are slower
+        # of nodes of 4, 4 and 2 the last has two ports; of a ring's 9/10 two thirds must leave it
+        ("h100", {"tp": 2, "dp": 10}, "gradients.all_reduce", 2 * 50e9 * (9 / 10) / (2 / 3)),
+        ("h100", {"dp": 9}, "gradients.all_reduce", 50e9 * (8 / 9) / (1 / 2)),  # a GPU alone on the second
         ("h100", {"tp": 8, "pp": 2}, "stage.send", 50e9),
+        ("h100", {"tp": 2, "pp": 4}, "gradients.tied_all_reduce", 450e9),
+        ("h100", {"tp": 4, "pp": 4}, "gradients.tied_all_reduce", 50e9),
         ("h100", {"tp": 2, "pp": 4}, "stage.send", 450e9),
         ("h100", {"tp": 2, "pp": 8}, "stage.send", 50e9),  # some of the hops leave the node
         ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # a pair's bridge
@@ -100,8 +110,9 @@ def test_more_gpus_than_a_node_has_are_told_of() -> None:
 def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
     hw: str, options: dict[str, int], name: str, bandwidth: float
 ) -> None:
-    device, step = Device.load(hw), workload(LLAMA, phase="train", batch=64, **options)[0].steps()[0]
-    stages = of_stages(LLAMA, device, step, "graph")
+    arch = GPT2 if "tied" in name else LLAMA
+    device, step = Device.load(hw), workload(arch, phase="train", batch=2880, **options)[0].steps()[0]
+    stages = of_stages(arch, device, step, "graph")
     found = [one for phase in stages for one in phase.placed if one.operator.name == name]
     for one in found:
         sent = float(one.operator.cost.link_bytes)
@@ -116,6 +127,60 @@ def test_experts_that_are_on_several_nodes_are_reached_by_each_gpus_own_port() -
     found = estimate(hub.load("gpt-oss-20b"), H100, phase="prefill", batch=16, dp=16, ep=16).phases[0].placed
     placed = next(one for one in found if one.operator.name == "mlp.dispatch")
     assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) * 8 / 15 / 50e9)
+
+
+def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
+    """Of 6 GPUs that share a layer one group is on each node of 8: their replicas talk from node to node."""
+    arch = architecture({**OF_SIX, "model_type": "llama", "vocab_size": 96, "hidden_size": 48}, "six", "six")
+    for options, name, leaves in (
+        ({"tp": 6, "dp": 2}, "mlp.all_reduce", False), ({"tp": 6, "dp": 2}, "gradients.all_reduce", True),
+        ({"tp": 3, "dp": 2}, "gradients.all_reduce", False), ({"tp": 3, "dp": 3}, "gradients.all_reduce", True),
+    ):  # fmt: skip
+        found = estimate(arch, H100, phase="train", batch=6, seq=8, **options).phases[0].exchanges
+        collective = next(one.operator.collective for one in found if one.operator.name == name)
+        assert collective is not None
+        way = route(collective, H100)
+        assert way is not None
+        assert way.leaves is leaves
+
+
+def test_experts_on_a_node_of_few_send_most_of_their_rows_out() -> None:
+    """Of 12 GPUs 8 are on one node and 4 on the other, which send 8 of 11 parts out."""
+    way = route(Collective("alltoall", 12), H100)
+    assert way is not None
+    assert way.bandwidth == pytest.approx(50e9 * 11 / 8)
+
+
+def test_nodes_of_one_device_are_joined_by_their_network() -> None:
+    only = replace(H100, links={"ethernet": Link("ethernet", 25e9, beyond=1)})
+    (placed,) = (
+        one for one in estimate(GPT2, only, phase="train", batch=2, dp=2).phases[0].exchanges
+        if one.operator.name == "gradients.all_reduce"
+    )  # fmt: skip
+    assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) / 12.5e9)
+
+
+def test_where_what_is_exchanged_goes_another_way_no_equation_tells_both_sides() -> None:
+    found = crossover("llama-3.1-70b", H100, over="gpus", phase="train", dp=4, batch=32)
+    assert [(c.value, c.equation, c.exact) for c in found.subject.changes] == [(8, None, None)]
+    weighed = crossover("Meta-Llama-3-8B", H100, over="seq", phase="train", tp=8, dp=4, batch=4)
+    assert any("go another way than most" in note for note in weighed.notes)
+
+
+def test_what_is_computed_again_in_full_is_gathered_twice() -> None:
+    """Ahead of the products that are computed again, and ahead of the gradients of their weights."""
+
+    def gathers(recompute: str) -> int:
+        options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}
+        found = estimate(GPT2, H100, **options).phases[0].of("recomputation")
+        return sum(one.operator.count for one in found if one.operator.name == "mlp.all_gather")
+
+    assert (gathers("none"), gathers("selective"), gathers("full")) == (12, 12, 24)
+
+
+def test_a_sequence_that_does_not_divide_is_told() -> None:
+    notes = estimate(GPT2, H100, phase="train", tp=4, seq=7, sequence_parallel="on").notes
+    assert "7 tokens are no multiple of --tp 4: counted for a GPU that has 2 of them" in notes
 
 
 def test_a_roof_that_changes_at_the_end_of_a_node_is_found_there() -> None:
@@ -180,7 +245,7 @@ def test_whatever_is_advised_works() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"phase": "train"}, "--sequence-parallel is ignored: --tp says that no GPUs share a layer"),
+        ({"phase": "train"}, "--sequence-parallel is ignored: no GPUs share a layer (--tp 1)"),
         ({"phase": "prefill", "tp": 2}, "--sequence-parallel is ignored: only training deals out sequences"),
     ],
 )
@@ -193,7 +258,7 @@ def test_sequences_are_dealt_out_where_layers_are_shared_in_training(options: di
     [
         ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),
         ("t5-small", "is an encoder-decoder"),
-        ("bert-base-uncased", "has no head that gives logits"),
+        ("bert-base-uncased", "has a head that does more than give logits"),
         ("vit-base-patch16-224", "reads images"),
     ],
 )
