@@ -11,7 +11,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.profiles import catalogue, metrics
-from roofmodel.study.crossover import changes
+from roofmodel.study.changes import changes
 from roofmodel.study.problem import (
     FASTER,
     FEWER_BITS,

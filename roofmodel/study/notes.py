@@ -96,7 +96,7 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
         yield f"{device.id} states no link to other GPUs: what they exchange is bounded by bytes alone"
     elif gpus > node(device) and (network := device.network):
         yield (
-            f"{gpus} GPUs are more than a node of {node(device)}: what leaves it goes over {network.name}, "
+            f"what leaves a node of {node(device)} GPUs goes over {network.name}, "
             f"{units.si(network.bandwidth / 2, 'B/s')} from each GPU and to it; those that share a layer are "
             f"neighbours, then replicas, then stages"
         )

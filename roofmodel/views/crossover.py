@@ -9,7 +9,8 @@ from typing import Any
 
 from roofmodel import units
 from roofmodel.models.symbols import settled, symbol
-from roofmodel.study.crossover import SYMBOLS, Change, Changes, Crossover, Equation, Mostly, Side, assumptions
+from roofmodel.study.changes import Change, Changes, Equation, Side, assumptions
+from roofmodel.study.crossover import SYMBOLS, Crossover, Mostly
 from roofmodel.study.explain import Explanation, Quantity
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said

@@ -302,7 +302,7 @@ def _links(device: Device) -> dict[str, Link | None]:
 def _outside(device: Device) -> dict[str, Any]:
     """What is said of more GPUs than a node has."""
     most = node(device)
-    words = next(link_notes(device, most + 1)).replace(str(most + 1), "{gpus}", 1)
+    words = next(link_notes(device, most + 1)).replace(f"{most + 1} GPUs are", "{gpus} GPUs are")
     return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
 
 

@@ -15,7 +15,7 @@ import roofmodel
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
-from roofmodel.study import crossover
+from roofmodel.study import changes, crossover
 from roofmodel.views import crossover as views
 
 
@@ -34,7 +34,7 @@ def test_square_matrices_on_the_a100_cross_at_602() -> None:
 
 
 def test_the_lectures_figures_stand_side_by_side() -> None:
-    rows = list(crossover.assumptions(library.load("a100-sxm-40gb"), "fp16"))
+    rows = list(changes.assumptions(library.load("a100-sxm-40gb"), "fp16"))
     answers = {(row.passes, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
     # passes x bytes / 2 x peak / bandwidth, as counting.md lists them
     assert answers == {

@@ -242,7 +242,7 @@ def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
     moved(page, hw="a100-sxm-80gb", dp=16, batch=16)
     assert not page.find_element("id", "warning").is_displayed()  # replicas that exchange nothing
     moved(page, phase="train")
-    assert "16 GPUs are more than a node of 8" in text(page, "#warning")
+    assert "What leaves a node of 8 GPUs goes over infiniband" in text(page, "#warning")
 
 
 def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
