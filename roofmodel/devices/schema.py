@@ -182,9 +182,8 @@ def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
         raise place.error(
             f"{place.path} joins {joins} devices and is beyond a node of {beyond}: a link is one or the other"
         )
-    for key, number, least in (("joins", joins, 2), ("beyond", beyond, 1)):
-        if number is not None and number < least:
-            raise entries[key].error(f"{entries[key].path} is {number}; it must be {least} or more")
+    if joins == 1:
+        raise entries["joins"].error(f"{entries['joins'].path} is {joins}; it must be 2 or more")
     return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond)
 
 

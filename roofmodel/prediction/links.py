@@ -20,12 +20,11 @@ from roofmodel.devices.device import Device, Link
 
 
 class Crossing(NamedTuple):
-    """A collective among nodes: how many they are, how many ports the one of the fewest GPUs has for it, a port's and a
-    link's bytes per second in one direction; and of what a ring sends for each GPU, how much leaves a node for each of
-    these ports, and how much each link within a node passes."""
+    """A collective among nodes: how many they are, a port's and a link's bytes per second in one direction; and of what
+    a ring sends for each GPU, how much leaves the node of the fewest GPUs by each of its ports, and how much each link
+    within a node passes."""
 
     nodes: Number
-    ports: Number
     port: float
     inside: float
     leaving: Number
@@ -81,11 +80,11 @@ def _crossing(collective: Collective, network: Link, inside: float) -> Crossing:
     fewest = gpus - (nodes - 1) * together  # in the last one
     others = maximum(1, gpus - 1)
     if collective.name in ("send", "receive"):
-        return Crossing(nodes, 1, port, inside, 1, 0)
+        return Crossing(nodes, port, inside, 1, 0)
     if not ROUNDS[collective.name]:
-        return Crossing(nodes, 1, port, inside, (gpus - fewest) / others, (together - 1) / others)
+        return Crossing(nodes, port, inside, (gpus - fewest) / others, (together - 1) / others)
     leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))
-    return Crossing(nodes, fewest, port, inside, leaving / fewest, staying)
+    return Crossing(nodes, port, inside, leaving / fewest, staying)
 
 
 def link_rate(collective: Collective | None, device: Device) -> Number | None:

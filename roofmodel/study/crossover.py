@@ -222,15 +222,19 @@ class _Counted:
         """Of all occurrences of some operators; what goes another way than most is worth more or fewer bytes there."""
         most = self.way_of(which)
 
-        def worth(index: int, n: Number) -> Cost:
+        def worth(index: int, n: Number, usual: Number | None) -> Cost:
             operator, own = self.at(n)[index], self.way_of((index,))(n)
             cost: Cost = operator.count * operator.cost
-            rate, usual = link_rate(own, self.device), link_rate(most(n), self.device)
+            rate = link_rate(own, self.device)
             if own is None or rate is None or usual is None or rate == usual:
                 return cost
             return replace(cost, link_bytes=cost.link_bytes * Fraction(usual) / Fraction(rate))
 
-        return lambda n: sum((worth(index, n) for index in which), Cost())
+        def summed(n: Number) -> Cost:
+            usual = link_rate(most(n), self.device)
+            return sum((worth(index, n, usual) for index in which), Cost())
+
+        return summed
 
     def cost_of_one(self, index: int) -> Costs:
         """Of one occurrence of an operator."""
