@@ -110,7 +110,7 @@ class Report(_Drawn):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `--format json` prints."""
-        from roofmodel.views.rows import to_dict
+        from roofmodel.views.estimate_data import to_dict
 
         return to_dict(self.estimate)
 
@@ -118,7 +118,7 @@ class Report(_Drawn):
         """One row an operator, base units: what `--format csv` prints."""
         import pandas
 
-        from roofmodel.views.rows import flat
+        from roofmodel.views.estimate_data import flat
 
         return pandas.DataFrame(flat(self.estimate))
 

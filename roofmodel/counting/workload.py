@@ -141,6 +141,10 @@ class Workload:
         """Tokens that a prefill takes in, by the decoder of an encoder-decoder."""
         return self.seq if self.decoder_seq is None else self.decoder_seq
 
+    def logits_of(self, phase: Phase) -> Literal["last", "all"]:
+        """The positions whose logits are computed."""
+        return self.logits or ("all" if phase in ("forward", "train") else "last")
+
     def steps(self) -> tuple[Step, ...]:
         """The passes through the model, in order."""
         return tuple(self.step(phase) for phase in self.phases)
@@ -152,9 +156,8 @@ class Workload:
             tokens, context = 1, self.decode_context
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
             context = self.context  # a chunk; where a decode is asked for too, the context is the decode's
-        logits = self.logits or ("all" if phase in ("forward", "train") else "last")
         passes = 1 + self.new_tokens if phase == "generate" else 1
-        positions = tokens if logits == "all" else 1
+        positions = tokens if self.logits_of(phase) == "all" else 1
         part = quotient(self.batch, self.parallel.dp)
         together = part if self.micro_batch is None else self.micro_batch
         return Step(

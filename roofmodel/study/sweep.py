@@ -276,7 +276,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
         "new_tokens": work.new_tokens if phase == "generate" else None,
         "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
         **{name: getattr(work, name) or work.dtype for name in FORMATTED},
-        "logits": work.logits or ("all" if phase in ("forward", "train") else "last"),
+        "logits": work.logits_of(phase),
         "optimizer": work.optimizer if trains else None,
         "recompute": work.recompute if trains else None,
     }

@@ -15,7 +15,7 @@ from roofmodel.study.comparing.lost import why
 from roofmodel.study.points import total
 from roofmodel.views import compare_data, files
 from roofmodel.views.compare_words import called, closing, percent, took
-from roofmodel.views.rows import describe_phase, describe_workload
+from roofmodel.views.estimate_words import describe_phase, describe_workload
 from roofmodel.views.tables import Narrowing
 
 SUFFIXES = (*files.PICTURES, "json", "csv")

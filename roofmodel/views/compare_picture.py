@@ -10,7 +10,7 @@ from roofmodel import units
 from roofmodel.study.comparing.comparison import Comparison, Row
 from roofmodel.views import canvas
 from roofmodel.views.compare_words import called, closing
-from roofmodel.views.rows import describe_phase, describe_workload
+from roofmodel.views.estimate_words import describe_phase, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from roofmodel import units
 from roofmodel.study.comparing.comparison import Comparison, Passes, Row
 from roofmodel.study.comparing.lost import Finding, findings, why
-from roofmodel.views.rows import label, merged_label, title
+from roofmodel.views.operator_names import label, merged_label, title
 
 
 def called(found: Comparison, row: Row) -> str:

@@ -15,7 +15,7 @@ from roofmodel.study.explain import Explanation, Quantity
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.document import Equation as Line
-from roofmodel.views.explain import symbols
+from roofmodel.views.quantities import symbols
 
 
 def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:

@@ -38,16 +38,10 @@ from roofmodel.study.notes import link_notes, node
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas
+from roofmodel.views.estimate_data import memory_document, operator_document, phase_document
+from roofmodel.views.estimate_words import describe_parameters
+from roofmodel.views.operator_names import kind, label, title
 from roofmodel.views.panel import COLOURS, nameless
-from roofmodel.views.rows import (
-    describe_parameters,
-    kind,
-    label,
-    memory_document,
-    operator_document,
-    phase_document,
-    title,
-)
 
 SUFFIXES = ("html",)
 SCRIPTS = ("explore_numbers.js", "explore_draw.js", "explore.js")  # evaluate, draw, be moved

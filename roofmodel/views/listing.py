@@ -20,7 +20,7 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
 from roofmodel.study.estimate import parameters
-from roofmodel.views.rows import describe_parameters
+from roofmodel.views.estimate_words import describe_parameters
 
 
 class Listing(NamedTuple):

@@ -19,6 +19,7 @@ from roofmodel.errors import OutputError
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
 from roofmodel.study.points import LEVELS, Point, base_name, predicted
+from roofmodel.views.estimate_words import describe_phase, describe_workload
 from roofmodel.views.panel import (
     TAIL,
     Panel,
@@ -32,7 +33,6 @@ from roofmodel.views.panel import (
     sources,
     view,
 )
-from roofmodel.views.rows import describe_phase, describe_workload
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 SIGNED = 6  # points, the longest measured and the longest predicted, that carry their name in the picture

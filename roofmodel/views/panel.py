@@ -13,7 +13,7 @@ from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
 from roofmodel.study.points import LEVELS, Point
 from roofmodel.views import canvas
-from roofmodel.views.rows import describe_phase, describe_workload
+from roofmodel.views.estimate_words import describe_phase, describe_workload
 
 COLOURS = {
     "matrix product": canvas.ORANGE,

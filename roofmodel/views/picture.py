@@ -10,19 +10,10 @@ from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import canvas, labels
+from roofmodel.views.estimate_words import describe_parameters, describe_phase, describe_rate, describe_workload
+from roofmodel.views.operator_names import kind
 from roofmodel.views.panel import window
-from roofmodel.views.rows import (
-    Row,
-    describe_parameters,
-    describe_phase,
-    describe_rate,
-    describe_workload,
-    full_label,
-    kind,
-    rows,
-    script,
-    signed,
-)
+from roofmodel.views.rows import Row, full_label, rows, script, signed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from roofmodel.study.explain import Explanation, Quantity
 from roofmodel.study.reconcile import TOOLS, Reconciliation
 from roofmodel.views import formula
 from roofmodel.views.document import Document, Form, Heading, Paragraph, Table
-from roofmodel.views.explain import amount, describe_quantity, symbols
+from roofmodel.views.quantities import amount, describe_quantity, symbols
 
 
 def document(found: Reconciliation) -> Document:

@@ -18,8 +18,7 @@ from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import chart
 from roofmodel.views.columns import fitting
-from roofmodel.views.rows import (
-    Row,
+from roofmodel.views.estimate_words import (
     describe_expectation,
     describe_largest,
     describe_pairs,
@@ -30,13 +29,9 @@ from roofmodel.views.rows import (
     describe_training,
     describe_uncached,
     describe_workload,
-    full_label,
-    kind,
-    rows,
-    scripts,
-    signed,
-    title,
 )
+from roofmodel.views.operator_names import kind, title
+from roofmodel.views.rows import Row, full_label, rows, scripts, signed
 
 STYLES = {
     "embedding": "cyan",

@@ -9,7 +9,8 @@ import json
 from roofmodel import units
 from roofmodel.study.estimate import Estimate
 from roofmodel.views import plain
-from roofmodel.views.rows import (
+from roofmodel.views.estimate_data import flat, to_dict
+from roofmodel.views.estimate_words import (
     describe_expectation,
     describe_largest,
     describe_parameters,
@@ -19,11 +20,8 @@ from roofmodel.views.rows import (
     describe_training,
     describe_uncached,
     describe_workload,
-    flat,
-    full_label,
-    rows,
-    to_dict,
 )
+from roofmodel.views.rows import full_label, rows
 
 
 def as_json(estimate: Estimate) -> str:

@@ -16,8 +16,8 @@ from roofmodel.models import hub
 from roofmodel.prediction import collectives, engine, reasons, timing
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate import workload
-from roofmodel.views import explain as views
 from roofmodel.views.document import Equations
+from roofmodel.views.explain_expected import expected_time
 from tests.test_worked import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",
@@ -28,7 +28,7 @@ def derived(found: timing.Formula, bound: float, expected: timing.Expected, fuse
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
     names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in reasons.given(found)}
     names["bound"] = bound
-    blocks = list(views._expected(found, bound, expected, fused=fused))
+    blocks = list(expected_time(found, bound, expected, fused=fused))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:

@@ -15,7 +15,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import Estimate, estimate
-from roofmodel.views.rows import describe_largest, describe_workload
+from roofmodel.views.estimate_words import describe_largest, describe_workload
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}

@@ -18,7 +18,7 @@ from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
 from roofmodel.study.estimate import CHOICES, TRAINED_BITS, estimate
 from roofmodel.study.parallel import dealt, nested
-from roofmodel.views.rows import memory_document, operator_document, phase_document, to_dict
+from roofmodel.views.estimate_data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate import Sheet
 
 # a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images

@@ -21,7 +21,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate import estimate
 from roofmodel.study.phase import NO_TIME, placed, total_seconds
-from roofmodel.views.rows import describe_uncached
+from roofmodel.views.estimate_words import describe_uncached
 
 A100 = Device.load("a100")
 GPT = {

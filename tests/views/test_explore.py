@@ -20,7 +20,7 @@ from roofmodel.models import hub
 from roofmodel.study.estimate import CHOICES, estimate
 from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
 from roofmodel.study.parallel import dealt, nested
-from roofmodel.views.rows import to_dict
+from roofmodel.views.estimate_data import to_dict
 from tests.views.conftest import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"

@@ -13,7 +13,10 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.views import picture
-from roofmodel.views.rows import LABELS, describe_parameters, describe_training, rows, signed, to_dict
+from roofmodel.views.estimate_data import to_dict
+from roofmodel.views.estimate_words import describe_parameters, describe_training
+from roofmodel.views.operator_names import LABELS
+from roofmodel.views.rows import rows, signed
 from roofmodel.views.text import as_markdown
 from tests import draws
 
