@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks import generation
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import catalogue, load
@@ -255,4 +256,5 @@ def _encoder(name: str, home: str) -> Architecture:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    sys.stdout.write(f"{table(folder)}\n\n{served(folder)}\n\n{shared(folder)}\n\n{published(folder)}\n")
+    tables = table(folder), served(folder), shared(folder), generation.table(folder), published(folder)
+    sys.stdout.write("\n\n".join(tables) + "\n")

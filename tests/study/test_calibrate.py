@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import accuracy
+from benchmarks import accuracy, generation
 from roofmodel.devices import fitted, schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
 from roofmodel.devices.device import Device
@@ -219,6 +219,7 @@ def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> N
     assert accuracy.table(measured("ops")) in text
     assert accuracy.served(measured("ops")) in text
     assert accuracy.shared(measured("ops")) in text
+    assert generation.table(measured("ops")) in text
     assert accuracy.published(measured("ops")) in text
 
 

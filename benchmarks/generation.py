@@ -1,0 +1,133 @@
+"""Models that others had generate text on several A100s, within a node and across nodes: a table of the README's.
+
+No fit has seen a row. FasterTransformer's guide tells of whole requests, a prompt and what follows, on GPUs that share
+layers and, of the 24, in three stages; the first token comes out of the prompt's pass (ParallelGpt.cc), so that a
+request of n new tokens takes n - 1 decodes. Where there are stages it cuts a batch into pieces, by a rule that is
+another one in each of its versions: requests of more than 2048 tokens, which its times show in pieces, are left out.
+gpt-fast's README tells of tokens a second at a batch of one, over 200 tokens behind a prompt of a few.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.hub import load
+from roofmodel.study.estimate import estimate
+
+GPTS = {"gpt-89b": (48, 12288, 96), "megatron-530b": (105, 20480, 128)}  # layers, width, heads; as the guide tells them
+VOCABULARY, POSITIONS = 51200, 2048
+STAGES = {24: 3}  # of so many GPUs
+ONE_PIECE = 2048  # tokens of a prompt that are seen to go through stages in one piece
+LLAMAS = {
+    "llama-2-7b": "llama-2-7b-hf",
+    "llama-2-70b": "llama-2-70b-hf",
+    "llama-3.1-70b": "llama-3.1-70b",
+    "llama-3.1-405b": "llama-3.1-405b",
+}
+WEIGHTS = {"bf16": "bf16", "int8-weight": "int8", "int4-weight": "int4"}
+
+
+class Generated(NamedTuple):
+    """A model's run: on how many GPUs, in how many stages; seconds of it measured, at best, and expected."""
+
+    who: str
+    model: str
+    weights: str
+    gpus: int
+    stages: int
+    measured: float
+    bound: float
+    expected: float
+
+
+def table(folder: Path) -> str:
+    """Markdown: a line a model of FasterTransformer's and number of GPUs, one a format of gpt-fast's weights; all."""
+    rows: dict[tuple[str, ...], list[Generated]] = {}
+    for row in generated(folder):
+        if row.model in GPTS:
+            gpus = f"{row.gpus // row.stages} × {row.stages}" if row.stages > 1 else str(row.gpus)
+            rows.setdefault((row.model, row.who, row.weights, gpus), []).append(row)
+        else:
+            rows.setdefault(("Llama 2 and 3.1, 7b to 405b", row.who, row.weights, "1 to 8"), []).append(row)
+    lines = [
+        "| model | run by | weights | GPUs | rows | bound off by, median | expectation off by, median | bias, median |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for what, found in rows.items():
+        lines.append(f"| {' | '.join(what)} | {len(found)} | {errors(found)} |")
+    every = [row for found in rows.values() for row in found]
+    lines.append(f"| all | | | | {len(every)} | {errors(every)} |")
+    return "\n".join(lines)
+
+
+def errors(rows: list[Generated]) -> str:
+    """Cells of a line: how far off bound and expectation are, and on which side."""
+    off = [row.expected / row.measured - 1 for row in rows]
+    bound = median(abs(row.bound / row.measured - 1) for row in rows)
+    return f"{bound:.0%} | {median(map(abs, off)):.0%} | {median(off):+.0%}"
+
+
+def generated(folder: Path) -> Iterator[Generated]:
+    """FasterTransformer's requests, then gpt-fast's decodes, each row once."""
+    with gzip.open(folder / "e2e.csv.gz", "rt", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["gpu_norm"].startswith("A100")]
+    seen: set[tuple[str, ...]] = set()
+    for row in rows:
+        which = row["n_gpus"], row["model"], row["batch"], row["seq"], row["precision"], row["value"]
+        if which in seen:  # gpt-fast's README repeats some in its next table
+            continue
+        seen.add(which)
+        if row["model"] in GPTS and "Megatron Latency" not in row["notes"]:
+            yield from _request(row)
+        elif row["model"] in LLAMAS and row["metric"] == "throughput" and "gpt-fast" in row["source"]:
+            yield _decodes(row)
+
+
+def _request(row: dict[str, str]) -> Iterator[Generated]:
+    gpus, batch = int(float(row["n_gpus"])), int(row["batch"])
+    prompt, new = map(int, row["seq"].split("+"))
+    stages = STAGES.get(gpus, 1)
+    if stages > 1 and batch * prompt > ONE_PIECE:
+        return
+    (found,) = estimate(
+        _gpt(row["model"]), Device.load("a100"), phase="generate", batch=batch, seq=prompt, new_tokens=new - 1,
+        tp=gpus // stages, pp=stages, runtime="graph",
+    ).phases  # fmt: skip
+    assert found.expected
+    times = float(row["value"]) / 1e3, float(found.bound_seconds), float(found.expected.seconds)
+    yield Generated("FasterTransformer", row["model"], row["precision"], gpus, stages, *times)
+
+
+def _decodes(row: dict[str, str]) -> Generated:
+    gpus = int(float(row["n_gpus"]))
+    (found,) = estimate(
+        load(LLAMAS[row["model"]]), Device.load("a100"), phase="decode", batch=1, context=100, dtype="bf16",
+        weights=WEIGHTS[row["precision"]], tp=gpus, runtime="graph",
+    ).phases  # fmt: skip
+    assert found.expected
+    times = 1 / float(row["value"]), float(found.bound_seconds), float(found.expected.seconds)
+    return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, *times)
+
+
+@cache
+def _gpt(name: str) -> Architecture:
+    """A GPT of the sizes that the guide tells."""
+    layers, width, heads = GPTS[name]
+    config = {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": layers, "n_embd": width,
+        "n_head": heads, "vocab_size": VOCABULARY, "n_positions": POSITIONS,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / f"{name}.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return load(str(path))
