@@ -1,14 +1,8 @@
 """Models under sliders as one page: what `roof estimate --format json` says, evaluated in the browser.
 
-Python writes down the formulas (study/explore.py), which the scripts beside it evaluate and draw. In the page's data
-
-    {"$": 12}                                    is node 12 of the book
-    {"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
-    ["whole", "5"], ["real", 0.5], ["/", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
-    ["+", 3, 4, 5]                               goes on from the left, as "max" does
-
-and rows of operators, which situations share, stand in a list of their own. Names come from configs that anybody may
-have written: the script puts them into the page as text, never as markup.
+Python writes down the formulas (study/explore.py), which the scripts beside it evaluate and draw; explore_nodes.py says
+how they stand in the page's data. Rows of operators, which situations share, stand in a list of their own. Names come
+from configs that anybody may have written: the script puts them into the page as text, never as markup.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 from importlib.metadata import version
@@ -26,20 +20,20 @@ from typing import Any, TypeVar
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import AXES, Cost, Operator
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.devices.device import Device, Link
+from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import Expected, chosen, form
-from roofmodel.recorded import Book, Cases, Excerpt, Fork, Formula, Node, Recorded, each
+from roofmodel.prediction.timing import Expected
+from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore as study
 from roofmodel.study.estimate import CHOICES, parameters, workload
-from roofmodel.study.notes import link_notes, node
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
-from roofmodel.views import canvas
+from roofmodel.views import canvas, explore_nodes
 from roofmodel.views.estimate_data import memory_document, operator_document, phase_document
 from roofmodel.views.estimate_words import describe_parameters
+from roofmodel.views.explore_devices import describe_device, sets_used
+from roofmodel.views.explore_nodes import Rows
 from roofmodel.views.operator_names import kind, label, title
 from roofmodel.views.panel import COLOURS, nameless
 
@@ -85,41 +79,21 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
     """The page's data: `roofmodel.explore/1`."""
     book, rows = Book(), Rows()
     told = {"models": [_model(arch, book, rows) for arch in archs], "rows": rows.found}
-    used = book.excerpt(_numbers(told))
+    used = book.excerpt(explore_nodes.numbers(told))
     for name, one in FORMATS.items():
-        _formula_of_bytes(book, name, one.bytes)
-    sets = Rows()
-    sets_used = _sets_used(used.nodes)
+        explore_nodes.formula_of_bytes(book, name, one.bytes)
+    sets, named = Rows(), sets_used(used.nodes)
     return {
         "schema": "roofmodel.explore/1",
-        **_plain(told, used),
-        "nodes": _nodes(used),
-        "devices": [_device(device, sets_used, sets) for device in devices],
+        **explore_nodes.plain(told, used),
+        "nodes": explore_nodes.nodes(used),
+        "devices": [describe_device(device, named, sets) for device in devices],
         "sets": sets.found,
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
         "axes": AXES,
         "optimizers": CHOICES["optimizer"],
-        "formulas": {name: _formula(one) for name, one in book.formulas.items()},
+        "formulas": {name: explore_nodes.formula(one) for name, one in book.formulas.items()},
     }
-
-
-class Rows:
-    """Records, each of which stands once."""
-
-    def __init__(self) -> None:
-        self.found: list[Any] = []
-        self._where: dict[str, int] = {}
-
-    def index(self, record: Any) -> int:
-        """Where the record stands."""
-        key = json.dumps(record, default=lambda number: {"$": number.index})
-        if key not in self._where:
-            self._where[key] = len(self.found)
-            self.found.append(record)
-        return self._where[key]
-
-
-# --- Models -----------------------------------------------------------------------------------------
 
 
 def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
@@ -265,139 +239,3 @@ def _tensor(operator: Operator, tensor: Any, way: str) -> dict[str, Any]:
         "partly": tensor.name in operator.touched,
         "bytes": operator.bytes_of(tensor),
     }
-
-
-# --- Devices ----------------------------------------------------------------------------------------
-
-
-def _device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:
-    return {
-        "id": device.id,
-        "name": device.name,
-        "parameters": _parameters(device),
-        "capacity": _value(device.capacity),
-        "bandwidth": _value(device.bandwidth),
-        "l2": _value(l2_bytes(device)),
-        "multiprocessors": _value(device.multiprocessors),
-        "clock": _value(device.clocks.get("boost")),
-        "links": {name: link and _link(link) for name, link in _links(device).items()},
-        "unlinked": next(link_notes(device, 2), None),
-        "outside": _outside(device),
-        "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
-        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
-    }
-
-
-def _links(device: Device) -> dict[str, Link | None]:
-    """By what they join."""
-    return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
-
-
-def _outside(device: Device) -> dict[str, Any]:
-    """What is said of more GPUs than a node has."""
-    most = node(device)
-    words = next(link_notes(device, most + 1)).replace(f"{most + 1} GPUs are", "{gpus} GPUs are")
-    return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
-
-
-def _link(link: Link) -> dict[str, Any]:
-    return {name: _value(getattr(link, name)) for name in ("name", "bandwidth", "joins", "beyond")}
-
-
-def _expects(device: Device, kind: str) -> bool:
-    """Whether there may be parameters: none of a device that is not calibrated, nor for a link that it has not."""
-    return device.calibration is not None and (kind != "collectives" or bool(device.links))
-
-
-def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
-    """The pipe that multiplies and the one for vector work, null where the file states none; None: no such type."""
-    try:
-        matmul = device.matmul_pipe(dtype)
-    except WorkloadError:
-        return None
-    vector = device.vector_pipe(dtype)
-    return {
-        "matmul": _value(matmul.peak), "matmul_name": matmul.name,
-        "vector": _value(vector and vector.peak), "vector_name": vector and vector.name,
-    }  # fmt: skip
-
-
-def _parameters(device: Device) -> str:
-    """Where expectations come from."""
-    if device.calibration is None:
-        return "not calibrated: only the bound is known"
-    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
-    return f"expected by parameters of {'; '.join(others)}" if others else "expected by measurements of its own"
-
-
-def _sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
-    """Kind, implementation and role of the sets of parameters that inputs name."""
-    names = [node[1] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
-    return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
-
-
-def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
-    """By the format of products and that of the role: which set applies; none where nothing is fitted.
-
-    The size of a head may stand behind the role, `kv/128`; of exchanges it is no role but a link, which has one set.
-    """
-    known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
-
-    def index(wanted: str) -> int | None:
-        fitted = chosen(known, implementation, wanted)
-        if fitted is None:
-            return None
-        values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
-        return sets.index({name: _value(value) for name, value in values.items()})
-
-    if kind == "collectives":
-        link = _links(device)[role]
-        return link and index(link.parameters)
-    return {
-        dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS} for dtype in COMPUTE_FORMATS
-    }
-
-
-def _value(number: float | None) -> Any:
-    """A number such that the script can tell ints from floats: ints as text."""
-    return str(number) if isinstance(number, int) else number
-
-
-# --- Formulas ---------------------------------------------------------------------------------------
-
-
-def _formula_of_bytes(book: Book, name: str, function: Callable[[Any], Any]) -> None:
-    inside = Book()
-    elements = inside.input("0")
-    book.formulas[f"bytes|{name}"] = Formula(inside, inside.cases(lambda: function(elements)))
-
-
-def _formula(formula: Formula) -> dict[str, Any]:
-    used = formula.book.excerpt(_numbers(formula.result))
-    return {"nodes": _nodes(used), "result": _plain(formula.result, used)}
-
-
-def _nodes(used: Excerpt) -> list[list[Any]]:
-    return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in used.nodes]
-
-
-def _numbers(value: Any) -> Iterator[Recorded]:
-    """The recorded numbers in data, those that forks ask about as well."""
-    if isinstance(value, Recorded):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _numbers(one)
-
-
-def _plain(value: Any, used: Excerpt) -> Any:
-    """Data with recorded numbers and forks, as JSON has it."""
-    if isinstance(value, Recorded):
-        return {"$": used.where[value.index]}
-    if isinstance(value, Fork):
-        return {
-            "if": used.where[value.condition.index], "yes": _plain(value.yes, used), "no": _plain(value.no, used)
-        }  # fmt: skip
-    if isinstance(value, Mapping):
-        return {key: _plain(one, used) for key, one in value.items()}
-    return [_plain(one, used) for one in value] if isinstance(value, list | tuple) else value

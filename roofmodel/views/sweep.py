@@ -19,7 +19,8 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.parallel import GPUS
-from roofmodel.study.sweep import COLUMNS, COUNTS, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns, Sweep
+from roofmodel.study.sweep import Sweep
+from roofmodel.study.sweep_case import COLUMNS, COUNTS, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns
 from roofmodel.views import files
 from roofmodel.views.columns import fitting
 

@@ -12,7 +12,8 @@ import numpy as np
 from roofmodel import units
 from roofmodel.errors import WorkloadError, choices
 from roofmodel.study.parallel import GPUS
-from roofmodel.study.sweep import LENGTHS, NAMED, Sweep
+from roofmodel.study.sweep import Sweep
+from roofmodel.study.sweep_case import LENGTHS, NAMED
 from roofmodel.views import canvas, labels
 from roofmodel.views.sweep import described, frame
 

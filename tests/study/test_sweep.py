@@ -21,7 +21,8 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate import estimate
 from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import totals
-from roofmodel.study.sweep import COLUMNS, COUNTS, LENGTHS, NAMED, ROLES, TOTALS, Sweep, sweep
+from roofmodel.study.sweep import Sweep, sweep
+from roofmodel.study.sweep_case import COLUMNS, COUNTS, LENGTHS, NAMED, ROLES, TOTALS
 from tests import draws
 
 A100 = Device.load("a100")

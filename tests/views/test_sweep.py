@@ -18,7 +18,7 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel import WorkloadError
-from roofmodel.study.sweep import COLUMNS, COUNTS
+from roofmodel.study.sweep_case import COLUMNS, COUNTS
 from roofmodel.views import sweep as views
 from roofmodel.views import sweep_picture
 from tests.test_cli import Roof, roof
