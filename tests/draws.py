@@ -151,6 +151,35 @@ class Draw:
             "layer_types": self.one(None, types),
         }
 
+    def gemma4(self) -> dict[str, Any]:
+        """Heads by kind of layer; layers that lend their keys, of both kinds where the rest has both; experts."""
+        layers = self.rng.randint(3, 6)
+        types = [SLIDING, *(self.one(FULL, SLIDING) for _ in range(layers - 2)), FULL]
+        lenders = next(n for n in range(1, layers + 1) if set(types[:n]) == set(types))
+        experts = {
+            "num_experts": self.experts,
+            "top_k_experts": self.active,
+            "moe_intermediate_size": self.rng.randint(3, 40),
+        }
+        width = self.one(0, 5, 6, 8)
+        config = self.llama() | {
+            "num_hidden_layers": layers,
+            "layer_types": types,
+            "attention_bias": self.flag(),
+            "head_dim": self.other_head_dim,
+            "global_head_dim": 4 * self.rng.randint(1, 4),
+            "num_global_key_value_heads": self.one(None, 1, self.heads),
+            "attention_k_eq_v": self.flag(),
+            "sliding_window": self.window,
+            # the class fails on shared keys where layers have no inputs of their own
+            "num_kv_shared_layers": self.one(0, layers - lenders) if width else 0,
+            "use_double_wide_mlp": self.flag(),
+            "hidden_size_per_layer_input": width,
+            "vocab_size_per_layer_input": self.vocabulary + self.rng.randint(0, 9) if width else self.one(0, 9),
+            "enable_moe_block": self.flag(),
+        }
+        return config | (experts if config["enable_moe_block"] else self.one({}, experts))
+
     def bert(self) -> dict[str, Any]:
         return self.usual() | {
             "max_position_embeddings": self.positions + 2,
@@ -403,6 +432,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "sliding_window_pattern": d.one(2, 3),
         }
     ),
+    "gemma4_text": Draw.gemma4,
     "cohere": lambda d: d.llama() | {"attention_bias": d.flag(), "use_qk_norm": d.flag()},
     "cohere2": lambda d: (
         d.llama()

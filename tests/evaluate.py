@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import reduce
@@ -19,6 +20,8 @@ STEPS: dict[str, Callable[..., Any]] = {
     "min": lambda a, b: a if a <= b else b, "max": lambda a, b: a if a >= b else b,
     "expm1": math.expm1, "mean": mean,
 }  # fmt: skip
+
+sys.setrecursionlimit(10_000)  # a sum over the operators of several kinds of layers is a long chain
 
 
 class Sheet:

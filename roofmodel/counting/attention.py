@@ -11,7 +11,7 @@ from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import attended, pairs
-from roofmodel.models.architecture import Attention, CrossAttention, HeadNorm
+from roofmodel.models.architecture import Attention, CrossAttention, HeadNorm, Norm
 
 
 def attention(att: Attention, site: Site) -> Iterator[Operator]:
@@ -28,19 +28,25 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
         seen=pairs(step, att.window, site.causal, att.window_evicts, att.chunked),
     )
     cache = "cache." if step.cached and site.causal else ""
+    if att.sharing:  # of the last layer of a kind, that lends, until the last one that borrows
+        cache += "full_" if att.window is None else "window_"
     # What normalises or turns keys does so before they are stored.
     fresh_k = "k" if att.rotary_dim or att.norm else f"{cache}k"
-    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{cache}v[b t k {_of_values(att)}]"
+    fresh_v = "v" if att.value_norm else f"{cache}v"
+    q, k, v = "q[b t k g h]", f"{fresh_k}[b t k h]", f"{fresh_v}[b t k {_of_values(att)}]"
     if att.fused:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
-        for name, out in (("q", q), ("k", k), ("v", v)):
+        for name, out in _projected(att, {"q": q, "k": k, "v": v}):
             yield _projection(build, att, name, x, out)
+    if att.value_norm and att.sharing != "borrows":
+        source = k if att.values_of_keys else v
+        yield _head_norm(build, "v", att.value_norm, source, f"{cache}v[b t k {_of_values(att)}]")
     if att.norm:
-        yield from head_norms(build, att.norm, "k" if att.rotary_dim else f"{cache}k")
+        yield from head_norms(build, att, att.norm, "k" if att.rotary_dim else f"{cache}k")
     if att.rotary_dim:
-        yield rotary(build, cache)
+        yield rotary(build, att, cache)
 
     against_positions: tuple[Operator, ...] = ()
     if att.disentangled:
@@ -79,6 +85,13 @@ def _build(att: Attention, site: Site, keys: Number, seen: Number) -> Builder:
         c=att.heads * att.head_dim + sum(att.cached),
         **{"h'": att.value_dim or 0, "t:s": seen},
     )  # fmt: skip
+
+
+def _projected(att: Attention, tensors: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """What the layer makes of what it reads: not what it borrows, nor values that are its keys."""
+    for name, out in tensors.items():
+        if name == "q" or not (att.sharing == "borrows" or (name == "v" and att.values_of_keys)):
+            yield name, out
 
 
 def _of_values(att: Attention) -> str:
@@ -139,20 +152,26 @@ def relative_bias(build: Builder, group: str) -> Operator:
     return build.operator(f"{group}.relative", group, "E_relative[w k g] -> bias[k g t:s]", kind="gather")
 
 
-def head_norms(build: Builder, spec: HeadNorm, normed_k: str) -> Iterator[Operator]:
+def head_norms(build: Builder, att: Attention, spec: HeadNorm, normed_k: str) -> Iterator[Operator]:
     """Queries and new keys, normalised head by head or all heads together: the same work an element."""
     for name, axes, out in (("q", "k g h", "q"), ("k", "k h", normed_k)):
-        gain, bias = norm_parameters(name, spec.norm, axes if spec.gains == "each" else "h")
-        yield build.operator(
-            f"attention.{name}_norm", "attention", f"{name}[b t {axes}]{gain}{bias} -> {out}[b t {axes}]",
-            kind="norm", vector=norm_flops(spec.norm),
-        )  # fmt: skip
+        if name == "q" or att.sharing != "borrows":
+            gains = axes if spec.gains == "each" else "h"
+            yield _head_norm(build, name, spec.norm, f"{name}[b t {axes}]", f"{out}[b t {axes}]", gains)
 
 
-def rotary(build: Builder, cache: str) -> Operator:
+def _head_norm(build: Builder, name: str, spec: Norm, source: str, target: str, gains: str = "h") -> Operator:
+    gain, bias = norm_parameters(name, spec, gains)
+    line = f"{source}{gain}{bias} -> {target}"
+    return build.operator(f"attention.{name}_norm", "attention", line, kind="norm", vector=norm_flops(spec))
+
+
+def rotary(build: Builder, att: Attention, cache: str) -> Operator:
     """Rotary embedding of queries and new keys; only `r` of each head's `h` elements are turned."""
-    text = f"q[b t k g h] k[b t k h] cos[t r] sin[t r] -> q[b t k g h] {cache}k[b t k h]"
+    keys = att.sharing != "borrows"
+    given, turned_k = (" k[b t k h]", f" {cache}k[b t k h]") if keys else ("", "")
+    text = f"q[b t k g h]{given} cos[t r] sin[t r] -> q[b t k g h]{turned_k}"
     operator = build.operator("attention.rotary", "attention", text, kind="elementwise", keeps="nothing")
     size = build.sizes
-    turned = size["b"] * size["t"] * size["k"] * (size["g"] + 1) * size["r"]
+    turned = size["b"] * size["t"] * size["k"] * (size["g"] + int(keys)) * size["r"]
     return replace(operator, vector_flops=vector.ROTARY * turned)

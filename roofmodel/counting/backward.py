@@ -35,10 +35,11 @@ def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
     arrived: set[str] = set()  # tensors that have a gradient from an operator that reads them
     for operator, wanted in reversed(list(zip(forward, differentiable(forward), strict=True))):
         arrived -= {tensor.name for tensor in operator.writes}  # these end here, those of what it reads are others
-        yield from (_beside(arrived, gradient) for gradient in gradients(operator, wanted))
+        own = set(operator.touched) if operator.kind == "elementwise" else set()  # the part that it alone has read
+        yield from (_beside(arrived - own, gradient) for gradient in gradients(operator, wanted))
         for tensor in operator.reads:
             if tensor.name in wanted and not tensor.is_parameter:
-                if tensor.name in arrived:
+                if tensor.name in arrived - own:
                     yield _sum(operator, tensor)
                 arrived.add(tensor.name)
 
@@ -145,7 +146,9 @@ def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operato
     fixed = [t for t in line.inputs if t.name not in wanted]  # the sines of rotary embedding, say
     read = {"inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed)}[operator.keeps]
     text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
-    return _like(operator, "grad", text, flops=vector.BACKWARD[operator.keeps] * operator.vector_flops)
+    result = _like(operator, "grad", text, flops=vector.BACKWARD[operator.keeps] * operator.vector_flops)
+    touched = {name: n for read, n in operator.touched.items() for name in (read, f"grad.{read}")}
+    return replace(result, touched=touched)
 
 
 def _scatter(operator: Operator, line: Line) -> Operator:

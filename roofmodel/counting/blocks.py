@@ -18,6 +18,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
+from roofmodel.counting.layer_input import layer_input, layer_inputs
 from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.site import Site, added_up, all_tokens, norm, of_a_gpu, received, sent, shared
 from roofmodel.counting.state_space import mamba
@@ -34,6 +35,7 @@ from roofmodel.models.architecture import (
     Head,
     LatentAttention,
     Layer,
+    LayerInput,
     Mamba,
     Mamba2,
     MoE,
@@ -54,10 +56,11 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
     MoE: ("mlp", "m[b t d]", experts),
     Mamba: ("ssm", "s[b t d]", mamba),
     Mamba2: ("ssm", "s[b t d]", mamba2),
+    LayerInput: ("layer_input", "i[b t d]", layer_input),
     TokenConvolution: ("convolution", "c[b t d]", token_convolution),
 }
-
-
+BESIDE = "experts", "e[b t d]", experts
+"""The same of experts with an MLP beside them."""
 ALL_TOKENS = "all[b t d]"
 """What GPUs have gathered that have parts of a sequence each."""
 
@@ -127,6 +130,8 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
             line = f"x[b {rows} e] W_project_in[e d]{bias} -> x[b {rows} d]"
             yield build.operator("embedding.project", "embedding", line)
     yield from relative_positions(table, stack, step)
+    if table.layer_inputs:
+        yield from layer_inputs(table.layer_inputs, build)
 
 
 def added_rows(table: Embedding, build: Builder, width: str, tokens: str) -> Iterator[Operator]:
@@ -169,10 +174,13 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
     x = f"x[b {rows} d]"
     for sublayer in layer:
-        reads, given = x, list[str]()
+        reads, given, places = x, list[str](), list[str]()
         apart = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
             place, gives, block = BLOCKS[type(branch.part)]
+            if place in places:
+                place, gives, block = BESIDE
+            places.append(place)
             if branch.before:
                 reads = f"n[b {rows} d]"
                 yield norm(build, place, branch.before, x, reads)
@@ -180,7 +188,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
-            yield from block(branch.part, Site(step, stack.hidden, stack.causal, reads, gives))
+            yield from block(branch.part, Site(step, stack.hidden, stack.causal, reads, gives, x))
             mine = of_a_gpu(gives, step) if apart else gives
             if apart:
                 yield from added_up(build, step, place, gives)
@@ -191,6 +199,10 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield residual(build, f"{place}_branches", " + ".join(given), gives)
             yield from added_up(build, step, place, gives)
             given = [of_a_gpu(gives, step)]
+        if sublayer.together:
+            yield residual(build, f"{place}_branches", " + ".join(given), given[0])
+            given = given[:1]
+            yield norm(build, f"{place}_together", sublayer.together, given[0], given[0])
         yield residual(build, place, " + ".join([x, *given]), x)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)

@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, mean, power, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.site import Site
+from roofmodel.counting.site import Site, norm
 from roofmodel.models.architecture import MLP, MoE
 
 
@@ -33,7 +33,11 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
     tokens = step.batch * step.tokens
     build = _build(expert, site, x=moe.experts, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
-    yield build.operator("mlp.router", "mlp", f"{site.reads} W_router[d x]{bias} -> r[b t x]")
+    asks = site.reads
+    if moe.router_norm:
+        asks = "asks[b t d]"
+        yield norm(build, "router", moe.router_norm, site.carried, asks)
+    yield build.operator("mlp.router", "mlp", f"{asks} W_router[d x]{bias} -> r[b t x]")
     correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",

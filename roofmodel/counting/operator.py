@@ -79,6 +79,8 @@ AXES: dict[str, str] = {
     "si": "tokens that the indexer keeps",
     "f": "width of the MLP, or of an expert",
     "F": "twice that width: gate and up in one matrix",
+    "L": "layers",
+    "y": "width of a layer's own input",
     "x": "experts",
     "b:t:x": "token-expert pairs that the router chose",
     "b:t:X": "token-expert pairs of experts on any GPU",

@@ -17,13 +17,17 @@ from roofmodel.models.architecture import Norm, Stack
 
 
 class Site(NamedTuple):
-    """Where a block stands: the tensor it reads, the one it gives, both `hidden` wide, and the pass that runs it."""
+    """Where a block stands: the tensor it reads, the one it gives, both `hidden` wide, and the pass that runs it.
+
+    `carried` is what its layer carries past it: what it reads is that, or a norm of it.
+    """
 
     step: Step
     hidden: Number
     causal: bool
     reads: str
     gives: str
+    carried: str = ""
 
     def build(self, **sizes: Number) -> Builder:
         """A builder of the block's operators: the sizes of its own axes beside those of every block."""

@@ -231,7 +231,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
             writer, anew_too = (operator, repeated) if given else before.get(tensor.name, (None, False))
             if writer is None:  # a constant
                 continue
-            version, size = (tensor.name, id(writer)), operator.bytes_of(tensor)
+            version, size = (tensor.name, id(writer)), operator.widths.bytes(tensor, tensor.elements(operator.sizes))
             inside = anew_too and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
             if inside and _gathers(writer):  # one at a time
                 gathered[_layers(operator)] = maximum(gathered.get(_layers(operator), 0), size)

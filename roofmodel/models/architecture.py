@@ -61,10 +61,15 @@ class Attention(NamedTuple):
     norm: HeadNorm | None = None
     sinks: bool = False  # a learned logit per head joins the softmax
     disentangled: Disentangled | None = None
+    values_of_keys: bool = False  # values are the keys ahead of norm and rotation
+    value_norm: Norm | None = None
+    sharing: Literal["", "lends", "borrows"] = ""  # later layers attend to its keys and values; or it to an earlier's
 
     @property
     def cached(self) -> tuple[Number, ...]:
-        """What a token leaves in the KV cache, by tensor: keys and values."""
+        """What a token leaves in the KV cache, by tensor: keys and values; nothing where they are another layer's."""
+        if self.sharing == "borrows":
+            return ()
         return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
 
 
@@ -130,6 +135,7 @@ class MoE(NamedTuple):
     shared_gate: bool = False  # a scalar per token weighs the shared one
     router_bias: bool = False
     correction: bool = False  # a learned number per expert joins the choice
+    router_norm: Norm | None = None  # the router reads what the layer carries along, through a norm of its own
 
 
 class Mamba(NamedTuple):
@@ -173,6 +179,14 @@ class Mamba2(NamedTuple):
         return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
 
 
+class LayerInput(NamedTuple):
+    """A gate on one of the inputs that the embedding gives `layers` of (`LayerInputs`), and the way up to the layer."""
+
+    layers: Number
+    width: Number
+    activation: str
+
+
 class TokenConvolution(NamedTuple):
     """A filter over `kernel` neighbouring tokens, whose channels fall into `groups` that it keeps apart."""
 
@@ -181,7 +195,7 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Part = Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | MLP | MoE | TokenConvolution
+Part = Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | MLP | MoE | LayerInput | TokenConvolution
 
 
 class Branch(NamedTuple):
@@ -197,6 +211,7 @@ class Sublayer(NamedTuple):
 
     branches: tuple[Branch, ...]
     after: Norm | None = None  # on the sum
+    together: Norm | None = None  # on the sum of what the branches give, ahead of that
 
 
 Layer = tuple[Sublayer, ...]
@@ -220,6 +235,15 @@ class Filter(NamedTuple):
     activation: str
 
 
+class LayerInputs(NamedTuple):
+    """Inputs of each layer's own: rows of a second table by token, added to what a matrix makes of the first's."""
+
+    rows: Number
+    layers: Number
+    width: Number  # of one layer's
+    norm: Norm  # on what the matrix gives for a layer
+
+
 class Embedding(NamedTuple):
     """The tables at the entrance. `width` is the row of the token table (the hidden size, mostly).
 
@@ -239,6 +263,7 @@ class Embedding(NamedTuple):
     filters: tuple[Filter, ...] = ()
     padded: bool = False  # to as many tokens as there are positions, whatever the source
     shared: bool = True  # in an encoder-decoder, the encoder's: its token table is the decoder's
+    layer_inputs: LayerInputs | None = None
 
 
 Sides = Number | tuple[Number, Number]

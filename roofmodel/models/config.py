@@ -157,7 +157,7 @@ class _Reading(Mapping[str, Any]):
 def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: Where) -> Fact:
     """A field's value: from the config, else the class's default, else built into the family."""
     if not isinstance(source, Key):
-        return Fact(source(fields) if callable(source) else source, None)
+        return Fact(_derived(source, fields, where, field) if callable(source) else source, None)
 
     found = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
     given = {}
@@ -177,10 +177,18 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
         names = " or ".join(map(repr, source.names))
         size = CORE.get(field, field.replace("_", " "))
         raise ModelError(f"{where.at(source.names[0])}: lacks {names}, the {size}; it must be {kind.wanted}")
-    value = default(fields) if callable(default) else default
+    value = _derived(default, fields, where, source.names[0]) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
     return Fact(value, next(iter(found), source.names[0]), assumed=True)
+
+
+def _derived(rule: Callable[[Fields], Any], fields: Fields, where: Where, what: str) -> Any:
+    """What a rule makes of other fields. Raises ModelError where they do not go together."""
+    try:
+        return rule(fields)
+    except ValueError as error:
+        raise ModelError(f"{where}: {what}: {error}") from None
 
 
 def _checked(value: Any, source: Key, kind: Kind, what: str) -> Any:

@@ -73,6 +73,17 @@ def _expert_layers(f: Any) -> list[int]:
     ]
 
 
+def _window_value_dim(f: Any) -> Any:
+    return f["window_head_dim"] if f["value_dim"] == f["head_dim"] else f["value_dim"]
+
+
+def _window_rotary_dim(f: Any) -> Any:
+    """The same fraction of a head of another size."""
+    if f["window_head_dim"] == f["head_dim"]:
+        return f["rotary_dim"]
+    return int(f["window_head_dim"] * f["rotary"])
+
+
 # Upper limits are far beyond any model: they catch a slip of the keyboard, not a design.
 SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
 REACH = _whole(-1, 2**40)  # 0 and -1: as the code has it
@@ -151,13 +162,22 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
-    "window_kv_heads": (SIZE, lambda f: f["kv_heads"]),  # of the layers that slide
+    # of the layers that slide
+    "window_heads": (SIZE, lambda f: f["heads"]),
+    "window_kv_heads": (SIZE, lambda f: f["kv_heads"]),
+    "window_head_dim": (SIZE, lambda f: f["head_dim"]),
+    "window_value_dim": (SIZE, _window_value_dim),
+    "window_rotary_dim": (COUNT, _window_rotary_dim),
     "window_sinks": (FLAG, lambda f: f["sinks"]),
     "window": (WINDOW, None),  # how far back a layer that slides can see
     "window_evicts": (FLAG, True),  # whether the cache of such a layer forgets what the window has left behind
     "chunked": (FLAG, False),  # such a layer does not slide: a token sees those of its own chunk of `window` tokens
     "layer_types": (TYPES, lambda f: [SLIDING if f["window"] else FULL] * f["layers"]),
     "rotary_layers": (LAYER_FLAGS, None),  # the layers that turn at all, if not every one
+    "values_of_keys": (FLAG, False),  # in the layers that do not slide
+    "value_norm": (FLAG, False),  # without a gain
+    "borrowers": (COUNT, 0),  # so many layers at the end attend to the keys and values of the last one of their kind
+    "borrower_mlp_width": (SIZE, lambda f: f["mlp_width"]),
     # latent attention, where keys and values come from a latent
     "latent": (COUNT, 0),
     "query_latent": (SIZE, None),
@@ -227,6 +247,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "group_layers": (SIZE, 1),  # each being so many layers
     "unread": (COUNT, 0),  # parameters that the class holds although its code never reads them
     "expert_layers": (LAYER_FLAGS, lambda f: _expert_layers(f)),  # the layers with experts
+    "mlp_beside": (FLAG, False),  # experts have an MLP beside them, each with norms, and the router with one
     # embedding and head
     "embedding_width": (SIZE, lambda f: f["hidden"]),
     "embedding_projected": (FLAG, lambda f: f["embedding_width"] != f["hidden"]),
@@ -234,6 +255,8 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "embedding_projected_bias": (FLAG, True),
     "embedding_projected_back": (FLAG, False),  # after the last layer
     "embedding_norm": (FLAG, False),
+    "layer_input": (COUNT, 0),  # width of what each layer is given from tables of its own; 0: nothing
+    "layer_input_rows": (COUNT, lambda f: f["vocabulary"]),
     "positions": (LENGTH, None),  # as the config states them
     "position_table": (FLAG, False),  # whether they are rows of a learned table
     "position_fixed": (FLAG, False),  # rows of sines and cosines, which are no parameters

@@ -21,6 +21,7 @@ from roofmodel.models.architecture import (
     Embedding,
     LatentAttention,
     Layer,
+    LayerInput,
     Mamba,
     Mamba2,
     MoE,
@@ -125,6 +126,6 @@ def _in_the_way(part: Part, tp: int, ep: int) -> Iterator[str]:
     elif isinstance(part, Mamba2):
         dealt, held = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
     elif tp > 1:
-        yield "filters over tokens"
+        yield "inputs of each layer's own" if isinstance(part, LayerInput) else "filters over tokens"
     yield from (f"{size} {name}" for name, size, gpus in dealt if size % gpus)
     yield from (f"{size} {name}" for name, size in held if size % tp and tp % size)

@@ -19,6 +19,8 @@ from roofmodel.models.architecture import (
     Indexer,
     LatentAttention,
     Layer,
+    LayerInput,
+    LayerInputs,
     Mamba,
     Mamba2,
     MoE,
@@ -67,10 +69,17 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
             f"{at('heads')}: {named('hidden')} is not divisible by {named('heads')}; "
             f"it wants a number of heads that divides it{cure}"
         )
-    if fields["heads"] % fields["kv_heads"]:
+    for heads, kv_heads in (("heads", "kv_heads"), ("window_heads", "window_kv_heads")):
+        if fields[heads] % fields[kv_heads]:
+            raise ModelError(
+                f"{at(kv_heads, heads)}: {named(heads)} is not divisible by {named(kv_heads)}; "
+                "each key-value head serves the same number of query heads"
+            )
+    lenders = fields["layers"] - fields["borrowers"]
+    if fields["borrowers"] and set(fields["layer_types"][: max(lenders, 0)]) != set(fields["layer_types"]):
         raise ModelError(
-            f"{at('kv_heads', 'heads')}: {named('heads')} is not divisible by {named('kv_heads')}; "
-            "each key-value head serves the same number of query heads"
+            f"{at('borrowers')}: {named('borrowers')} layers attend to keys and values of earlier ones, but the "
+            f"{max(lenders, 0)} before them are not of all their kinds"
         )
     if fields["experts"] and fields["experts_active"] > fields["experts"]:
         raise ModelError(
@@ -142,7 +151,12 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         filters=tuple(Filter(*sizes) for sizes in fields["frame_filters"]),
         padded=fields["padded"],
         shared=fields["shared_table"],
+        layer_inputs=_layer_inputs(fields, norm) if fields["layer_input"] else None,
     )
+
+
+def _layer_inputs(fields: Fields, norm: Norm) -> LayerInputs:
+    return LayerInputs(fields["layer_input_rows"], fields["layers"], fields["layer_input"], norm)
 
 
 def _projection(fields: Fields) -> Projection:
@@ -184,10 +198,20 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
     has_experts = fields["experts"] and fields["expert_layers"][index]
-    mlp = Branch(_moe(fields) if has_experts else _mlp(fields, fields["mlp_width"]), before, after)
+    width = fields["borrower_mlp_width" if _borrows(index, fields) else "mlp_width"]
+    mlp = Branch(_mlp(fields, width), before, after)
+    experts = Branch(_moe(fields), before, after)
+    if not has_experts:
+        block = Sublayer((mlp,), closing)
+    elif fields["mlp_beside"]:
+        block = Sublayer((mlp, experts), closing, together=norm)
+    else:
+        block = Sublayer((experts,), closing)
     if not fields["parallel"]:
         cross = _crossing(index, fields, before, after, closing) if crosses else ()
-        return Sublayer(mixers, closing), *cross, Sublayer((mlp,), closing), *_convolution(index, fields, norm)
+        ends = (*_own_input(fields, after), *_convolution(index, fields, norm))
+        return Sublayer(mixers, closing), *cross, block, *ends
+    (mlp,) = block.branches
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
     return (Sublayer((*mixers, mlp), closing),)
@@ -196,6 +220,13 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
 def _crossing(index: int, fields: Fields, before: Norm | None, after: Norm | None, closing: Norm | None) -> Layer:
     part = CrossAttention(_attention(index, fields)._replace(relative_bias=False, relative_rows=0))
     return (Sublayer((Branch(part, before, after),), closing),)
+
+
+def _own_input(fields: Fields, after: Norm | None) -> Layer:
+    if not fields["layer_input"]:
+        return ()
+    part = LayerInput(fields["layers"], fields["layer_input"], ACTIVATIONS[fields["activation"]])
+    return (Sublayer((Branch(part, before=None, after=after),)),)
 
 
 def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
@@ -209,21 +240,22 @@ def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
 def _attention(index: int, fields: Fields) -> Attention:
     gains, norm, turned = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
     slides = fields["layer_types"][index] == SLIDING
+    of = "window_" if slides else ""
     turns = turned is None or turned[index]
     head_norm = HeadNorm(
         norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
         "each" if gains == "each" else "shared",
     )
     return Attention(
-        heads=fields["heads"],
-        kv_heads=fields["window_kv_heads" if slides else "kv_heads"],
-        head_dim=fields["head_dim"],
-        value_dim=fields["value_dim"] if fields["value_dim"] != fields["head_dim"] else None,
+        heads=fields[f"{of}heads"],
+        kv_heads=fields[f"{of}kv_heads"],
+        head_dim=fields[f"{of}head_dim"],
+        value_dim=fields[f"{of}value_dim"] if fields[f"{of}value_dim"] != fields[f"{of}head_dim"] else None,
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
         bare_keys=fields["bare_keys"],
         out_bias=fields["out_bias"],
-        rotary_dim=fields["rotary_dim"] if turns else 0,
+        rotary_dim=fields[f"{of}rotary_dim"] if turns else 0,
         alibi=fields["alibi"],
         relative_bias=fields["relative_bias"],
         relative_rows=fields["relative_rows"] if fields["relative_each"] else 0,
@@ -232,8 +264,15 @@ def _attention(index: int, fields: Fields) -> Attention:
         window_evicts=fields["window_evicts"],
         chunked=fields["chunked"],
         norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
-        sinks=fields["window_sinks" if slides else "sinks"],
+        sinks=fields[f"{of}sinks"],
+        values_of_keys=fields["values_of_keys"] and not slides,
+        value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
+        sharing=("borrows" if _borrows(index, fields) else "lends") if fields["borrowers"] else "",
     )
+
+
+def _borrows(index: int, fields: Fields) -> bool:
+    return index >= fields["layers"] - fields["borrowers"]  # type: ignore[no-any-return]
 
 
 def _mamba(index: int, fields: Fields) -> Mamba:
@@ -315,6 +354,7 @@ def _moe(fields: Fields) -> MoE:
         shared_gate=fields["shared_gate"],
         router_bias=fields["router_bias"],
         correction=fields["correction"],
+        router_norm=_norm(fields) if fields["mlp_beside"] else None,
     )
 
 

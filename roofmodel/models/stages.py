@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from roofmodel.models.architecture import Architecture, Embedding, Held, Network
+from roofmodel.models.architecture import Architecture, Attention, Embedding, Held, Network
 
 
 def parts(layers: int, pp: int, vpp: int) -> tuple[range, ...]:
@@ -70,3 +70,7 @@ def in_the_way(arch: Architecture) -> Iterator[str]:
     table = arch.stack.embedding
     if isinstance(table, Embedding) and table.relative_rows:
         yield "has relative positions that all layers share"
+    if isinstance(table, Embedding) and table.layer_inputs:
+        yield "has an embedding that gives each layer an input of its own"
+    if any(isinstance(part, Attention) and part.sharing for part in arch.stack.parts):
+        yield "has layers that attend to the keys and values of earlier ones"

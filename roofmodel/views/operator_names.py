@@ -13,6 +13,9 @@ LABELS = {
     "embedding.add_position": "add positions",
     "embedding.relative": "relative positions",
     "embedding.project": "to hidden size",
+    "embedding.layers": "rows for the layers",
+    "embedding.layers_project": "to the layers' inputs",
+    "embedding.layers_add": "sum of the layers' inputs",
     "embedding.all_reduce": "all-reduce of token rows",
     "embedding.reduce_scatter": "reduce-scatter of token rows",
     "embedding.reduce_scatter.grad": "all-gather of token rows",
@@ -35,6 +38,8 @@ LABELS = {
     "mlp.dispatch": "tokens to their experts",
     "mlp.collect": "tokens back from experts",
     "mlp.permute": "tokens by expert",
+    "experts.all_reduce": "all-reduce of experts",
+    "experts.replicate": "all-reduce ahead of experts",
     "ssm.all_reduce": "all-reduce of the state space",
     "ssm.replicate": "all-reduce ahead of the state space",
     "ssm.select.all_reduce": "all-reduce of time step, B, C",
@@ -93,6 +98,7 @@ LABELS = {
     "mlp.up": "up",
     "mlp.activation": "activation",
     "mlp.down": "down",
+    "layer_input.times": "activation, times the input",
     "embedding.tokens": "learned tokens ahead",
     "embedding.resize_positions": "resize positions",
     "head.pool": "mean over pixels",
@@ -101,7 +107,7 @@ LABELS = {
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
 MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums", "bias": "bias gradients"}
-TITLES = {"mlp": "MLP", "ssm": "state space"}
+TITLES = {"mlp": "MLP", "input": "the layer's own input", "ssm": "state space"}
 # What a person calls a gradient, by the last part of its operator's name.
 GRADIENTS = {"grad": "", "grad_input": ": dX", "grad_weight": ": dW"}
 

@@ -24,6 +24,7 @@ COLOURS = {
     "stage": canvas.BLUE,
     "attention": canvas.BLUE,
     "mlp": canvas.ORANGE,
+    "input": canvas.ORANGE,
     "norm": canvas.GREEN,
     "activation": canvas.GREEN,
     "residual": canvas.GREEN,

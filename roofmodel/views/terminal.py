@@ -41,6 +41,7 @@ STYLES = {
     "ssm": "bright_blue",
     "convolution": "red",
     "mlp": "yellow",
+    "input": "yellow",
     "norm": "green",
     "activation": "green",
     "residual": "green",

@@ -81,6 +81,7 @@ def _ours(model_type: str, **settings: Any) -> dict[str, Fact]:
 
 def _attribute(config: Any, name: str) -> Any:
     """`config.a`, or `config.a["b"]` for a name such as `rope_parameters.partial_rotary_factor`."""
+    config.allow_global_per_layer_attribute_access = True  # where layers differ, that of the others
     value = config
     for part in name.split("."):
         value = value.get(part, MISSING) if isinstance(value, dict) else getattr(value, part, MISSING)

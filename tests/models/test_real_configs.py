@@ -32,7 +32,6 @@ by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILE
 REFUSED = {
     "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
-    "gemma4": ("'gemma4_text'", "an MLP beside the experts", "heads of other sizes"),
     "kimi_k3": ("'kimi_linear'", "linear attention"),
     "mimo": ("unknown model_type 'mimo'", "--family"),  # no class of transformers to hold it to
     "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer chooses"),

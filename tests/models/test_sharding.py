@@ -15,6 +15,7 @@ MODELS = [
     ("Meta-Llama-3-8B", 8), ("Mistral-7B-v0.1", 4), ("Qwen2.5-7B", 4), ("Qwen3-8B", 8), ("Mixtral-8x7B-v0.1", 8),
     ("Qwen3-30B-A3B", 4), ("gemma-2-9b", 8), ("c4ai-command-r-v01", 8), ("granite-3.3-8b-instruct", 2),
     ("starcoder2-7b", 4), ("phi-2", 4), ("pythia-6.9b", 8), ("Phi-3-mini-4k-instruct", 4), ("glm-4-9b-hf", 2),
+    ("gemma-4-31B-it", 4), ("gemma-4-26B-A4B-it", 2),
 ]  # fmt: skip
 
 

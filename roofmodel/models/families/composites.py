@@ -19,6 +19,7 @@ class Composite(NamedTuple):
 COMPOSITES: dict[str, Composite] = {
     "cohere2_vision": Composite("cohere2", tied=True),
     "gemma3": Composite("gemma3_text", tied=True),
+    "gemma4": Composite("gemma4_text", tied=True),
     "idefics2": Composite("mistral"),
     "idefics3": Composite("llama"),
     "internvl": Composite("qwen2", tied=True),

@@ -13,7 +13,6 @@ REFUSED: dict[str, str] = {
     "big_bird": "attention to blocks of tokens, some of them chosen at random",
     "deepseek_ref": _COMPRESSED,
     "deepseek_v4": _COMPRESSED,
-    "gemma4_text": "an MLP beside the experts, and heads of other sizes in the layers that do not slide",
     "kimi_linear": _DELTA,
     "led": "attention in windows, with a few tokens that see everything",
     "longformer": "attention in windows, with a few tokens that see everything",

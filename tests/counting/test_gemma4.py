@@ -1,0 +1,137 @@
+"""What layers lend and what they are given, derived by hand: no stranger knows bytes, or what memory holds when.
+
+    B = 2 sequences, T = 3 new tokens, D = 8 hidden, 2 query heads on 1 key-value head, of 4 elements where layers
+    slide (over 2 tokens) and of 6 where not; F = 10 in the MLP, V = 11 words, 5 elements of a layer's own input
+
+Layers 0 and 1 slide and see everything; 2 and 3 do so with the keys and values of 0 and 1. All in fp16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting import memory, phases, training
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Workload
+from roofmodel.errors import ModelError
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+from roofmodel.study.estimate import workload
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+LENT: dict[str, Any] = {
+    "model_type": "gemma4_text", "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 4, "global_head_dim": 6, "sliding_window": 2, "vocab_size": 11,
+    "intermediate_size": 10, "layer_types": [SLIDING, FULL] * 2, "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 5, "vocab_size_per_layer_input": 12,
+}  # fmt: skip
+EXPERTS = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 3}
+
+
+def read(**more: Any) -> Architecture:
+    return architecture(LENT | more, "x", "x")
+
+
+def walk(phase: Any = "prefill", **more: Any) -> list[Operator]:
+    return list(operators(read(**more), Workload((phase,), 2, 3, context=7 if phase == "decode" else None).steps()[0]))
+
+
+def test_layers_that_borrow_have_queries_only_and_keep_nothing() -> None:
+    made = {(op.name, op.layers) for op in walk()}
+    assert {layers for name, layers in made if name == "attention.q"} == {(0,), (1,), (2,), (3,)}
+    assert {layers for name, layers in made if name in ("attention.k", "attention.v")} == {(0,), (1,)}
+    step = Workload(("decode",), 2, context=7).steps()[0]
+    # B, keys and values: 2 tokens of 4 elements where the layer slides, all 8 of 6 elements where not
+    assert memory.kv_cache_bytes(read(), step) == 2 * 2 * 2 * (2 * 4 + 8 * 6)
+
+
+def test_a_decode_reads_what_was_lent_again_in_each_layer_that_borrows() -> None:
+    read_of = {op.layers: op.cost.cache_bytes for op in walk("decode") if op.name == "attention.flash"}
+    sliding, full = 2 * 2 * 2 * 2 * 4, 2 * 2 * 2 * 8 * 6
+    assert read_of == {(0,): sliding, (1,): full, (2,): sliding, (3,): full}
+
+
+def test_without_a_cache_what_was_lent_waits_for_those_that_borrow() -> None:
+    found = walk("forward")
+    living = dict(zip(((op.name, op.layers) for op in found), memory.alive(found), strict=True))
+    waiting = dict(living["mlp.up", (1,)])
+    assert waiting["window_k"] == waiting["window_v"] == 2 * (2 * 3 * 4)  # B T, 1 head of 4
+    assert waiting["full_k"] == waiting["full_v"] == 2 * (2 * 3 * 6)
+    assert not {"window_k", "full_k"} & set(dict(living["mlp.up", (3,)]))
+
+
+def test_the_inputs_of_all_layers_wait_together_and_each_reads_its_own() -> None:
+    found = walk("forward")
+    living = dict(zip(((op.name, op.layers) for op in found), memory.alive(found), strict=True))
+    assert dict(living["mlp.up", (3,)])["inputs"] == 2 * (2 * 3 * 4 * 5)  # B T, 4 layers of 5
+    times = next(op for op in found if op.name == "layer_input.times")
+    assert times.cost.bytes == 3 * 2 * (2 * 3 * 5)  # gate and own input in, their product out
+    rows = next(op for op in found if op.name == "embedding.layers")
+    assert (rows.cost.bytes_read, rows.parameters[0].elements(rows.sizes)) == (2 * (2 * 3 * 4 * 5), 12 * 4 * 5)
+
+
+def test_training_keeps_what_was_lent_and_given_once() -> None:
+    """Kept by a layer that borrows beside one that has keys of its own, which is the same layer without `borrowers`."""
+    kept = {}
+    for borrowers in (0, 2):
+        passed = walk("forward", num_kv_shared_layers=borrowers)
+        kept[borrowers] = training.kept_bytes(passed, "none")[0]
+    # layers 2 and 3 no longer keep v and k: ahead of their norms, and as attention reads them
+    assert kept[0] - kept[2] == 2 * (2 * 2) * (2 * 3) * (4 + 6)
+    given, not_given = (training.kept_bytes(walk("forward", **more), "none")[0] for more in ({}, {
+        "hidden_size_per_layer_input": 0
+    }))  # fmt: skip
+    # all inputs once, and ahead of their norm; of each layer what its gate reads (the sum of its layer), the gate's
+    # result, its product with the input, and what the way up gives, ahead of its norm
+    of_all, of_a_layer = 2 * (4 * 5), 8 + 5 + 5 + 8
+    assert given - not_given == 2 * (2 * 3) * (of_all + 4 * of_a_layer)
+
+
+def test_each_input_of_a_layer_has_a_gradient_of_its_own() -> None:
+    step = Workload(("train",), 2, 3).steps()[0]
+    found = {op.name: op for op in phases.operators(read(), step)}
+    assert "layer_input.times.grad_sum_inputs" not in found
+    # arriving, gate and input; the gradients of gate and input: five tensors of B T 5
+    assert found["layer_input.times.grad"].cost.bytes == 5 * 2 * (2 * 3 * 5)
+
+
+def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
+    norms = [op.name for op in walk(**EXPERTS) if op.kind == "norm" and op.layers == (3,)]
+    assert norms[norms.index("norm.mlp") :] == [
+        *("norm.mlp", "norm.mlp_output", "norm.experts", "norm.router", "norm.experts_output"),
+        *("norm.experts_together", "norm.layer_input_output"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"use_bidirectional_attention": "all"}, "'use_bidirectional_attention' is 'all'; it must be null or"),
+        ({"per_layer_config": {"1": {"head_dim": 6}}}, "'per_layer_config' has layers [1], but [1, 3] do not slide"),
+        ({"per_layer_config": {"1": {"head_dim": 6}, "3": {"head_dim": 8}}}, "the same 'head_dim' and"),
+        ({"per_layer_config": {"1": {"intermediate_size": 6}}}, "'per_layer_config' is"),
+        ({"num_kv_shared_layers": 3}, "the 1 before them are not of all their kinds"),
+        ({"num_kv_shared_layers": 9}, "the 0 before them are not of all their kinds"),
+        ({"enable_moe_block": True}, "there is no 'num_experts'"),
+        (EXPERTS | {"top_k_experts": None}, "there is no 'top_k_experts'"),
+        ({"num_key_value_heads": 3}, "num_attention_heads 2 is not divisible by"),
+    ],
+)
+def test_what_cannot_be_is_said(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ModelError) as error:
+        read(**more)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("ways", [{"tp": 2}, {"pp": 2}])
+def test_inputs_of_layers_are_not_shared(ways: dict[str, int]) -> None:
+    with pytest.raises(Exception, match="input"):
+        workload(read(), **ways)
+
+
+def test_borrowed_keys_stay_in_one_stage() -> None:
+    with pytest.raises(Exception, match="keys and values of earlier ones"):
+        workload(read(hidden_size_per_layer_input=0), pp=2)
