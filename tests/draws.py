@@ -103,6 +103,22 @@ class Draw:
             "v_head_dim": self.rng.randint(3, 20),
         }
 
+    def linear(self) -> dict[str, Any]:
+        """Linear attention by the delta rule, in some of the layers: the class wants one with full attention."""
+        some = [self.one("linear_attention", FULL) for _ in range(self.layers - 1)]
+        return {
+            "linear_num_key_heads": self.kv_heads,
+            "linear_num_value_heads": self.heads,
+            "linear_key_head_dim": self.rng.randint(2, 12),
+            "linear_value_head_dim": self.rng.randint(2, 12),
+            "linear_conv_kernel_dim": self.one(2, 3, 4),
+            "layer_types": self.one(None, [*some, FULL]),
+            "full_attention_interval": self.rng.randint(1, self.layers),
+            "partial_rotary_factor": self.one(0.25, 0.5, 1.0),
+            "head_dim": self.head_dim + 4 * self.rng.randint(0, 1),
+            "attention_bias": self.flag(),
+        }
+
     def routed(self) -> dict[str, Any]:
         groups = self.one(1, 2)
         return {
@@ -490,6 +506,9 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "use_sliding_window": d.flag(),
             "sliding_window": d.window,
         }
+    ),
+    "qwen3_next": lambda d: (
+        d.llama() | d.linear() | d.sparse() | {"shared_expert_intermediate_size": d.rng.randint(3, 40)}
     ),
     "olmoe": lambda d: (
         d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}

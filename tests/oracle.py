@@ -7,13 +7,17 @@ inside a fused kernel there.
 from __future__ import annotations
 
 import inspect
+import math
 import random
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
+
+from roofmodel.counting.operator import Operator
 
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore", module="transformers")
@@ -28,6 +32,19 @@ def build(config: dict[str, Any], device: str = "cpu") -> Any:
     hf_config._experts_implementation = "eager"  # torch's counter sees nothing inside a grouped matmul either
     with torch.device(device):
         return getattr(transformers, config["architectures"][0])(hf_config).eval()
+
+
+def flop_counter() -> FlopCounterMode:
+    """Torch's counter, with a formula for what it has none: the triangular systems of the delta rule.
+
+    Each is counted as the product with the inverse, which the classes compute instead where they are exported.
+    """
+    solve = torch.ops.aten.linalg_solve_triangular
+    return FlopCounterMode(display=False, custom_mapping={solve: _as_product})
+
+
+def _as_product(system: Any, right: Any, *, out_shape: Any, **settings: bool) -> int:
+    return int(2 * system[-1] * math.prod(right))
 
 
 def parameters(model: Any) -> int:
@@ -59,7 +76,7 @@ def image_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
     resized = {"interpolate_pos_encoding": True} if model.config.model_type in ("vit", "deit") else {}
     if getattr(model.config, "image_size", None) in (image[0], list(image), image):
         resized = {}
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), flop_counter() as counter:
         model(pixel_values=pixels, **resized)
     return int(counter.get_total_flops())
 
@@ -80,7 +97,7 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
             held = {cache_argument(model) or "": cache}
             first = model(**_tokens(model, batch, context), **given, **held)
             given = held | ({"encoder_outputs": (first.encoder_last_hidden_state,)} if source else {})
-        counter = FlopCounterMode(display=False)
+        counter = flop_counter()
         with counter:
             model(**_tokens(model, batch, tokens, context), **given)
     return int(counter.get_total_flops()) - idle_experts(model.config, batch * tokens)
@@ -133,8 +150,31 @@ def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
     return _forward_and_backward(model, pixel_values=torch.zeros(batch, model.config.num_channels, *image))
 
 
+# Gradients of the states between chunks, and through them.
+OF_STATES = {f"linear.{name}" for name in ("recall.grad_starts", "read_out.grad_starts", "states.grad_faded")}
+OF_STATES |= {"linear.states.grad_new"}
+
+
+def as_torch_counts(counted: Iterable[Operator]) -> int:
+    """FLOPs of the matrix products of a training step that we counted, as torch counts them.
+
+    The weight gradient of a convolution it counts as often as there are groups of channels. Of the delta rule the class
+    leaves out what is gone: the gradient of the first chunk's state, which is no more than zeros, and those of what the
+    last chunk adds to a state that nothing reads.
+    """
+    total = 0
+    for operator in counted:
+        flops = operator.total.matmul_flops
+        if operator.name.endswith("grad_weight") and operator.kind in ("conv", "convolution") and operator.gemm:
+            flops *= operator.gemm.batch
+        elif operator.name in OF_STATES:
+            flops = flops * (operator.sizes["j"] - 1) // operator.sizes["j"]
+        total += flops
+    return int(total)
+
+
 def _forward_and_backward(model: Any, **inputs: Any) -> int:
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         given = model(**inputs)
         sum(t.float().sum() for t in given.values() if torch.is_tensor(t) and t.requires_grad).backward()
     return int(counter.get_total_flops())

@@ -38,7 +38,8 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
-        for name, out in _projected(att, {"q": q, "k": k, "v": v}):
+        asked = f"{q} gate[b t k g h]" if att.gated else q
+        for name, out in _projected(att, {"q": asked, "k": k, "v": v}):
             yield _projection(build, att, name, x, out)
     if att.value_norm and att.sharing != "borrows":
         source = k if att.values_of_keys else v
@@ -83,7 +84,7 @@ def _build(att: Attention, site: Site, keys: Number, seen: Number) -> Builder:
     return site.build(
         s=keys, k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
         c=att.heads * att.head_dim + sum(att.cached),
-        **{"h'": att.value_dim or 0, "t:s": seen},
+        **{"h'": att.value_dim or 0, "hg": 2 * att.head_dim, "t:s": seen},
     )  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def _of_values(att: Attention) -> str:
 
 def _projection(build: Builder, att: Attention, name: str, source: str, out: str, cross: str = "") -> Operator:
     """Queries, keys or values out of what they are made of."""
-    axes = {"q": "k g h", "k": "k h", "v": f"k {_of_values(att)}"}[name]
+    axes = {"q": "k g hg" if att.gated else "k g h", "k": "k h", "v": f"k {_of_values(att)}"}[name]
     bias = f" + B_{cross}{name}[{axes}]" if att.qkv_bias and not (name == "k" and att.bare_keys) else ""
     text = f"{source} W_{cross}{name}[d {axes}]{bias} -> {out}"
     return build.operator(f"{cross}attention.{name}", _group(f"{cross}attention"), text)
@@ -143,6 +144,10 @@ def _core(
         yield fuse(f"{place}.flash", group, core, kind="attention")
     else:
         yield from core
+    if att.gated:
+        line = f"o[b t k g {h}] gate[b t k g {h}] -> o[b t k g {h}]"
+        scale = vector.ACTIVATION["sigmoid"] + 1
+        yield build.operator(f"{place}.gate", group, line, kind="elementwise", vector=scale)
     bias = f" + B_{cross}out[d]" if att.out_bias else ""
     yield build.operator(f"{place}.output", group, f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {site.gives}")
 

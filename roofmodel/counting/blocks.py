@@ -16,6 +16,7 @@ from roofmodel.counting import vector
 from roofmodel.counting.attention import attention, cross_attention, relative_bias
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.convolution import network, patches
+from roofmodel.counting.delta_rule import delta_rule
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.layer_input import layer_input, layer_inputs
@@ -30,6 +31,7 @@ from roofmodel.models.architecture import (
     Architecture,
     Attention,
     CrossAttention,
+    DeltaRule,
     Dense,
     Embedding,
     Head,
@@ -56,6 +58,7 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
     MoE: ("mlp", "m[b t d]", experts),
     Mamba: ("ssm", "s[b t d]", mamba),
     Mamba2: ("ssm", "s[b t d]", mamba2),
+    DeltaRule: ("linear", "s[b t d]", delta_rule),
     LayerInput: ("layer_input", "i[b t d]", layer_input),
     TokenConvolution: ("convolution", "c[b t d]", token_convolution),
 }

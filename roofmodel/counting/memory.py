@@ -13,6 +13,7 @@ from roofmodel.models.architecture import (
     Architecture,
     Attention,
     CrossAttention,
+    DeltaRule,
     Embedding,
     LatentAttention,
     Mamba,
@@ -118,7 +119,7 @@ def _cached(part: Part, step: Step) -> Iterator[Number]:
     """Elements that a part keeps of a sequence, by tensor."""
     if isinstance(part, Attention | LatentAttention | CrossAttention):
         yield from (_kept(part, step) * elements for elements in part.cached)
-    elif isinstance(part, Mamba | Mamba2):
+    elif isinstance(part, Mamba | Mamba2 | DeltaRule):
         yield part.cached
 
 

@@ -62,6 +62,7 @@ AXES: dict[str, str] = {
     "q": "rank of a state space's time step",
     "Q": "columns that choose time step, B and C",
     "m": "heads of a state space that share B and C",
+    "mw": "for each head of values, what is written and what is forgotten",
     "j'": "chunks of tokens, as the source of a state",
     "j:j'": "pairs of chunks",
     "t:j": "tokens, each with its chunk's first state",
@@ -71,6 +72,7 @@ AXES: dict[str, str] = {
     "r": "elements of a head that rotary embedding turns",
     "h'": "size of a head's values, where it is not that of its keys",
     "hr": "head size of queries and keys: elements that do not turn, and those that do",
+    "hg": "what one head of queries gets: query and gate",
     "hv": "keys and values that one head takes from the latent",
     "zk": "width of the latent that keys and values come from",
     "zq": "width of the latent that queries come from",
@@ -110,7 +112,10 @@ OTHERWISE: dict[str, dict[str, str]] = {
     "s": {"j+s": "columns of a filter"},
     "g": {"i": "groups of channels that a filter keeps apart", "i+r": "groups of channels that a filter keeps apart"},
     "i": {"t+r": "channels that a filter over tokens reads"},
-    "j": {"j'": "chunks of tokens"},
+    "j": {"j'": "chunks of tokens", "t:j": "chunks of tokens"},
+    "k": {"m": "heads of queries and keys"},
+    "m": {"k": "heads of values that share queries and keys"},
+    "C": {"h'": "columns of one matrix for queries, keys, values and gate"},
 }
 """Letters that mean something else beside some other axis: that one -> what they mean there."""
 

@@ -23,7 +23,7 @@ def mamba(mixer: Mamba, site: Site) -> Iterator[Operator]:
     )
     bias = " + B_ssm_in[C]" if mixer.bias else ""
     yield build.operator("ssm.input", "ssm", f"{site.reads} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
-    yield from causal_filter(build, site.step, mixer.kernel_bias, mixer.activation, "u[b t c]")
+    yield from causal_filter(build, site.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
     selected = "low[b t q] enter[b t z] leave[b t z]"
     yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
     yield from summed(build, site.step, "ssm.select", selected)  # of each GPU's channels

@@ -29,7 +29,7 @@ def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
     line = f"{site.reads} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
     yield build.operator("ssm.input", "ssm", line)
     gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
-    yield from causal_filter(build, step, mixer.kernel_bias, mixer.activation, gives)
+    yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, gives)
     scan = _recurrence(build, step) if step.recurrent else _chunks(_chunked(build, step, mixer), step)
     yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if step.attention == "flash" else scan
     gain = " G_gate[g m h]" if mixer.norm else ""
@@ -49,7 +49,7 @@ def _chunked(build: Builder, step: Step, mixer: Mamba2) -> Builder:
     size, tokens = mixer.chunk, step.tokens
     chunks = step.mean_of(lambda tokens: ceil_div(tokens, size))
     if step.attention == "flash":
-        pairs = step.mean_of(lambda tokens: _causal_pairs(tokens, size))
+        pairs = step.mean_of(lambda tokens: causal_pairs(tokens, size))
         sizes = {"s": tokens, "j": chunks, "t:s": pairs, "t:j": tokens}
     else:
         filled = chunks * size
@@ -61,7 +61,7 @@ def _chunked(build: Builder, step: Step, mixer: Mamba2) -> Builder:
     return build._replace(sizes={**build.sizes, **sizes})
 
 
-def _causal_pairs(tokens: Number, size: Number) -> Number:
+def causal_pairs(tokens: Number, size: Number) -> Number:
     """Pairs of a token with itself and those before it in its chunk."""
     rest = tokens % size
     return (tokens // size) * half(size * (size + 1)) + half(rest * (rest + 1))

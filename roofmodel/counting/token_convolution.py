@@ -42,7 +42,9 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
         read, reads = given, gives
 
 
-def causal_filter(build: Builder, step: Step, bias: bool, activation: str, gives: str) -> Iterator[Operator]:
+def causal_filter(
+    build: Builder, step: Step, place: str, bias: bool, activation: str, gives: str
+) -> Iterator[Operator]:
     """A filter of width r that each of c channels has for itself, over a token and those before it; its activation.
 
     Reads `u[b t c]`. The cache keeps the last r tokens of each channel. Under flash one kernel does all of it.
@@ -59,16 +61,19 @@ def causal_filter(build: Builder, step: Step, bias: bool, activation: str, gives
     )
     added = " + B_filter[c]" if bias else ""
     operators = [
-        filtering.operator("ssm.filter", "ssm", f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution"),
-        build.operator(
-            "ssm.activation", "ssm", f"u[b t c] -> {gives}", kind="elementwise", vector=vector.ACTIVATION[activation]
+        filtering.operator(
+            f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution"
         ),
-    ]
+        build.operator(
+            f"{place}.activation", place, f"u[b t c] -> {gives}", kind="elementwise",
+            vector=vector.ACTIVATION[activation],
+        ),
+    ]  # fmt: skip
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
         line = f"u[b t c]{read} -> u[b t+r c]{kept}"
-        operators.insert(0, shift.operator("ssm.shift", "ssm", line, kind="copy"))
-    yield from [fuse("ssm.filter", "ssm", operators, kind="convolution")] if fused else operators
+        operators.insert(0, shift.operator(f"{place}.shift", place, line, kind="copy"))
+    yield from [fuse(f"{place}.filter", place, operators, kind="convolution")] if fused else operators
 
 
 def _places_computed(step: Step, width: Number) -> Number:

@@ -18,6 +18,9 @@ CHOOSE = 1  # the largest few: one comparison an element, at least
 # x' = x cos + rotate(x) sin: two products and a sum (RoFormer, arXiv 2104.09864, eq. 34)
 ROTARY = 3
 
+# squares 1, sum 1, times the inverse of its root 1
+UNIT_LENGTH = 3
+
 # A state space's time step: plus its bias 1, softplus log(1 + exp(x)) 3 (Mamba, arXiv 2312.00752, alg. 2)
 STEP = 4
 # Per element of the state: step times A 1, exp 1, (step x) times B 1 (eq. 4 there, B as its code simplifies it)

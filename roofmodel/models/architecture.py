@@ -60,6 +60,7 @@ class Attention(NamedTuple):
     chunked: bool = False  # the window does not slide: a token sees those of its own chunk of `window` tokens
     norm: HeadNorm | None = None
     sinks: bool = False  # a learned logit per head joins the softmax
+    gated: bool = False  # a sigmoid scales each element that the heads give; the matrix of queries gives it too
     disentangled: Disentangled | None = None
     values_of_keys: bool = False  # values are the keys ahead of norm and rotation
     value_norm: Norm | None = None
@@ -179,6 +180,34 @@ class Mamba2(NamedTuple):
         return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
 
 
+class DeltaRule(NamedTuple):
+    """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` a head.
+
+    `heads` are those of queries and keys, each for as many of values. `matrices` says which of its inputs one matrix
+    gives, by name: `qkv` all that goes through the filter, `gate`, `write` (how much of a value is written), `forget`
+    (how fast the state decays).
+    """
+
+    heads: Number
+    value_heads: Number
+    head_dim: Number
+    value_dim: Number
+    kernel: Number  # of the causal filter
+    chunk: Number
+    activation: str
+    matrices: tuple[tuple[str, ...], ...]
+
+    @property
+    def filtered(self) -> Number:
+        """Channels that go through the filter: queries, keys and values."""
+        return 2 * self.heads * self.head_dim + self.value_heads * self.value_dim
+
+    @property
+    def cached(self) -> Number:
+        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        return self.value_heads * self.head_dim * self.value_dim + self.filtered * self.kernel
+
+
 class LayerInput(NamedTuple):
     """A gate on one of the inputs that the embedding gives `layers` of (`LayerInputs`), and the way up to the layer."""
 
@@ -195,7 +224,18 @@ class TokenConvolution(NamedTuple):
     activation: str
 
 
-Part = Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | MLP | MoE | LayerInput | TokenConvolution
+Part = (
+    Attention
+    | LatentAttention
+    | CrossAttention
+    | Mamba
+    | Mamba2
+    | DeltaRule
+    | MLP
+    | MoE
+    | LayerInput
+    | TokenConvolution
+)
 
 
 class Branch(NamedTuple):

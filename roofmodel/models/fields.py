@@ -97,6 +97,7 @@ TYPES = Kind(
 )
 INDICES = Kind(lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layers by number, from 0")
 MIXERS = Kind(lambda v: isinstance(v, list), "a list of mixers, one a layer")
+MATRICES = Kind(lambda v: isinstance(v, tuple), "names of inputs, those of each matrix together")
 LAYER_FLAGS = Kind(
     lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one a layer"
 )
@@ -161,6 +162,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "value_dim": (SIZE, lambda f: f["head_dim"]),
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
+    "attention_gate": (FLAG, False),  # a sigmoid on each element that the heads give, from the matrix of queries
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
     # of the layers that slide
     "window_heads": (SIZE, lambda f: f["heads"]),
@@ -199,7 +201,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "qk_norm_gains": (GAINS, "shared"),
     "qk_norm_turned_only": (FLAG, False),  # in the layers that turn
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
-    # state spaces
+    # state spaces, and other mixers than attention
     "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # each layer's; `mamba2+attention` has both side by side
     "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
     "state": (SIZE, 16),  # what a channel keeps
@@ -215,6 +217,12 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "inner_groups": (SIZE, 1),
     "chunk": (SIZE, 256),
     "gate_norm": (FLAG, True),
+    # linear attention
+    "linear_heads": (SIZE, 1),  # of queries and keys
+    "linear_value_heads": (SIZE, lambda f: f["linear_heads"]),
+    "linear_head_dim": (SIZE, 1),
+    "linear_value_dim": (SIZE, lambda f: f["linear_head_dim"]),
+    "linear_matrices": (MATRICES, ()),  # which of its inputs one matrix gives
     # blocks
     "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP side by side

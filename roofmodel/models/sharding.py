@@ -18,6 +18,7 @@ from roofmodel.models.architecture import (
     Architecture,
     Attention,
     CrossAttention,
+    DeltaRule,
     Embedding,
     LatentAttention,
     Layer,
@@ -79,6 +80,8 @@ def _part(part: Part, tp: Number, within: Number) -> Part:
         return _mlp(part, tp)
     if isinstance(part, Mamba):
         return part._replace(width=quotient(part.width, tp))
+    if isinstance(part, DeltaRule):
+        return part._replace(heads=quotient(part.heads, tp), value_heads=quotient(part.value_heads, tp))
     assert isinstance(part, Mamba2)  # others are in the way
     return part._replace(heads=quotient(part.heads, tp), groups=_dealt(part.groups, tp))
 
@@ -125,6 +128,8 @@ def _in_the_way(part: Part, tp: int, ep: int) -> Iterator[str]:
         dealt = [("channels of the state space", part.width, tp)]
     elif isinstance(part, Mamba2):
         dealt, held = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
+    elif isinstance(part, DeltaRule):
+        dealt = [("heads of linear attention", part.heads, tp)]
     elif tp > 1:
         yield "inputs of each layer's own" if isinstance(part, LayerInput) else "filters over tokens"
     yield from (f"{size} {name}" for name, size, gpus in dealt if size % gpus)

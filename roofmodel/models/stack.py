@@ -11,6 +11,7 @@ from roofmodel.models.architecture import (
     Attention,
     Branch,
     CrossAttention,
+    DeltaRule,
     Disentangled,
     Embedding,
     Fact,
@@ -102,7 +103,12 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
                 f"{where}: {named('inner_heads')} is not divisible by {named('inner_groups')}; "
                 "each group serves the same number of heads"
             )
-    for field in ("layer_types", "rotary_layers", "index_layers", "expert_layers"):
+    if fields["linear_value_heads"] % fields["linear_heads"]:
+        raise ModelError(
+            f"{at('linear_value_heads', 'linear_heads')}: {named('linear_value_heads')} is not divisible by "
+            f"{named('linear_heads')}; each head of keys serves the same number of heads of values"
+        )
+    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
             count = f"{facts[field].key!r} has {len(value)} entries"
@@ -265,6 +271,7 @@ def _attention(index: int, fields: Fields) -> Attention:
         chunked=fields["chunked"],
         norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
         sinks=fields[f"{of}sinks"],
+        gated=fields["attention_gate"],
         values_of_keys=fields["values_of_keys"] and not slides,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
         sharing=("borrows" if _borrows(index, fields) else "lends") if fields["borrowers"] else "",
@@ -306,6 +313,19 @@ def _mamba2(index: int, fields: Fields) -> Mamba2:
     )
 
 
+def _delta_rule(index: int, fields: Fields) -> DeltaRule:
+    return DeltaRule(
+        heads=fields["linear_heads"],
+        value_heads=fields["linear_value_heads"],
+        head_dim=fields["linear_head_dim"],
+        value_dim=fields["linear_value_dim"],
+        kernel=fields["filter"],
+        chunk=fields["chunk"],
+        activation=ACTIVATIONS[fields["activation"]],
+        matrices=fields["linear_matrices"],
+    )
+
+
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     indexes = fields["keeps"] and (fields["index_layers"] is None or fields["index_layers"][index])
     return LatentAttention(
@@ -327,7 +347,9 @@ def _attends(index: int, fields: Fields) -> Part:
     return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
 
 
-MIXERS: dict[str, Callable[[int, Fields], Part]] = {"attention": _attends, "mamba": _mamba, "mamba2": _mamba2}
+MIXERS: dict[str, Callable[[int, Fields], Part]] = {
+    "attention": _attends, "mamba": _mamba, "mamba2": _mamba2, "delta_rule": _delta_rule,
+}  # fmt: skip
 
 
 def _disentangled(fields: Fields) -> Disentangled:

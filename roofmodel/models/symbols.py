@@ -55,6 +55,10 @@ SYMBOLS: dict[str, str] = {
     "inner_head_dim": "D_p",
     "inner_groups": "G",
     "chunk": "Q",
+    "linear_heads": "H_l",
+    "linear_value_heads": "H_lv",
+    "linear_head_dim": "D_l",
+    "linear_value_dim": "D_lv",
     "conv_kernel": "R_c",
     "conv_groups": "G_c",
     "pooler_width": "D_pool",
@@ -91,7 +95,12 @@ WORDS = {
     "inner_width": "channels of the state space",
     "state": "what a channel of the state space keeps",
     "filter": "tokens that the causal filter sees",
+    "chunk": "tokens of a chunk",
     "step_rank": "rank of the time step",
+    "linear_heads": "heads of linear attention",
+    "linear_value_heads": "heads of values of linear attention",
+    "linear_head_dim": "head size of linear attention",
+    "linear_value_dim": "head size of its values",
     "labels": "classes",
 }
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError, choices
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import Architecture, DeltaRule, Network
 from roofmodel.study.estimate import given
 from roofmodel.study.explain import Counted, Explanation, Quantity, explain
 
@@ -63,6 +63,8 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
     if tool not in TOOLS:
         raise WorkloadError(f"--reconcile: unknown tool {tool!r}{choices(tool, TOOLS)}")
     sees = isinstance(arch.body, Network)
+    if not sees and any(isinstance(part, DeltaRule) for part in arch.stack.parts):
+        raise WorkloadError(f"--reconcile {tool}: {arch.name} is not covered; decoders without linear attention are")
     if arch.encoder or (sees and tool not in OF_NETWORKS):
         others = f"; {', '.join(OF_NETWORKS)} is, for networks of convolutions" if sees else ""
         raise WorkloadError(

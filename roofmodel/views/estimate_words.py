@@ -162,12 +162,12 @@ def describe_pairs(phase: PhaseEstimate) -> str | None:
     counted, everything = phase.cost.matmul_flops, phase.all_pairs_matmul_flops
     if counted == everything or phase.step.phase == "train":
         return None
-    if any(placed.operator.group == "ssm" for placed in phase.placed):
-        return (
-            f"counted as fused kernels compute it, scans on the vector units; the reference code has "
-            f"{units.si(everything, 'FLOP')} of matrix products instead of {units.si(counted, 'FLOP')}"
-        )
-    return (
-        f"attention counts the unmasked pairs; with all pairs, as eager attention computes them, "
-        f"{units.si(everything, 'FLOP')} of matrix products instead of {units.si(counted, 'FLOP')}"
-    )
+    groups = {placed.operator.group for placed in phase.placed}
+    if "ssm" in groups:
+        how = "counted as fused kernels compute it, scans on the vector units; the reference code has"
+    elif "linear" in groups:
+        how = "counted as fused kernels compute it; the reference code has"
+    else:
+        how = "attention counts the unmasked pairs; with all pairs, as eager attention computes them,"
+    theirs, ours = (units.si(flops, "FLOP") for flops in (everything, counted))
+    return f"{how} {theirs} of matrix products instead of {ours}" if theirs != ours else None

@@ -44,6 +44,8 @@ LABELS = {
     "ssm.replicate": "all-reduce ahead of the state space",
     "ssm.select.all_reduce": "all-reduce of time step, B, C",
     "ssm.select.replicate": "all-reduce of time step, B, C",
+    "linear.all_reduce": "all-reduce of linear attention",
+    "linear.replicate": "all-reduce ahead of linear attention",
     "head.all_gather": "logits of all GPUs",
     "head.replicate": "all-reduce ahead of logits",
     "head.input.all_gather": "all-gather ahead of logits",
@@ -92,6 +94,11 @@ LABELS = {
     "ssm.leave_norm": "C norm",
     "ssm.step": "time step projection",
     "ssm.output": "output projection",
+    "linear.qkv_gate": "q, k, v and gate projection",
+    "linear.write_forget": "writing and decay projection",
+    "linear.filter": "causal filter",
+    "linear.norm": "gated norm",
+    "linear.output": "output projection",
     "mlp.choose": "choice of experts",
     "mlp.combine": "sum of experts",
     "mlp.gate": "gate",
@@ -107,7 +114,7 @@ LABELS = {
 }
 # Groups whose operators are one and the same thing in several places: one row for all.
 MERGED = {"norm": "norms", "activation": "activations", "residual": "residual sums", "bias": "bias gradients"}
-TITLES = {"mlp": "MLP", "input": "the layer's own input", "ssm": "state space"}
+TITLES = {"mlp": "MLP", "input": "the layer's own input", "ssm": "state space", "linear": "linear attention"}
 # What a person calls a gradient, by the last part of its operator's name.
 GRADIENTS = {"grad": "", "grad_input": ": dX", "grad_weight": ": dW"}
 

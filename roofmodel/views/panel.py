@@ -29,6 +29,7 @@ COLOURS = {
     "residual": canvas.SKY,
     "activation": canvas.SKY,
     "ssm": canvas.GREEN,
+    "linear": canvas.GREEN,
     "bias": canvas.SKY,
     "head": canvas.PURPLE,
     "optimizer": canvas.RED,

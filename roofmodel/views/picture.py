@@ -29,6 +29,7 @@ COLOURS = {
     "activation": canvas.GREEN,
     "residual": canvas.GREEN,
     "ssm": canvas.SKY,
+    "linear": canvas.SKY,
     "convolution": canvas.RED,
     "bias": canvas.GREEN,
     "head": canvas.PURPLE,

@@ -11,7 +11,7 @@ from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views.operator_names import MERGED, kind, label, merged_label, title
 
 ORDER = (
-    *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "convolution", "mlp", "input"),
+    *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
     *("norm", "activation", "residual", "bias", "head", "communication", "optimizer"),
 )
 STACKS = "encoder ", ""  # what the groups of a stack's operators start with, in the order of the stacks

@@ -39,6 +39,7 @@ STYLES = {
     "stage": "blue",
     "attention": "blue",
     "ssm": "bright_blue",
+    "linear": "bright_blue",
     "convolution": "red",
     "mlp": "yellow",
     "input": "yellow",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from roofmodel.counting import phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.memory import parameters
-from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
@@ -94,16 +92,6 @@ def test_families_that_see_count_as_the_real_class_on_images_of_any_size(
             assert flops == oracle.image_flops(model, work.batch, image)
 
 
-def trained_flops(counted: Iterable[Operator]) -> int:
-    """As torch counts them: it counts the weight gradient of a convolution as often as it has groups of channels."""
-    return sum(op.total.matmul_flops * (groups(op) if op.name.endswith("grad_weight") else 1) for op in counted)
-
-
-def groups(operator: Operator) -> Any:
-    """Groups of channels that a filter keeps apart: as a product of matrices, its batch."""
-    return operator.gemm.batch if operator.gemm and operator.kind in ("conv", "convolution") else 1
-
-
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.READING))
 def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
     """With a loss on everything that the model gives, and without the optimizer."""
@@ -115,7 +103,7 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
     source = source_of(config, suffix, tokens, rng)
     work = with_source(Workload(("train",), batch, tokens, attention="eager"), source)
     counted = phases.operators(architecture(config, "drawn", "config.json"), work.steps()[0])
-    assert trained_flops(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
+    assert oracle.as_torch_counts(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
@@ -127,7 +115,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
     work, _ = workload(arch, phase="train", batch=rng.randint(1, 3), attention="eager")
     tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
     counted = phases.operators(arch, replace(work, image=image, seq=tokens).steps()[0])
-    assert trained_flops(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
+    assert oracle.as_torch_counts(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
 
 
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])

@@ -97,6 +97,6 @@ def test_what_was_not_checked_is_said() -> None:
 def test_what_is_not_covered_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"--reconcile: unknown tool 'ptflops'; did you mean 'calflops'"):
         reconcile(hub.load("gpt2"), "ptflops")
-    for model, tool in (("resnet-50", "deepspeed"), ("t5-small", "fvcore")):
+    for model, tool in (("resnet-50", "deepspeed"), ("t5-small", "fvcore"), ("qwen3-coder-next", "calflops")):
         with pytest.raises(WorkloadError, match="is not covered"):
             reconcile(hub.load(model), tool)

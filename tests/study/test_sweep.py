@@ -122,7 +122,10 @@ SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.sampled_from(["gpt2-xl", "llama-3.1-405b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "t5-small", "deepseek-v3"]),
+    st.sampled_from([
+        "gpt2-xl", "llama-3.1-405b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "t5-small", "deepseek-v3",
+        "qwen3-coder-next",
+    ]),
     st.sampled_from(["prefill", "decode", "generate", "train"]),
     st.lists(SIZE, min_size=2, max_size=2, unique=True), st.lists(SIZE, min_size=2, max_size=2, unique=True),
 )  # fmt: skip

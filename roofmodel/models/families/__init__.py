@@ -12,6 +12,7 @@ from roofmodel.models.families.encoder_decoders import ENCODER_DECODERS
 from roofmodel.models.families.encoders import ENCODERS
 from roofmodel.models.families.gpt import GPTS
 from roofmodel.models.families.latent import LATENTS
+from roofmodel.models.families.linear_attention import LINEAR_ATTENTION
 from roofmodel.models.families.llama import LLAMAS
 from roofmodel.models.families.mixtures import MIXTURES
 from roofmodel.models.families.state_spaces import STATE_SPACES
@@ -20,6 +21,6 @@ from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 
 FAMILIES: dict[str, Family] = {
-    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **UNEVEN, **LATENTS,
+    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **UNEVEN, **LATENTS, **LINEAR_ATTENTION,
     **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **VISION,
 }  # fmt: skip

@@ -23,7 +23,6 @@ REFUSED: dict[str, str] = {
     "olmo_hybrid": _DELTA,
     "qwen3_5_moe_text": _DELTA,
     "qwen3_5_text": _DELTA,
-    "qwen3_next": _DELTA,
     "recurrent_gemma": "recurrent blocks (RG-LRU)",
     "rwkv": "recurrent blocks (WKV) instead of attention",
     "step3p7": "heads of another number in the layers that slide, and gates on them",

@@ -24,6 +24,20 @@ ANCHORS = {
     "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x32": "convolution",
     "void cudnn::cnn::wgrad_alg1_engine<float, float, 128, 5, 5, 3, 3, 3>": "convolution",
     "void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16>>": "scan",
+    **dict.fromkeys(
+        (
+            "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
+            "chunk_fwd_kernel_o",
+            "chunk_local_cumsum_scalar_kernel",
+            "chunk_scaled_dot_kkt_fwd_kernel",
+            "merge_16x16_to_64x64_inverse_kernel",
+            "recompute_w_u_fwd_kernel",
+            "fused_recurrent_gated_delta_rule_fwd_kernel",
+            "chunk_bwd_kernel_dqkwg",
+            "prepare_wy_repr_bwd_kernel",
+        ),
+        "scan",
+    ),  # flash-linear-attention's
     "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": None,  # writes keys and values
     "triton_per_fused_add_mm_native_layer_norm_1": None,  # fused light work, whatever it is named after
     "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>": None,

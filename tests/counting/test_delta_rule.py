@@ -1,0 +1,114 @@
+"""Linear attention by the delta rule, with every figure written out as numbers; and the class's own other way.
+
+B = 2 sequences, T = 70 new tokens, D = 8 hidden; 2 heads of keys of 3, 4 heads of values of 5, a filter 4 wide; chunks
+of 64 tokens, of which there are two: one full, one of 6 tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting import phases
+from roofmodel.counting.memory import kv_cache_bytes
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.models.config import architecture
+
+CONFIG = {
+    "model_type": "qwen3_next", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 11, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 4, "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 5,
+    "linear_conv_kernel_dim": 4, "num_experts": 0, "intermediate_size": 6,
+}  # fmt: skip
+STATES = 4 * 3 * 5  # of a sequence
+COLUMNS = 2 * 2 * 3 + 4 * 5  # queries and keys, values
+PAIRS = 64 * 65 // 2 + 6 * 7 // 2  # of a token with itself and those ahead of it in its chunk
+
+
+def operators(phase: Any, attention: Any, context: int | None = None, tokens: int = 70, tp: int = 1) -> list[Operator]:
+    work = Workload((phase,), 2, tokens, context, attention=attention, logits="all", parallel=Parallel(tp=tp))
+    return list(phases.operators(architecture(CONFIG, "x", "x"), work.steps()[0]))
+
+
+def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
+    return {op.name: op for op in operators(*asked, **settings)}
+
+
+def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between_them() -> None:
+    scan = count("prefill", "flash")["linear.scan"]
+    overlaps_and_scores = 2 * (2 * 2 * 2 * PAIRS * 3)  # 2 FLOPs, 2 sequences, 2 heads of keys, of 3
+    values_and_mix = 2 * (2 * 2 * 4 * PAIRS * 5)  # 4 heads of values, of 5
+    keys = 2 * 2 * 4 * PAIRS * 3
+    states = 3 * (2 * 2 * 70 * STATES)  # each token reads its chunk's first state by key and by query, and adds to it
+    assert scan.cost.matmul_flops == overlaps_and_scores + values_and_mix + keys + states
+    # queries, keys, values; what is written and forgotten; A and the bias of the step
+    assert scan.cost.bytes_read == 2 * (2 * 70 * (COLUMNS + 2 * 4) + 2 * 4)
+    assert scan.cost.bytes_written == 2 * 2 * (70 * 4 * 5 + STATES)
+
+
+def test_the_inverse_of_a_triangle_is_found_row_by_row() -> None:
+    """Row i of the inverse is the sum over the rows j < i, each of j elements: a product and a sum for each."""
+    rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
+    (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
+    assert invert.vector_flops == 2 * 4 * rows
+
+
+def test_a_decode_is_vector_work_on_a_state_that_is_read_and_written_once() -> None:
+    scan = count("decode", "flash", 1000)["linear.scan"]
+    assert scan.cost.matmul_flops == 0
+    assert scan.cost.cache_bytes == 2 * 2 * STATES
+    assert scan.cost.bytes_written == 2 * 2 * (STATES + 4 * 5)
+    # an element of the state: times the decay 1, times the key 1, + 1, key times what is new 1, + 1, times the query 1,
+    # + 1; a value: less what is known 1, times what is written 1; a query: lengths of it and of its key 2 * 3, scaled 1
+    # a head: sigmoid 3, step + bias 1, softplus 3, times A 1, exp 1
+    assert scan.cost.vector_flops == 2 * (7 * STATES + 2 * 4 * 5 + 7 * 2 * 3 + 9 * 4)
+
+
+def test_the_cache_holds_states_that_do_not_grow_beside_keys_and_values_that_do() -> None:
+    arch = architecture(CONFIG, "x", "x")
+    for context in (1, 1000):
+        grows = (context + 1) * 2 * 4  # keys and values of one head of 4, in the other layer
+        held = 2 * 2 * (STATES + 4 * COLUMNS + grows)  # fp16, 2 sequences; the filter's last 4 tokens
+        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
+
+
+def test_queries_of_gated_attention_bring_a_gate_as_wide_as_they_are() -> None:
+    ops = count("prefill", "flash")
+    assert ops["attention.q"].cost.matmul_flops == 2 * (2 * 70) * 8 * (2 * 2 * 4)
+    assert ops["attention.gate"].cost.vector_flops == (3 + 1) * 2 * 70 * 2 * 4  # a sigmoid, and times it
+
+
+def test_gpus_share_heads_of_keys_and_the_values_that_go_with_them() -> None:
+    whole, half = count("prefill", "flash"), count("prefill", "flash", tp=2)
+    for name in ("linear.qkv_gate", "linear.write_forget", "linear.filter", "linear.scan", "linear.output"):
+        assert 2 * half[name].cost.matmul_flops == whole[name].cost.matmul_flops
+    assert half["linear.all_reduce"].cost.link_bytes == 2 * 70 * 8 * 2  # a ring of two sends each half of it twice
+
+
+@pytest.mark.parametrize("tokens", [64, 70, 200])
+def test_a_training_step_of_several_chunks_takes_the_flops_of_the_class(tokens: int) -> None:
+    pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
+    from tests import oracle
+
+    model = oracle.build({**CONFIG, "architectures": ["Qwen3NextForCausalLM"]})
+    assert oracle.as_torch_counts(operators("train", "eager", tokens=tokens)) == oracle.training_flops(model, 2, tokens)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 64, 70, 200])
+def test_the_products_with_the_inverse_are_those_of_the_class_where_it_is_exported(
+    monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """Otherwise it calls a triangular solver, for which torch's counter has no formula (`oracle.flop_counter`)."""
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="it is the oracle")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from tests import oracle
+
+    monkeypatch.setattr(modeling, "is_torchdynamo_exporting", lambda: True)
+    monkeypatch.setattr(oracle, "flop_counter", lambda: FlopCounterMode(display=False))
+    model = oracle.build({**CONFIG, "architectures": ["Qwen3NextForCausalLM"]})
+    ours = sum(op.total.matmul_flops for op in operators("prefill", "eager", tokens=tokens))
+    assert ours == oracle.matmul_flops(model, 2, tokens)
