@@ -50,11 +50,12 @@ class Route(NamedTuple):
         """How many of them it joins."""
         return either(self.leaves, self.crossing.nodes, 1) if self.crossing else 1
 
-    def link(self, device: Device) -> Link:
-        """The link that it goes over."""
-        found = device.network if self.leaves else device.bridge if self.bridged else device.inside
-        assert found is not None  # it is where the route was found
-        return found
+    def links(self, device: Device) -> tuple[Link, ...]:
+        """The links that it goes over: within a node, unless it joins GPUs of one each, and between nodes."""
+        near = device.bridge if self.bridged else device.inside
+        far = device.network if self.leaves else None
+        inside = far is None or (self.crossing is not None and self.crossing.staying > 0)
+        return tuple(dict.fromkeys(link for link in (near if inside else None, far) if link))
 
 
 def route(collective: Collective, device: Device) -> Route | None:

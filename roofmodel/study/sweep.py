@@ -163,7 +163,7 @@ def _case(
 ) -> Case:  # fmt: skip
     """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
     dtype = chosen.get("dtype", "fp16")
-    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(FORMATTED, dtype), **chosen}
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **chosen}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()

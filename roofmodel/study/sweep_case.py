@@ -39,6 +39,8 @@ NAMED = (
 )  # fmt: skip
 FORMATTED = ("weights", "kv", "activations")
 """Of them, formats that are `dtype` where nothing else is said."""
+DEALT = (*GPUS, "micro_batch")
+"""The options that say how GPUs share the work, and how much of it each takes at a time."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
@@ -53,7 +55,7 @@ FOUND = (
     "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
 COLUMNS = (
-    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *GPUS, "micro_batch", *FOUND,
+    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *DEALT, *FOUND,
 )  # fmt: skip
 """Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
 expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are

@@ -159,7 +159,7 @@ def _asking(found: Placement, device: Device, dtype: str, way: Route | None) -> 
         yield roof(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
     yield roof("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
     if way:
-        name = f"communication, {way.link(device).name}, one way"
+        name = f"communication, {' and '.join(link.name for link in way.links(device))}, one way"
         yield roof(name, cost.link_bytes, "B", way.bandwidth, found.link_seconds)
 
 
@@ -191,10 +191,10 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
 
 
 def _crossing(found: Crossing) -> Equations:
-    """How fast data cross from node to node, as if a ring sent all of them there."""
+    """How fast GPUs of several nodes exchange, of all that they send, whether it leaves a node or not."""
     leaving, staying = (units.significant(float(share), 4) for share in (found.leaving, found.staying))
     port, link = (units.si(rate, "B/s", 4) for rate in (found.port, found.inside))
-    leaves = f"of each byte that a ring sends, {leaving} leaves a node by a port of {port}"
+    leaves = f"of each byte sent, {leaving} leaves a node by a port of {port}"
     stays = f"{staying} goes over a link of {link} within it"
     rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(found.bandwidth), 'B/s', 4)}"
     return Equations(

@@ -20,7 +20,7 @@ from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.parallel import GPUS
 from roofmodel.study.sweep import Sweep
-from roofmodel.study.sweep_case import COLUMNS, COUNTS, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns
+from roofmodel.study.sweep_case import COLUMNS, COUNTS, DEALT, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns
 from roofmodel.views import files
 from roofmodel.views.columns import fitting
 
@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
 SHOWN = 40  # rows of the table; the rest is counted in its last line
-WHOLE = (*LENGTHS, "new_tokens", "image", *GPUS, *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
+WHOLE = (*LENGTHS, "new_tokens", "image", *DEALT, *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
 """Columns of whole numbers; but of experts, some of whose weights are read, the expected bytes are fractions."""
 FRACTIONAL = ("bytes", "weight_bytes")
 WORDS = ("model", "hardware", "phase", *NAMED, "bound", "note")
@@ -160,8 +160,11 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
 
 TITLES = {
     "model": "model", "hardware": "device", "phase": "phase", "batch": "batch", "seq": "seq", "decoder_seq": "prompt",
-    "context": "cached", "new_tokens": "new", "image": "pixels", **{name: name for name in (*NAMED, *GPUS)},
+    "context": "cached", "new_tokens": "new", "image": "pixels",
+    **{name: name.replace("_", "-") for name in (*NAMED, *DEALT)},
 }  # fmt: skip
+USUAL = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
+"""What goes without saying."""
 EXPENDABLE = ("MFU", "roof", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
 MARKS = {"!": "! does not fit the device's memory", "†": "† beyond the model's positions, counted as if it had more"}
 
@@ -201,7 +204,8 @@ def _asked(sweep: Sweep, name: str) -> set[object]:
     labels = [case.labels for case in sweep.cases]
     if name in FORMATTED and all(label[name] == label["dtype"] for label in labels):
         return set()
-    return {label.get(name) for label in labels} - {None}
+    values = {label.get(name) for label in labels}
+    return values if name == "micro_batch" else values - {None}  # without one a replica takes all at a time
 
 
 def described(sweep: Sweep) -> str:
@@ -211,6 +215,7 @@ def described(sweep: Sweep) -> str:
     words += [f"{name} {said[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in said]
     words += [f"{name} {said[name]}" for name in FORMATTED if name in said]
     words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
+    words += [f"{TITLES[name]} {said[name]}" for name, usual in USUAL.items() if said.get(name, usual) != usual]
     return " · ".join(words)
 
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.errors import WorkloadError, choices
-from roofmodel.study.parallel import GPUS
 from roofmodel.study.sweep import Sweep
-from roofmodel.study.sweep_case import LENGTHS, NAMED
+from roofmodel.study.sweep_case import DEALT, LENGTHS, NAMED
 from roofmodel.views import canvas, labels
-from roofmodel.views.sweep import described, frame
+from roofmodel.views.sweep import TITLES, described, frame
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("rates", "roofs", "costs")
-WAYS = ("hardware", *NAMED, *GPUS)  # to run a model: what the points of a front compete in, beside the batch
+WAYS = ("hardware", *NAMED, *DEALT)  # to run a model: what the points of a front compete in, beside the batch
 TASK = ("model", "new_tokens", "image")  # what they do; and the lengths, if asked for
 COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
 SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of marks, as text and as matplotlib has them
@@ -57,7 +56,8 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     table = frame(sweep, [
         "model", "phase", *WAYS, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
         "bound_tokens_per_second", "tokens_per_second", "bound_images_per_second", "images_per_second", "memory_share",
-        "fits", "host_bound", "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
+        "communication_seconds", "bubble_seconds", "fits", "host_bound",
+        "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
     ])  # fmt: skip
     table = table[table["bound_seconds"].notna()]
     kind = kind or ("costs" if table["bound_dollars_per_million_tokens"].notna().any() else "rates")
@@ -81,14 +81,23 @@ def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, str]]:
     if not names:
         return {"": (table, COLOURS[0])}
     groups = table.groupby(names, sort=False, dropna=False)
-    return {_way(names, key): (group, COLOURS[i % len(COLOURS)]) for i, (key, group) in enumerate(groups)}
+    return {_way(names, key): (group, _colour(i)) for i, (key, group) in enumerate(groups)}
+
+
+def _colour(place: int) -> str:
+    """Of a series: after the first seven they come again darker, then paler."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    again, hue = divmod(place, len(COLOURS))
+    red, green, blue = (part * (1, 0.5, 0.5)[again % 3] + (0, 0, 0.5)[again % 3] for part in to_rgb(COLOURS[hue]))
+    return to_hex((red, green, blue))
 
 
 def _way(names: list[str], key: Any) -> str:
     """`a100-sxm-80gb fp16 weights int4`."""
     plain = ("model", "phase", "hardware", "dtype")
     said = zip(names, _tuple(key), strict=True) if names else ()
-    return " ".join(_short(value) if name in plain else f"{name} {_short(value)}" for name, value in said)
+    return " ".join(_short(value) if name in plain else f"{TITLES[name]} {_short(value)}" for name, value in said)
 
 
 def _tasks(table: pandas.DataFrame, lengths: list[str]) -> Iterator[tuple[str, pandas.DataFrame]]:
@@ -220,7 +229,7 @@ def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remar
 
 # --- Roofs ------------------------------------------------------------------------------------------
 
-FORM = {"compute": canvas.ORANGE, "memory": canvas.BLUE, "overhead": canvas.GREY}
+FORM = {"compute": canvas.ORANGE, "memory": canvas.BLUE, "communication": canvas.GREEN, "overhead": canvas.GREY}
 
 
 def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
@@ -229,7 +238,7 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     groups = found[:PANELS]
     columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
-    for place, (key, group) in enumerate(sorted(groups, key=lambda one: _tuple(one[0])[0], reverse=True)):
+    for place, (key, group) in enumerate(groups):
         row, column = divmod(place, columns)
         width, height = 0.88 / columns - 0.06, 0.74 / rows - 0.1
         axes = figure.add_axes((0.08 + column * 0.92 / columns, 0.13 + (rows - 1 - row) * 0.76 / rows, width, height))
@@ -239,9 +248,10 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         _heat(axes, group, across)
         fixed = [f"{other} {_short(group[other].iloc[0])}" for other in others]
         axes.set_title(" ".join([_way(names, key), *fixed]), fontsize=9, loc="left")
-    for place, (name, colour) in enumerate(FORM.items()):
-        figure.text(0.67 + place * 0.105, 0.945, "■", color=colour, fontsize=13)
-        figure.text(0.687 + place * 0.105, 0.948, name, fontsize=9)
+    roofs = [name for name in FORM if table["bound"].eq(name).any()]
+    for place, name in enumerate(roofs, start=4 - len(roofs)):
+        figure.text(0.52 + place * 0.125, 0.945, "■", color=FORM[name], fontsize=13)
+        figure.text(0.537 + place * 0.125, 0.948, name, fontsize=9)
     if len(found) > PANELS:
         figure.text(0.02, 0.875, f"and {len(found) - PANELS} more; fewer values, or -o FILE .csv", fontsize=9)
     if table["fits"].eq(False).any():
@@ -256,11 +266,12 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
     image = np.ones((len(ys), len(xs), 3))
     column = np.searchsorted(xs, group[across].fillna(0))
     row = np.searchsorted(ys, group["batch"])
-    share = group["memory_share"].to_numpy()
+    sent, idle = (group[f"{what}_seconds"] / group["bound_seconds"] for what in ("communication", "bubble"))
+    shares = {"memory": group["memory_share"], "communication": sent, "overhead": 1 + 0 * sent}
+    shares["compute"] = 1 - group["memory_share"] - sent - idle
     for roof, colour in FORM.items():
-        part = {"compute": 1 - share, "memory": share}.get(roof, np.ones_like(share))
         here = (group["bound"] == roof).to_numpy()
-        strength = (0.25 + 0.75 * np.clip(2 * part - 1, 0, 1))[here, None]
+        strength = (0.25 + 0.75 * np.clip(2 * shares[roof].to_numpy(float) - 1, 0, 1))[here, None]
         image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(colour)))
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     out = ~_fitting(group)

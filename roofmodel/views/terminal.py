@@ -107,10 +107,11 @@ def _summary(estimate: Estimate) -> RenderableType:
 def _links(estimate: Estimate) -> Iterator[str]:
     """What GPUs exchange over, and how fast each of them sends on that."""
     links = (
-        way.link(estimate.device)
+        link
         for phase in estimate.phases
         for each in phase.exchanges
         if (collective := each.operator.collective) and (way := route(collective, estimate.device))
+        for link in way.links(estimate.device)
     )
     for link in dict.fromkeys(links):
         yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} over {link.name}"

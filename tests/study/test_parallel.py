@@ -58,6 +58,19 @@ def test_collectives_are_held_to_one_direction_of_the_link() -> None:
     )
 
 
+def test_a_way_names_every_link_that_it_goes_over() -> None:
+    """Two nodes of eight: within and between; one GPU of each node, or from one to the next: between them only."""
+    for collective, names in (
+        (Collective("all_reduce", 8), ["nvlink"]),
+        (Collective("all_reduce", 16), ["nvlink", "infiniband"]),
+        (Collective("all_reduce", 2, apart=8), ["infiniband"]),
+        (Collective("send", 2, apart=8), ["infiniband"]),
+    ):
+        way = route(collective, H100)
+        assert way is not None
+        assert [link.name for link in way.links(H100)] == names
+
+
 def test_a_bridge_joins_two() -> None:
     """H100 NVL: 600 GB/s between a pair, PCIe's 128 GB/s among more, both ways together."""
     for tp, bandwidth in ((2, 300e9), (4, 64e9)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from pyarrow import parquet
 from rich.console import Console
 
@@ -102,6 +104,23 @@ def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
     assert max(map(len, printed(small(), width=60).splitlines())) <= 60
 
 
+def test_a_table_with_points_that_cannot_be_shows_the_others() -> None:
+    text = printed(roofmodel.sweep("mixtral-8x7b-v0.1", "h100", tp=[2, 8], ep=[1, 4], phase="decode"))
+    assert "--ep 4: experts are dealt out" in text
+    _, _, *rows = text.splitlines()
+    assert [row.split()[:2] for row in rows[:4]] == [["2", "1"], ["2", "4"], ["8", "1"], ["8", "4"]]
+    assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
+
+
+def test_the_table_says_how_gpus_share_the_work_whether_it_varies_or_not() -> None:
+    asked: dict[str, Any] = {"phase": "train", "tp": 8, "pp": 4, "batch": 8}
+    several = printed(roofmodel.sweep("llama-2-70b-hf", "h100", micro_batch=[1, 2], **asked)).splitlines()
+    assert "tp 8 · pp 4 · 2 points" in " ".join(several[:2])
+    assert [row.split()[0] for row in several[2:5]] == ["micro-batch", "1", "2"]
+    one = printed(roofmodel.sweep("llama-2-70b-hf", "h100", sequence_parallel="on", **asked))
+    assert "tp 8 · pp 4 · micro-batch 1 · sequence-parallel on" in " ".join(one.split())
+
+
 def test_a_long_table_says_where_the_rest_is() -> None:
     assert "and 960 more; -o FILE" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
 
@@ -124,6 +143,29 @@ def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: P
     report.save(tmp_path / "grid.svg", picture)
     text = (tmp_path / "grid.svg").read_text()
     assert "</svg>" in text
+
+
+def test_each_cell_has_the_colour_of_its_roof_which_the_legend_names(tmp_path: Path) -> None:
+    """Eight GeForces over PCIe wait for what they send: at 64 x 1024 tokens a prefill is bound by nothing else."""
+    report = roofmodel.sweep("llama-2-70b-hf", "rtx4090", tp=[2, 8], phase="prefill", batch=[1, 64], seq=[16, 1024])
+    assert set(report.to_frame()["bound"]) == {"memory", "compute", "communication", "overhead"}
+    drawn: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Axes, "imshow", lambda self, image, **how: drawn.append(image))
+        report.save(tmp_path / "grid.svg", "roofs")
+    assert len(drawn) == 2
+    assert all((image < 1).any(axis=-1).all() for image in drawn)  # no cell is white
+    text = (tmp_path / "grid.svg").read_text()
+    assert all(f">{roof}<" in text for roof in ("memory", "compute", "communication", "overhead"))
+    assert text.index(">tp 2<") < text.index(">tp 8<")
+
+
+def test_series_that_the_legend_names_have_colours_of_their_own(tmp_path: Path) -> None:
+    report = roofmodel.sweep("gpt2", "a100", tp="1,2,3,4,6,12", dtype="fp16,bf16,tf32", phase="decode", batch=12)
+    report.save(tmp_path / "grid.svg")
+    text = (tmp_path / "grid.svg").read_text()
+    colours = re.findall(r'style="[^"]*fill: (#[0-9a-f]{6})"[^>]*>●<', text)
+    assert len(colours) == len(set(colours)) == 18
 
 
 def test_the_picture_of_a_million_points_is_no_million_marks(tmp_path: Path) -> None:

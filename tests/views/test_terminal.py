@@ -100,3 +100,10 @@ def test_a_device_without_stated_memory_says_so(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n")
     assert "memory is not stated" in render("gpt2", str(file), 80)
+
+
+def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
+    """Of 16 GPUs an all-reduce goes over NVLink within a node too: checked by hand with InfiniBand alone it would take
+    nine times as long as it says."""
+    text = " ".join(render("gpt2", "h100", 120, tp=12, phase="decode").split())
+    assert "450 GB/s over nvlink and 50 GB/s over infiniband to other GPUs" in text
