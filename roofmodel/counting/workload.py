@@ -212,6 +212,11 @@ class Step(NamedTuple):
         return {**whole, "u": ceil_div(self.tokens, self.parallel.tp)} if self.parallel.sequence else whole
 
     @property
+    def reach(self) -> Number:
+        """The tokens that the last of its passes spans, cached ones and all: so many positions are needed."""
+        return self.context + self.tokens + self.passes - 1
+
+    @property
     def cached(self) -> bool:
         """Whether keys and values go through a KV cache."""
         return self.phase not in ("forward", "train")

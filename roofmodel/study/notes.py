@@ -26,7 +26,7 @@ def model_notes(arch: Architecture, work: Workload) -> list[str]:
 def beyond(arch: Architecture, work: Workload) -> Any:
     """Whether a workload of one phase reaches beyond the model's positions; an answer each for arrays."""
     (step,) = work.steps()
-    limits = ((step.context + step.tokens + step.passes - 1, arch.max_tokens), (work.seq, arch.max_source))
+    limits = ((step.reach, arch.max_tokens), (work.seq, arch.max_source))
     return reduce(or_, (length > limit for length, limit in limits if limit is not None), False)
 
 
@@ -43,10 +43,9 @@ def length_notes(arch: Architecture, work: Workload) -> list[str]:
             f"counted as if it had more (--seq {arch.max_source} stays inside)"
         )
     for step in work.steps():
-        length = step.context + step.tokens + step.passes - 1
-        if limit is not None and length > limit:
+        if limit is not None and step.reach > limit:
             notes.append(
-                f"warning: {step.phase} reaches {length} tokens, but {arch.name} has positions for {limit}; "
+                f"warning: {step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
                 f"counted as if it had more{_stay_inside(arch, step)}"
             )
     return notes

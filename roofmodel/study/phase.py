@@ -146,10 +146,6 @@ class PhaseEstimate(NamedTuple):
         """Whether it takes in, or gives, tokens: a network of convolutions has none."""
         return not is_just(self.step.tokens, 0)
 
-    @property
-    def bound_tokens_per_second(self) -> Number:
-        return self.tokens / self.bound_seconds
-
 
 def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
     """One phase on the device, on a GPU of the stage that the step names. Raises WorkloadError where the device lacks

@@ -19,6 +19,7 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.study.crossover import _Counted, crossover
 from roofmodel.study.estimate import estimate, workload
+from roofmodel.study.phase import totals
 from roofmodel.study.pipeline import of_stages
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
@@ -31,7 +32,7 @@ def test_rates_are_those_of_all_gpus_counts_and_memory_those_of_one() -> None:
     alone, shared = one.phases[0], all_four.phases[0]
     assert shared.cost == alone.cost
     assert all_four.memory == one.memory
-    assert shared.bound_tokens_per_second == 4 * alone.bound_tokens_per_second
+    assert totals(shared)["bound_tokens_per_second"] == 4 * totals(alone)["bound_tokens_per_second"]
     assert all_four.parameters == one.parameters == 8_030_261_248
 
 
@@ -306,7 +307,7 @@ def test_rows_of_a_sweep_say_what_estimates_say_and_prices_are_those_of_all_gpus
         one = estimate(LLAMA, H100, phase="decode", tp=tp, dp=dp, batch=batch)
         assert row["bound_seconds"] == pytest.approx(one.phases[0].bound_seconds, rel=1e-12)
         assert row["memory_total"] == one.memory.total
-        rate = one.phases[0].bound_tokens_per_second
+        rate = totals(one.phases[0])["bound_tokens_per_second"]
         assert row["bound_dollars_per_million_tokens"] == pytest.approx(2 * tp * dp / 3600 * 1e6 / rate)
 
 
