@@ -21,7 +21,7 @@ import roofmodel
 from roofmodel import cli
 from roofmodel.api import _argument
 from roofmodel.study.estimate import options
-from roofmodel.views.text import as_csv
+from roofmodel.views.estimate_data import as_csv
 from tests.study.test_measured import SMALL
 
 EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"

@@ -36,9 +36,9 @@ def show(view: Any, form: str) -> None:
     if form == "table":
         print_rich(view.table)
     else:
-        import json
+        from roofmodel.views.records import as_json
 
-        print_text(json.dumps(view.data, indent=1))
+        print_text(as_json(view.data))
 
 
 WRITTEN = ("table", "json", "markdown", "latex")

@@ -50,8 +50,9 @@ def estimate_command(
 
         print_rich(EstimateView(estimate))
     else:
-        from roofmodel.views import text
+        from roofmodel.views.estimate_data import as_csv, as_json
+        from roofmodel.views.markdown import as_markdown
 
-        print_text({"json": text.as_json, "csv": text.as_csv, "markdown": text.as_markdown}[form](estimate))
+        print_text({"json": as_json, "csv": as_csv, "markdown": as_markdown}[form](estimate))
     for remark in estimate.notes:
         note(remark)

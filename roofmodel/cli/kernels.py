@@ -23,6 +23,7 @@ def kernels_command(
     from roofmodel.study import measured
     from roofmodel.views import measured as views
     from roofmodel.views import progress, tables
+    from roofmodel.views.records import as_json
 
     with progress.shown():
         found = measured.kernels(files, hw, times or [])
@@ -30,6 +31,6 @@ def kernels_command(
         print_rich(tables.kernels_table(found))
     else:
         document = views.kernels_document(found)
-        print_text(views.as_json(document) if form == "json" else views.kernels_csv(document))
+        print_text(as_json(document) if form == "json" else views.kernels_csv(document))
     for warning in found.warnings:
         note(f"warning: {warning}")

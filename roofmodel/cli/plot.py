@@ -42,6 +42,7 @@ def plot_command(
     from roofmodel.views import files as outputs
     from roofmodel.views import measured as views
     from roofmodel.views import progress, tables
+    from roofmodel.views.records import as_json
 
     for path in output or ():
         outputs.check(path, views.SUFFIXES)
@@ -52,9 +53,7 @@ def plot_command(
     if form == "table":
         print_rich(tables.points_table(placed))
     else:
-        print_text(
-            views.as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines)
-        )
+        print_text(as_json(views.points_document(placed)) if form == "json" else views.points_csv(placed.rooflines))
     for remark in placed.notes:
         note(remark)
     for warning in placed.warnings:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.fitted import TIMINGS
+from roofmodel.views.columns import bare
 
 
 def table(device: Device, calibration: Calibration) -> RenderableType:
     """Sets by kind, implementation and formats."""
-    found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    found = bare()
     for column in ("kind", "kernel", "formats"):
         found.add_column(column)
     for column in ("seen", "held out", "mean error", "80 % within"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 from roofmodel.profiles import catalogue
 from roofmodel.study.collect import Collection
+from roofmodel.views import records
 
 
 def line(collection: Collection) -> str:
@@ -25,7 +25,7 @@ def as_json(collection: Collection) -> str:
         "compute_capability": collection.compute_capability,
         "notes": list(collection.notes),
     }
-    return json.dumps(document, indent=1)
+    return records.as_json(document)
 
 
 def reasons(collection: Collection) -> str:

@@ -1,8 +1,17 @@
-"""Which columns a terminal has room for: on a narrow one the least important go, and names and numbers are not cut."""
+"""Tables in a terminal: how they look, and which columns there is room for. On a narrow one the least important go, and
+names and numbers are not cut."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+
+def bare(**options: Any) -> Table:
+    """A table without lines, with a dim header; `options` as rich has them."""
+    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
 
 
 def fitting(widths: Mapping[str, int], expendable: Iterable[str], room: int) -> list[str]:

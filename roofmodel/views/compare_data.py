@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from roofmodel.algebra import plain
 from roofmodel.study.comparing.comparison import Comparison, Passes
 from roofmodel.study.comparing.lost import why
+from roofmodel.views import records
 from roofmodel.views.compare_words import called, closing
 
 
@@ -105,14 +103,10 @@ def _sum(values: Sequence[Any]) -> Any:
 
 def as_json(found: Comparison) -> str:
     """The document as text."""
-    return json.dumps(document(found), indent=1)
+    return records.as_json(document(found))
 
 
 def as_csv(found: Comparison) -> str:
     """The rows, with a header; lists as one cell."""
     flat = [{k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows(found)]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return out.getvalue().rstrip("\n")
+    return records.as_csv(flat)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.count import Count, Counted
+from roofmodel.views import records
+from roofmodel.views.columns import bare
 
 
 def document(count: Count) -> dict[str, Any]:
@@ -54,22 +52,17 @@ def _op(op: Counted) -> dict[str, Any]:
 
 def as_json(count: Count) -> str:
     """One JSON document."""
-    return json.dumps(document(count), indent=1, allow_nan=False)
+    return records.as_json(document(count))
 
 
 def as_csv(count: Count) -> str:
     """A line an operator, base units, empty for unknown."""
-    records = [{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(records[0]) if records else ["module"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return buffer.getvalue().rstrip("\n")
+    return records.as_csv([{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]])
 
 
 def table(count: Count) -> RenderableType:
     """Operators in the order of their dispatch, under the module that runs them."""
-    rows = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    rows = bare()
     rows.add_column("operator", overflow="fold")
     for name in ("gives", "FLOPs", "bytes", "FLOP/B"):
         rows.add_column(name, justify="right", no_wrap=True)

@@ -5,7 +5,6 @@ A document is a list of blocks. What a view wants to say it says once, in blocks
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,7 +16,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from roofmodel.views import files, plain
+from roofmodel.views import files, plain, records
+from roofmodel.views.columns import bare
 
 
 class Heading(NamedTuple):
@@ -83,7 +83,7 @@ class Document(NamedTuple):
     def written(self, form: str) -> str:
         """As `json`, `markdown` or `latex`."""
         if form == "json":
-            return json.dumps(self.data, indent=1, allow_nan=False)
+            return records.as_json(self.data)
         return markdown(self.blocks) if form == "markdown" else latex(self.blocks)
 
     def save(self, path: str) -> Path:
@@ -139,7 +139,7 @@ class _RichEquations:
 
 
 def _rich_table(block: Table) -> RichTable:
-    table = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table = bare()
     for title in block.columns:
         table.add_column(title.strip("|"), justify="right" if title.startswith("|") else "left", overflow="fold")
     for row in block.rows:

@@ -1,4 +1,4 @@
-"""An Estimate as data: the JSON document, its parts, and flat records. Base units, unrounded, None for unknown."""
+"""An Estimate as data: the JSON document, its parts, flat records for CSV. Base units, unrounded, None for unknown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate, Placed, totals, totals_of
+from roofmodel.views import records
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
@@ -118,12 +119,22 @@ def operator_document(placed: Placed) -> dict[str, Any]:
 
 def flat(estimate: Estimate) -> list[dict[str, Any]]:
     """One flat record an operator, for CSV and data frames."""
-    records = []
+    found = []
     for phase in to_dict(estimate)["phases"]:
         for op in phase["ops"]:
             gemm = op.pop("gemm") or dict.fromkeys(("batch", "m", "n", "k"))
             layers = op.pop("layers")
             record = {"phase": phase["phase"], **op, **{f"gemm_{key}": size for key, size in gemm.items()}}
             record["layers"] = None if layers is None else " ".join(map(str, layers))
-            records.append(record)
-    return records
+            found.append(record)
+    return found
+
+
+def as_json(estimate: Estimate) -> str:
+    """The document as text."""
+    return records.as_json(to_dict(estimate))
+
+
+def as_csv(estimate: Estimate) -> str:
+    """A line an operator."""
+    return records.as_csv(flat(estimate))

@@ -70,7 +70,7 @@ def _gpus(work: Workload) -> list[str]:
 def _windows(estimate: Estimate) -> Iterator[str]:
     """`21 of 42 layers see 4096 tokens`, where the workload reaches beyond."""
     layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention)]
-    reach = max(phase.step.context + phase.step.tokens + phase.step.passes - 1 for phase in estimate.phases)
+    reach = max(phase.step.reach for phase in estimate.phases)
     for window, count in Counter(part.window for part in layers).items():
         if window is not None and window < reach:
             yield f"{'all' if count == len(layers) else f'{count} of {len(layers)}'} layers see {window} tokens"

@@ -38,16 +38,16 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
 
 def save(estimate: Estimate, path: str) -> Path:
     """Write the estimate; an existing file is replaced only when the new one is complete."""
-    from roofmodel.views import page, picture, text
+    from roofmodel.views import estimate_data, markdown, page, picture
 
     return write(
         path,
         draw=lambda file, form: picture.draw(estimate, file, form),
         texts={
             "html": lambda: page.of_estimate(estimate),
-            "json": lambda: text.as_json(estimate),
-            "csv": lambda: text.as_csv(estimate),
-            "md": lambda: text.as_markdown(estimate),
+            "json": lambda: estimate_data.as_json(estimate),
+            "csv": lambda: estimate_data.as_csv(estimate),
+            "md": lambda: markdown.as_markdown(estimate),
         },
     )
 

@@ -20,6 +20,7 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
 from roofmodel.study.estimate import parameters
+from roofmodel.views.columns import bare
 from roofmodel.views.estimate_words import describe_parameters
 
 
@@ -31,7 +32,7 @@ class Listing(NamedTuple):
 
 
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table = bare()
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.measured import Kernels, Measured, Placed, Roofline
-from roofmodel.views import files
+from roofmodel.views import files, records
 from roofmodel.views.panel import heading, panels_of, provenance, sources
 
 # A document of one device names it once, at the top. One of several devices has null there, a list of them, and the
@@ -73,12 +70,12 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 
 def kernels_csv(document: dict[str, Any]) -> str:
     """A line a kernel: the document's kernels with FLOPs and bytes in columns of their own."""
-    return _csv(flat(document))
+    return records.as_csv(flat(document))
 
 
 def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
     """One flat record a kernel, for CSV and data frames."""
-    records = []
+    found = []
     for kernel in document["kernels"]:
         record = {key: value for key, value in kernel.items() if key not in ("flops", "bytes")}
         for key in ("grid", "block"):
@@ -86,8 +83,8 @@ def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
         record["nvtx"] = " / ".join(record["nvtx"])
         record |= {f"flops_{pipe}": value for pipe, value in kernel["flops"].items()}
         record |= {f"bytes_{level}": value for level, value in kernel["bytes"].items()}
-        records.append(record)
-    return records
+        found.append(record)
+    return found
 
 
 def points_document(placed: Placed) -> dict[str, Any]:
@@ -136,7 +133,7 @@ def save_points(placed: Placed, path: str) -> Path:
         draw=lambda file, form: points_picture.draw(panels_of(placed), heading(placed), subtitle, file, form),
         texts={
             "html": lambda: page.of_points(placed),
-            "json": lambda: as_json(points_document(placed)),
+            "json": lambda: records.as_json(points_document(placed)),
             "csv": lambda: points_csv(placed.rooflines),
         },
     )
@@ -155,19 +152,4 @@ def ceilings(device: Device) -> list[dict[str, Any]]:
 
 def points_csv(rooflines: Sequence[Roofline]) -> str:
     """A line a point, base units."""
-    return _csv(point_rows(rooflines))
-
-
-def _csv(records: list[dict[str, Any]]) -> str:
-    if not records:
-        return ""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return buffer.getvalue().rstrip("\n")
-
-
-def as_json(document: dict[str, Any]) -> str:
-    """One JSON document, unrounded."""
-    return json.dumps(document, indent=1, allow_nan=False)
+    return records.as_csv(point_rows(rooflines))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel.errors import OutputError
@@ -21,6 +20,7 @@ from roofmodel.study.measure import COLUMNS, Done, identity_of_row
 from roofmodel.study.stopwatch import Machine
 from roofmodel.units import seconds, si
 from roofmodel.views import files
+from roofmodel.views.columns import bare
 
 EVERY = 10.0  # seconds between two lines of progress, where nothing can be overwritten
 
@@ -131,7 +131,7 @@ class Progress:
 
 def summary(measured: Sequence[Done], name: str, l2: str) -> RenderableType:
     """By operation, type and kernel: how many rows, and the most that they reached."""
-    found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    found = bare()
     for column in ("operation", "type", "kernel"):
         found.add_column(column)
     for column in ("rows", "shortest", "at most", ""):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
@@ -22,7 +21,7 @@ from roofmodel.study.parallel import GPUS
 from roofmodel.study.sweep import Sweep
 from roofmodel.study.sweep_case import COLUMNS, COUNTS, DEALT, FORMATTED, FOUND, LENGTHS, NAMED, ROLES, Columns
 from roofmodel.views import files
-from roofmodel.views.columns import fitting
+from roofmodel.views.columns import bare, fitting
 
 if TYPE_CHECKING:
     import pandas
@@ -182,7 +181,7 @@ class View:
         cells = [{**{TITLES[name]: _word(row[name]) for name in varying}, **_figures(row)} for row in shown]
         titles = [title for title in cells[0] if any(row[title] for row in cells)]
         widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        table = bare()
         kept = fitting(widths, EXPENDABLE, options.max_width)
         for title in kept:
             left = title in ("model", "device", "phase", "roof", "")

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.measured import Kernels, Measured, Placed
 from roofmodel.study.points import Point, incomplete, work
 from roofmodel.views import points_chart
-from roofmodel.views.columns import fitting
+from roofmodel.views.columns import bare, fitting
 from roofmodel.views.panel import Panel, colour, panels_of, short
 
 SHOWN = 30  # rows of a table; the rest is counted in its last line
@@ -151,7 +150,7 @@ class Narrowing:
         kept = fitting(widths, self.expendable, options.max_width)
         figures = [title for title in kept if title != self.names]
         room = options.max_width - sum(widths[title] + 1 for title in figures)
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
+        table = bare(expand=True)
         for title in kept:
             if title == self.names:
                 table.add_column(title, no_wrap=True, ratio=1)

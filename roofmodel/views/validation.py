@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.validate import Errors, Part, Validation, beaten, listed
-from roofmodel.views import canvas, files
+from roofmodel.views import canvas, files, records
+from roofmodel.views.columns import bare
 
 PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
 
@@ -51,12 +51,12 @@ def _part(part: Part) -> dict[str, Any]:
 
 def as_json(validation: Validation) -> str:
     """The document as text."""
-    return json.dumps(document(validation), indent=1)
+    return records.as_json(document(validation))
 
 
 def table(validation: Validation) -> RenderableType:
     """Errors of bound and expectation by operation, size and set, what was skipped, the rows that beat their bound."""
-    found = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    found = bare()
     found.add_column("operation", no_wrap=True, overflow="ellipsis", max_width=24)
     for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
         found.add_column(column, justify="right", min_width=max(map(len, column.split())))

@@ -32,7 +32,7 @@ from roofmodel.views.document import (
     said,
     tex,
 )
-from roofmodel.views.text import as_markdown
+from roofmodel.views.markdown import as_markdown
 
 BLOCKS = [
     Heading("a_b & c", 1),

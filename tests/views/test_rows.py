@@ -15,9 +15,9 @@ from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.views import picture
 from roofmodel.views.estimate_data import to_dict
 from roofmodel.views.estimate_words import describe_parameters, describe_training
+from roofmodel.views.markdown import as_markdown
 from roofmodel.views.operator_names import LABELS
 from roofmodel.views.rows import rows, signed
-from roofmodel.views.text import as_markdown
 from tests import draws
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
