@@ -196,6 +196,52 @@ class Draw:
         }
         return config | (experts if config["enable_moe_block"] else self.one({}, experts))
 
+    def step(self) -> dict[str, Any]:
+        """Lists a layer longer than the model, as it is published; or without."""
+        further = self.one(0, 1)
+        slides = [self.one(FULL, SLIDING) for _ in range(self.layers + further)]
+        sparse = [self.one("dense", "sparse") for _ in range(self.layers + further)]
+        several = {"num_attention_heads": 2 * self.heads}
+        return (
+            self.llama()
+            | {
+                "num_nextn_predict_layers": further,
+                "layer_types": self.one(None, slides),
+                "mlp_layer_types": self.one(None, sparse),
+                "sliding_window": self.window,
+                "attention_bias": self.flag(),
+                "mlp_bias": self.flag(),
+                "head_dim": self.head_dim,
+                "n_routed_experts": self.experts,
+                "num_experts_per_tok": self.active,
+                "moe_intermediate_size": self.rng.randint(3, 40),
+                "share_expert_dim": self.rng.randint(3, 40),
+            }
+            | self.one({}, {"moe_layers_enum": "1, 2"}, {"moe_layers_enum": [0]})
+            | self.one({}, {"num_sliding_attention_heads": 2 * self.heads}, {"attention_other_setting": several})
+        )
+
+    def laguna(self) -> dict[str, Any]:
+        types = self.types()
+        several = {FULL: self.heads, SLIDING: 2 * self.heads}
+        listed = [several[kind] for kind in types or [FULL] * self.layers]
+        return (
+            self.llama()
+            | self.sparse_types()
+            | {
+                "attention_bias": self.flag(),
+                "head_dim": self.other_head_dim,
+                "num_attention_heads_per_layer": self.one(None, listed),
+                "gating": self.one(True, "per-head", "per-element"),
+                "num_experts": self.experts,
+                "num_experts_per_tok": self.active,
+                "moe_intermediate_size": self.rng.randint(3, 40),
+                "shared_expert_intermediate_size": self.rng.randint(3, 40),
+                "sliding_window": self.window,
+                "layer_types": types,
+            }
+        )
+
     def bert(self) -> dict[str, Any]:
         return self.usual() | {
             "max_position_embeddings": self.positions + 2,
@@ -449,6 +495,40 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         }
     ),
     "gemma4_text": Draw.gemma4,
+    "gemma4_unified_text": lambda d: {
+        name: value
+        for name, value in (d.gemma4() | {"num_kv_shared_layers": 0}).items()
+        if "expert" not in name and "per_layer" not in name and "moe" not in name
+    },
+    "step3p5": Draw.step,
+    "laguna": Draw.laguna,
+    "mellum": lambda d: (
+        d.llama()
+        | d.experts_of()
+        | d.sparse_types()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "afmoe": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "num_shared_experts": d.one(1, 2),
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "num_dense_layers": d.rng.randint(0, d.layers),
+            "sliding_window": d.window,
+            "global_attn_every_n_layers": d.one(2, 3),
+            "layer_types": d.types(),
+        }
+    ),
     "cohere": lambda d: d.llama() | {"attention_bias": d.flag(), "use_qk_norm": d.flag()},
     "cohere2": lambda d: (
         d.llama()

@@ -38,7 +38,7 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
         bias = " + B_qkv[c]" if att.qkv_bias else ""
         yield build.operator("attention.qkv", "attention", f"{x} W_qkv[d c]{bias} -> {q} {k} {v}")
     else:
-        asked = f"{q} gate[b t k g h]" if att.gated else q
+        asked = f"{q} gate[b t k g h]" if att.gate == "queries" else q
         for name, out in _projected(att, {"q": asked, "k": k, "v": v}):
             yield _projection(build, att, name, x, out)
     if att.value_norm and att.sharing != "borrows":
@@ -49,6 +49,11 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
     if att.rotary_dim:
         yield rotary(build, att, cache)
 
+    if att.gate in ("head", "element"):
+        axes = _of_gate(att)
+        yield build.operator(
+            "attention.gate_projection", "attention", f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
+        )
     against_positions: tuple[Operator, ...] = ()
     if att.disentangled:
         build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
@@ -102,7 +107,7 @@ def _of_values(att: Attention) -> str:
 
 def _projection(build: Builder, att: Attention, name: str, source: str, out: str, cross: str = "") -> Operator:
     """Queries, keys or values out of what they are made of."""
-    axes = {"q": "k g hg" if att.gated else "k g h", "k": "k h", "v": f"k {_of_values(att)}"}[name]
+    axes = {"q": "k g hg" if att.gate == "queries" else "k g h", "k": "k h", "v": f"k {_of_values(att)}"}[name]
     bias = f" + B_{cross}{name}[{axes}]" if att.qkv_bias and not (name == "k" and att.bare_keys) else ""
     text = f"{source} W_{cross}{name}[d {axes}]{bias} -> {out}"
     return build.operator(f"{cross}attention.{name}", _group(f"{cross}attention"), text)
@@ -144,12 +149,22 @@ def _core(
         yield fuse(f"{place}.flash", group, core, kind="attention")
     else:
         yield from core
-    if att.gated:
-        line = f"o[b t k g {h}] gate[b t k g {h}] -> o[b t k g {h}]"
-        scale = vector.ACTIVATION["sigmoid"] + 1
-        yield build.operator(f"{place}.gate", group, line, kind="elementwise", vector=scale)
+    if att.gate:
+        yield gate(build, att, place, group)
     bias = f" + B_{cross}out[d]" if att.out_bias else ""
     yield build.operator(f"{place}.output", group, f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {site.gives}")
+
+
+def gate(build: Builder, att: Attention, place: str, group: str) -> Operator:
+    """What the heads give, times the gate: a sigmoid, or a softplus, for each head or for each of its elements."""
+    heads, numbers = f"o[b t k g {_of_values(att)}]", f"gate[b t {_of_gate(att)}]"
+    product = build.operator(f"{place}.gate", group, f"{heads} {numbers} -> {heads}", kind="elementwise", vector=1)
+    gates = product.reads[1].elements(build.sizes)
+    return replace(product, vector_flops=product.vector_flops + vector.GATE * gates)
+
+
+def _of_gate(att: Attention) -> str:
+    return "k g" if att.gate == "head" else f"k g {_of_values(att)}"
 
 
 def relative_bias(build: Builder, group: str) -> Operator:

@@ -26,6 +26,9 @@ STEP = 4
 # Per element of the state: step times A 1, exp 1, (step x) times B 1 (eq. 4 there, B as its code simplifies it)
 DISCRETISE = 3
 
+# A gate on what heads give: sigmoid 3, or softplus log(1 + exp(x)) 3
+GATE = 3
+
 # The gradient of vector work, by what it keeps, as a multiple of the forward's FLOPs.
 BACKWARD = {
     "inputs": 2,  # for each operation its derivative, and the product with the gradient that arrives

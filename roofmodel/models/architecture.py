@@ -60,10 +60,11 @@ class Attention(NamedTuple):
     chunked: bool = False  # the window does not slide: a token sees those of its own chunk of `window` tokens
     norm: HeadNorm | None = None
     sinks: bool = False  # a learned logit per head joins the softmax
-    gated: bool = False  # a sigmoid scales each element that the heads give; the matrix of queries gives it too
     disentangled: Disentangled | None = None
     values_of_keys: bool = False  # values are the keys ahead of norm and rotation
     value_norm: Norm | None = None
+    # a number for each head, or for each of its elements, scales what it gives; that may be of the matrix of queries
+    gate: Literal["", "head", "element", "queries"] = ""
     sharing: Literal["", "lends", "borrows"] = ""  # later layers attend to its keys and values; or it to an earlier's
 
     @property

@@ -108,6 +108,7 @@ FILTERS = Kind(lambda v: isinstance(v, list), "a list of filters: channels, taps
 TERMS = Kind(
     lambda v: isinstance(v, tuple) and all(term in ("c2p", "p2c") for term in v), "'c2p', 'p2c' or both, joined by '|'"
 )
+GATE = Kind(lambda v: v in ("", "head", "element", "queries"), "'', 'head', 'element' or 'queries'")
 ODD = Kind(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an odd number, or 0")
 NUMBER_OR_AUTO = Kind(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
 PLACES = _one_of("absolute", "rotary")
@@ -162,7 +163,6 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "value_dim": (SIZE, lambda f: f["head_dim"]),
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
-    "attention_gate": (FLAG, False),  # a sigmoid on each element that the heads give, from the matrix of queries
     "sinks": (FLAG, False),  # a learned logit per head that takes part in the softmax
     # of the layers that slide
     "window_heads": (SIZE, lambda f: f["heads"]),
@@ -178,6 +178,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "rotary_layers": (LAYER_FLAGS, None),  # the layers that turn at all, if not every one
     "values_of_keys": (FLAG, False),  # in the layers that do not slide
     "value_norm": (FLAG, False),  # without a gain
+    "attention_gate": (GATE, ""),  # on what heads give, each or each element of it; or from the matrix of queries
     "borrowers": (COUNT, 0),  # so many layers at the end attend to the keys and values of the last one of their kind
     "borrower_mlp_width": (SIZE, lambda f: f["mlp_width"]),
     # latent attention, where keys and values come from a latent

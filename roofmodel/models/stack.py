@@ -111,7 +111,7 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
     for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
-            count = f"{facts[field].key!r} has {len(value)} entries"
+            count = f"{facts[field].key or field!r} has {len(value)} entries"
             raise ModelError(f"{at(field)}: {count}, but {named('layers')}; it wants one a layer")
 
 
@@ -271,9 +271,9 @@ def _attention(index: int, fields: Fields) -> Attention:
         chunked=fields["chunked"],
         norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
         sinks=fields[f"{of}sinks"],
-        gated=fields["attention_gate"],
         values_of_keys=fields["values_of_keys"] and not slides,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
+        gate=fields["attention_gate"],
         sharing=("borrows" if _borrows(index, fields) else "lends") if fields["borrowers"] else "",
     )
 

@@ -76,6 +76,8 @@ LABELS = {
     "attention.softmax": "softmax",
     "attention.mix": "mix p·v",
     "attention.flash": "scores, softmax, mix",
+    "attention.gate_projection": "gate projection",
+    "attention.gate": "gate on heads",
     "attention.output": "output projection",
     "attention.index_q": "indexer: queries",
     "attention.index_k": "indexer: keys",

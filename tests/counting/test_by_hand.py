@@ -93,6 +93,17 @@ def test_a_run_over_chunks_is_the_mean_of_its_passes(context: int) -> None:
     assert 7 * pairs(middle, 4, True, chunked=True) == sum(pairs(step, 4, True, chunked=True) for step in forwards)
 
 
+@pytest.mark.parametrize(("gating", "elements"), [(True, 2), ("per-element", 2 * 4)])
+def test_a_gate_on_heads_is_a_product_and_a_number_for_each_of_them(gating: Any, elements: int) -> None:
+    config = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"} | {
+        "model_type": "laguna", "num_key_value_heads": 2, "head_dim": 4, "gating": gating, "mlp_layer_types": ["dense"],
+    }  # fmt: skip
+    ops, gates, heads = count(config), 2 * 3 * elements, 2 * 3 * 8  # B T
+    assert ops["attention.gate_projection"].matmul_flops == 2 * (2 * 3) * 8 * elements
+    assert ops["attention.gate"].vector_flops == 3 * gates + heads
+    assert ops["attention.gate"].cost.bytes == 2 * (heads + gates + heads)
+
+
 def count(config: dict[str, Any], phase: Any = "prefill", attention: Any = "eager") -> dict[str, Operator]:
     work = Workload((phase,), 2, 3, attention=attention, logits="all")
     return {op.name: op for op in operators(architecture(config, "x", "x"), work.steps()[0])}

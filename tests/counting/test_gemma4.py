@@ -110,8 +110,11 @@ def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
     ("more", "says"),
     [
         ({"use_bidirectional_attention": "all"}, "'use_bidirectional_attention' is 'all'; it must be null or"),
-        ({"per_layer_config": {"1": {"head_dim": 6}}}, "'per_layer_config' has layers [1], but [1, 3] do not slide"),
-        ({"per_layer_config": {"1": {"head_dim": 6}, "3": {"head_dim": 8}}}, "the same 'head_dim' and"),
+        (
+            {"per_layer_config": {"1": {"head_dim": 6}}},
+            "'per_layer_config' has layers [1], but full_attention is in [1, 3]",
+        ),
+        ({"per_layer_config": {"1": {"head_dim": 6}, "3": {"head_dim": 8}}}, "the same 'head_dim', 'num"),
         ({"per_layer_config": {"1": {"intermediate_size": 6}}}, "'per_layer_config' is"),
         ({"num_kv_shared_layers": 3}, "the 1 before them are not of all their kinds"),
         ({"num_kv_shared_layers": 9}, "the 0 before them are not of all their kinds"),

@@ -220,12 +220,13 @@ def test_the_name_of_the_config_class_that_notes_give_is_the_real_one(model_type
 CHANGES_NO_SHAPE = re.compile(
     r".*(dropout|dropout_prob|pdrop|drop|_eps|epsilon|_token_id|_coef|jitter_noise)|init_(std|device)|initializer_range"
     r"|use_cache|rope_parameters|pretraining_tp|slow_but_exact|is_decoder|apply_residual_connection_post_layernorm"
-    r"|.*_multipliers?|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit)"
+    r"|.*_multipliers?|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit|limits|limits_shared)"
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
     r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
-    r"|n_group|topk_group|topk_method|rout(ed|er)_scaling_factor|moe_norm_min|enable_moe_fp32_combine"  # which experts
-    r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|dim_model_base"
-    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers"  # those layers are left out
+    r"|n_group|topk_group|topk_method|moe_norm_min|enable_moe_fp32_combine"  # which experts
+    r"|(moe_)?rout(ed|er)_scaling_factor|route_scale"
+    r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|mup_enabled|dim_model_base"
+    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*layer_types"  # those layers are left out
     r"|qk_head_dim"  # derived
     r"|initializer_factor|relative_attention_max_distance|dense_act_fn|is_gated_act|dropout_rate|scale_decoder_outputs"
     r"|.*suppress_tokens|encoder_no_repeat_ngram_size|apply_spec_augment|mask_(time|feature)_.*|median_filter_width"
@@ -249,6 +250,7 @@ NOT_READ = {
     "youtu": LATENT | {"embedding_initializer_range"},
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "minicpm3"), LATENT),
     "mamba2": {"time_step_rank"},
+    "step3p5": {"hidden_act"},
 }
 
 

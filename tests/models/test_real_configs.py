@@ -37,7 +37,7 @@ REFUSED = {
     "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer chooses"),
     "qwen3_5": ("'qwen3_5_text'", "linear attention"),
     "qwen3_5_moe": ("'qwen3_5_moe_text'", "linear attention"),
-    "step3p7": ("'step3p7'", "heads of another number", "gates"),
+    "step3p7": ("'text_config'", "step3p7"),  # not as its class has it
 }
 
 

@@ -109,9 +109,10 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
                 names |= {placed.operator.name for placed in phase.placed}
     for mla in ("absorbed", "naive"):
         names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
-    indexes = architecture(draws.config("deepseek_v32", random.Random(1)), "drawn", "config.json")
-    for phase in estimate(indexes, Device.load("h100")).phases:
-        names |= {placed.operator.name for placed in phase.placed}
+    for family in ("deepseek_v32", "afmoe"):
+        arch = architecture(draws.config(family, random.Random(1)), "drawn", "config.json")
+        for phase in estimate(arch, Device.load("h100")).phases:
+            names |= {placed.operator.name for placed in phase.placed}
     shared = [("gpt2", 2), ("t5-small", 2), ("DeepSeek-V3", 2), ("DeepSeek-V2-Lite", 2), ("mamba-130m-hf", 2)]
     shared += [("gemma-4-26B-A4B-it", 2), ("gemma-4-E2B-it", 1), ("qwen3-coder-next", 2)]
     of_several = [run(name, phase="train", tp=tp, dp=2, batch=2, seq=8) for name, tp in shared]

@@ -20,6 +20,7 @@ COMPOSITES: dict[str, Composite] = {
     "cohere2_vision": Composite("cohere2", tied=True),
     "gemma3": Composite("gemma3_text", tied=True),
     "gemma4": Composite("gemma4_text", tied=True),
+    "gemma4_unified": Composite("gemma4_unified_text", tied=True),
     "idefics2": Composite("mistral"),
     "idefics3": Composite("llama"),
     "internvl": Composite("qwen2", tied=True),
@@ -33,6 +34,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_vl": Composite("qwen3_vl_text"),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text"),
     "smolvlm": Composite("llama"),
+    "step3p7": Composite("step3p5"),
 }
 
 # The core sizes by default, of the text parts that are often written without them.

@@ -29,7 +29,7 @@ QWEN3_NEXT = LLAMA.like(
     switches=dict(full_every=(SIZE, key("full_attention_interval", default=4))),
     kv_heads=key("num_key_value_heads", default=2),
     head_dim=key("head_dim", default=256),
-    attention_gate=True,
+    attention_gate="queries",
     rotary=key(*PARTIAL, default=0.25),
     qk_norm=True,
     mixers=key("layer_types", default=_one_full_in, read=_mixers),

@@ -25,6 +25,5 @@ REFUSED: dict[str, str] = {
     "qwen3_5_text": _DELTA,
     "recurrent_gemma": "recurrent blocks (RG-LRU)",
     "rwkv": "recurrent blocks (WKV) instead of attention",
-    "step3p7": "heads of another number in the layers that slide, and gates on them",
     "switch_transformers": "experts of which each takes a limited number of tokens",
 }
