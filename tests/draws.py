@@ -119,6 +119,18 @@ class Draw:
             "attention_bias": self.flag(),
         }
 
+    def olmo_hybrid(self) -> dict[str, Any]:
+        """The class wants layers of both kinds."""
+        self.layers = max(self.layers, 2)
+        types = ["linear_attention", FULL, *(self.one("linear_attention", FULL) for _ in range(self.layers - 2))]
+        own = self.linear() | {"layer_types": self.one(None, types)}
+        for name in ("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"):
+            own[name] = self.one(None, own[name])
+        if own["linear_num_value_heads"] is None:
+            own["linear_num_key_heads"] = None
+        unread = ("full_attention_interval", "partial_rotary_factor", "head_dim")
+        return self.llama() | {name: value for name, value in own.items() if name not in unread}
+
     def routed(self) -> dict[str, Any]:
         groups = self.one(1, 2)
         return {
@@ -590,6 +602,18 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "qwen3_next": lambda d: (
         d.llama() | d.linear() | d.sparse() | {"shared_expert_intermediate_size": d.rng.randint(3, 40)}
     ),
+    "qwen3_5_moe_text": lambda d: (
+        d.llama()
+        | d.linear()
+        | {
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "shared_expert_intermediate_size": d.rng.randint(3, 40),
+        }
+    ),
+    "qwen3_5_text": lambda d: d.llama() | d.linear(),
+    "olmo_hybrid": Draw.olmo_hybrid,
     "olmoe": lambda d: (
         d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}
     ),

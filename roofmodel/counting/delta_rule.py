@@ -28,10 +28,13 @@ from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import DeltaRule
 
 GROUP = "linear"
-INPUTS = {"qkv": "u[b t c]", "gate": "gate[b t k m h']", "write": "write[b t k m]", "forget": "forget[b t k m]"}
+INPUTS = {
+    "qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u_v[b t k m h']",
+    "gate": "gate[b t k m h']", "write": "write[b t k m]", "forget": "forget[b t k m]",
+}  # fmt: skip
 COLUMNS = {
-    ("qkv",): "c", ("gate",): "k m h'", ("write",): "k m", ("forget",): "k m",
-    ("qkv", "gate"): "C", ("write", "forget"): "mw",
+    ("qkv",): "c", ("q",): "k h", ("k",): "k h", ("v",): "k m h'", ("gate",): "k m h'", ("write",): "k m",
+    ("forget",): "k m", ("qkv", "gate"): "C", ("write", "forget"): "mw",
 }  # fmt: skip
 
 
@@ -51,10 +54,11 @@ def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
     for names in mixer.matrices:
         given = " ".join(INPUTS[name] for name in names)
         matrix = "_".join(names)
-        line = f"{site.reads} W_{matrix}[d {COLUMNS[names]}] -> {given}"
+        line = f"{site.reads} W_linear_{matrix}[d {COLUMNS[names]}] -> {given}"
         yield build.operator(f"{GROUP}.{matrix}", GROUP, line)
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
-    yield from causal_filter(build, step, GROUP, False, mixer.activation, gives)
+    apart = [INPUTS[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
+    yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
     scan = _recurrence(build, step) if step.recurrent else _chunks(_chunked(build, step, mixer), step, mixer)
     yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
     yield build.operator(

@@ -43,11 +43,12 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
 
 
 def causal_filter(
-    build: Builder, step: Step, place: str, bias: bool, activation: str, gives: str
+    build: Builder, step: Step, place: str, bias: bool, activation: str, gives: str, apart: Sequence[str] = ()
 ) -> Iterator[Operator]:
     """A filter of width r that each of c channels has for itself, over a token and those before it; its activation.
 
-    Reads `u[b t c]`. The cache keeps the last r tokens of each channel. Under flash one kernel does all of it.
+    Reads `u[b t c]`, or what stands `apart` and is joined to it. The cache keeps the last r tokens of each
+    channel. Under flash one kernel does all of it.
     """
     read, kept = (" cache.filter[b c r]" if held else "" for held in (step.resumed, step.cached))
     fused = step.attention == "flash"
@@ -73,6 +74,9 @@ def causal_filter(
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
         line = f"u[b t c]{read} -> u[b t+r c]{kept}"
         operators.insert(0, shift.operator(f"{place}.shift", place, line, kind="copy"))
+    if apart:
+        line = f"{' '.join(apart)} -> u[b t c]"
+        operators.insert(0, build.operator(f"{place}.join", place, line, kind="copy", keeps="nothing"))
     yield from [fuse(f"{place}.filter", place, operators, kind="convolution")] if fused else operators
 
 

@@ -185,8 +185,8 @@ class DeltaRule(NamedTuple):
     """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` a head.
 
     `heads` are those of queries and keys, each for as many of values. `matrices` says which of its inputs one matrix
-    gives, by name: `qkv` all that goes through the filter, `gate`, `write` (how much of a value is written), `forget`
-    (how fast the state decays).
+    gives, by name: `qkv` (or `q`, `k`, `v`) that go through the filter, `gate`, `write` (how much of a value is
+    written), `forget` (how fast the state decays).
     """
 
     heads: Number

@@ -197,6 +197,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on what the very first block reads
     "out_norm": (FLAG, False),  # on what a block gives, ahead of the residual sum
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
+    "norms_behind": (LAYER_FLAGS, None),  # the layers whose norms are on what blocks give instead, if any
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
     "qk_norm": (FLAG, False),  # on the heads' queries and keys
     "qk_norm_gains": (GAINS, "shared"),

@@ -108,7 +108,7 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: Where) -> None:
             f"{at('linear_value_heads', 'linear_heads')}: {named('linear_value_heads')} is not divisible by "
             f"{named('linear_heads')}; each head of keys serves the same number of heads of values"
         )
-    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers"):
+    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "norms_behind"):
         value = fields[field]
         if value is not None and len(value) != fields["layers"]:
             count = f"{facts[field].key or field!r} has {len(value)} entries"
@@ -194,6 +194,8 @@ def _norm(fields: Fields) -> Norm:
 def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     """A layer's sublayers; layers that are alike compare equal. A decoder's layer `crosses` over to the source."""
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
+    if fields["norms_behind"] and fields["norms_behind"][index]:
+        before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
     # Mixers side by side read one norm.

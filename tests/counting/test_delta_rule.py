@@ -14,6 +14,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.models.architecture import Attention
 from roofmodel.models.config import architecture
 
 CONFIG = {
@@ -112,3 +113,18 @@ def test_the_products_with_the_inverse_are_those_of_the_class_where_it_is_export
     model = oracle.build({**CONFIG, "architectures": ["Qwen3NextForCausalLM"]})
     ours = sum(op.total.matmul_flops for op in operators("prefill", "eager", tokens=tokens))
     assert ours == oracle.matmul_flops(model, 2, tokens)
+
+
+def test_norms_of_olmo_hybrid_stand_ahead_of_linear_attention_and_behind_full_attention() -> None:
+    config = {
+        "model_type": "olmo_hybrid", "hidden_size": 8, "num_hidden_layers": 4, "vocab_size": 11,
+        "num_attention_heads": 2,
+    }  # fmt: skip
+    for theta, turned in (({}, 4), ({"rope_parameters": {"rope_theta": None}}, 0)):
+        arch = architecture(config | theta, "x", "x")
+        for layer in arch.stack.layers[:3]:
+            assert all(branch.before and not branch.after for sub in layer for branch in sub.branches)
+        assert all(branch.after and not branch.before for sub in arch.stack.layers[3] for branch in sub.branches)
+        (attention,) = arch.stack.layers[3][0].branches
+        assert isinstance(attention.part, Attention)
+        assert attention.part.rotary_dim == turned

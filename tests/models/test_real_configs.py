@@ -35,8 +35,6 @@ REFUSED = {
     "kimi_k3": ("'kimi_linear'", "linear attention"),
     "mimo": ("unknown model_type 'mimo'", "--family"),  # no class of transformers to hold it to
     "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer chooses"),
-    "qwen3_5": ("'qwen3_5_text'", "linear attention"),
-    "qwen3_5_moe": ("'qwen3_5_moe_text'", "linear attention"),
     "step3p7": ("'text_config'", "step3p7"),  # not as its class has it
 }
 

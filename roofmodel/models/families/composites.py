@@ -31,6 +31,8 @@ COMPOSITES: dict[str, Composite] = {
     "llava_onevision": Composite("qwen2", tied_by="either"),
     "mistral3": Composite("mistral", tied=True),
     "paligemma": Composite("gemma", tied=True),
+    "qwen3_5": Composite("qwen3_5_text"),
+    "qwen3_5_moe": Composite("qwen3_5_moe_text"),
     "qwen3_vl": Composite("qwen3_vl_text"),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text"),
     "smolvlm": Composite("llama"),
