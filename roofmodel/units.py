@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-SMALL = {"m": 10**3, "u": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
+SMALL = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 # What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
 _UNITS = {
@@ -38,7 +38,7 @@ _EXAMPLES = {
     "s": "2.5 us",
 }
 # Thirty digits are more than anybody measured, and few enough for a float to hold what comes of them.
-_QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-z/]+)\s*\Z")
+_QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-zµμ/]+)\s*\Z")
 
 
 def parse(text: object, unit: str) -> int | float:

@@ -37,6 +37,9 @@ def options(
     runtime: Annotated[
         str, typer.Option(help="eager; megatron: as it trains; graph: as engines run it. For expected times.")
     ] = "eager",
+    launch: Annotated[
+        str | None, typer.Option(help="What the host takes to launch an operator, outside of a graph: 12us; 40 us.")
+    ] = None,
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",
     tp: Annotated[int, typer.Option(help="GPUs that share every layer (tensor parallel).")] = 1,

@@ -79,6 +79,13 @@ class Parallel(NamedTuple):
 ONE_GPU = Parallel()
 
 
+class Host(NamedTuple):
+    """What launches kernels: the runtime, and the seconds that it takes for an operator; None: as long as usual."""
+
+    runtime: str = "eager"
+    launch: float | None = None
+
+
 @dataclass(frozen=True)
 class Workload:
     """What the user asks: lengths in tokens per sequence, formats by name.
@@ -89,8 +96,8 @@ class Workload:
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
     `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
     goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, as
-    PyTorch has them or as Megatron-LM fuses them, or a graph of them. `batch` is over all GPUs; a replica computes its
-    part of it `micro_batch` sequences at a time, None: all together.
+    PyTorch has them or as Megatron-LM fuses them, in `launch` seconds each, or a graph of them. `batch` is over all
+    GPUs; a replica computes its part of it `micro_batch` sequences at a time, None: all together.
     """
 
     phases: tuple[Phase, ...]
@@ -112,6 +119,12 @@ class Workload:
     runtime: Literal["eager", "megatron", "graph"] = "eager"
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
+    launch: float | None = None
+
+    @property
+    def host(self) -> Host:
+        """What launches its kernels."""
+        return Host(self.runtime, self.launch)
 
     @property
     def joined(self) -> Number:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from typing import Any, NamedTuple, get_args
 
+from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting import memory, phases
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
@@ -26,6 +27,7 @@ from roofmodel.study.pipeline import slowest, without_cache
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 LONGEST = 10**9
+LONGEST_LAUNCH = 1.0  # seconds
 TRAINED_BITS = 16  # at least, of formats that training is counted with
 
 
@@ -58,7 +60,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     work, notes = workload(arch, **options)
     found = []
     for step in work.steps():
-        phase = slowest(arch, device, step, work.runtime)
+        phase = slowest(arch, device, step, work.host)
         if step.phase == "generate":
             phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
@@ -148,6 +150,7 @@ def workload(
     recompute: str = "none",
     decoder_seq: int | None = None,
     runtime: str = "eager",
+    launch: float | str | None = None,
     tp: int = 1,
     dp: int = 1,
     pp: int = 1,
@@ -213,6 +216,11 @@ def workload(
     if mla != "absorbed" and not latent:
         notes.append(f"--mla is ignored: {arch.name} has no multi-head latent attention")
         mla = "absorbed"
+    if launch is not None:
+        launch = launch_seconds(launch)
+        if runtime == "graph":
+            notes.append("--launch is ignored: a graph is launched once, not operator by operator")
+            launch = None
     notes += _training_notes(arch, phases, dtype, weights, attention, optimizer, recompute)
     if phases != ("train",):
         optimizer, recompute = None, "none"
@@ -228,7 +236,7 @@ def workload(
     work = Workload(
         phases, batch, seq, context, dtype, weights, kv, activations, attention, logits,  # type: ignore[arg-type]
         new_tokens or NEW_TOKENS, pixels, mla, optimizer or "adam", recompute,  # type: ignore[arg-type]
-        decoder_seq, runtime, shared, micro_batch,  # type: ignore[arg-type]
+        decoder_seq, runtime, shared, micro_batch, launch,  # type: ignore[arg-type]
     )  # fmt: skip
     return work, (*notes, *remarks)
 
@@ -301,6 +309,19 @@ def check_choice(option: str, value: object) -> None:
     if value not in CHOICES[option]:
         name = option.replace("_", "-")
         raise WorkloadError(f"--{name}: unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
+
+
+def launch_seconds(asked: object) -> float:
+    """What --launch says, a quantity as text or seconds from Python. Raises WorkloadError for what is neither."""
+    try:
+        seconds = float(units.parse(asked, "s") if isinstance(asked, str) else asked)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_LAUNCH:
+        raise WorkloadError(
+            f"--launch {shorten(asked)}: this is no time that a host takes for an operator; try --launch 12us"
+        )
+    return seconds
 
 
 def _whole(option: str, value: object, low: int) -> None:

@@ -31,7 +31,7 @@ from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.widths import FORMATS, Format, Widths
-from roofmodel.counting.workload import Optimizer, Parallel, Phase
+from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.device import Device, Level, Link, Pipe
 from roofmodel.devices.fitted import TIMINGS
@@ -111,9 +111,9 @@ def _told(
         step = step._replace(logit_positions=book.input("positions", 1))
 
     def estimated() -> Told:
-        eager = phase_estimate(arch, device, step, "eager")
+        eager = phase_estimate(arch, device, step, Host("eager"))
         need = phases.peak(arch, step, phases.weight_bytes(arch, step), eager.operators)
-        estimates, updates = {"eager": eager, "graph": timed(eager, device, "graph")}, dict[str, Cases[Placed]]()
+        estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.trained(arch, step).parameters
             kept = book.settled(lambda: training.state_bytes(parameters, widths, chosen(optimizer)))
@@ -138,7 +138,7 @@ def _updated(
 
     def last() -> Placed:
         alone = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
-        return timed(alone, device, runtime).placed[0]
+        return timed(alone, device, Host(runtime)).placed[0]
 
     cases = book.cases(last)
     cost = Cost(*book.settled(lambda: tuple(vars(update().cost).values())))

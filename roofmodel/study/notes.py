@@ -141,6 +141,6 @@ def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
     for phase in found:
         if phase.host_bound:
             yield (
-                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in some "
-                f"{phase.launch.seconds * 1e6:.0f} µs each, take longer than they run; see --runtime graph"
+                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in "
+                f"{units.seconds(phase.launch.seconds)} each, take longer than they run; see --launch, --runtime graph"
             )

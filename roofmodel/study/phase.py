@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import NO_IMAGE, Step
+from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Dropout
 from roofmodel.prediction.engine import Beside, beside, expect_eager, fused
@@ -147,7 +147,7 @@ class PhaseEstimate(NamedTuple):
         return not is_just(self.step.tokens, 0)
 
 
-def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
+def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
     """One phase on the device, on a GPU of the stage that the step names. Raises WorkloadError where the device lacks
     the working format.
     """
@@ -162,7 +162,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, runtime: str)
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         dropout=arch.dropout if step.phase == "train" else Dropout(),
     )
-    return timed(phase, device, runtime)
+    return timed(phase, device, host)
 
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
@@ -170,21 +170,21 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
     return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
 
 
-def timed(phase: PhaseEstimate, device: Device, runtime: str) -> PhaseEstimate:
+def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
     """The phase with the times that are expected where the host launches each kernel (`eager`, `megatron`) or a
     `graph`."""
     dtype = phase.step.widths.compute
-    if runtime == "graph":
+    if host.runtime == "graph":
         runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
-        others = beside(phase.operators, phase.dropout, fused=runtime == "megatron")
+        others = beside(phase.operators, phase.dropout, fused=host.runtime == "megatron")
         placed = [
             one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
-        launch = EAGER_LAUNCH
+        launch = EAGER_LAUNCH if host.launch is None else Expected(*[host.launch] * 3)
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
 
 

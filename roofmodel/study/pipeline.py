@@ -23,23 +23,23 @@ from operator import itemgetter
 from roofmodel.algebra import Number, is_just, maximum
 from roofmodel.counting.phases import stages, uncached
 from roofmodel.counting.training import once
-from roofmodel.counting.workload import Step
+from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.phase import Lap, PhaseEstimate, Uncached, phase_estimate, placed, running, total_seconds
 
 
-def slowest(arch: Architecture, device: Device, step: Step, runtime: str) -> PhaseEstimate:
+def slowest(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
     """A phase on a GPU of the stage that takes longest. Raises WorkloadError where the device lacks the format."""
-    found = of_stages(arch, device, step, runtime)
+    found = of_stages(arch, device, step, host)
     return max(zip(paces(found), found, strict=True), key=itemgetter(0))[1]
 
 
-def of_stages(arch: Architecture, device: Device, step: Step, runtime: str) -> list[PhaseEstimate]:
+def of_stages(arch: Architecture, device: Device, step: Step, host: Host) -> list[PhaseEstimate]:
     """A phase on a GPU of each stage, of those that are alike once; each waits for the others."""
     staged = stages(arch, step)
-    found = [phase_estimate(arch, device, one, runtime) for _, one in staged]
+    found = [phase_estimate(arch, device, one, host) for _, one in staged]
     if len(found) == 1 and is_just(step.parallel.pp, 1):
         return found
     laps = [dict(_laps(phase)) for phase in found]

@@ -18,7 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
-from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, options, workload
+from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, launch_seconds, options, workload
 from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
 from roofmodel.study.parallel import GPUS, multiple
 from roofmodel.study.phase import totals
@@ -96,6 +96,8 @@ def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for what it does not know."""
     if name in LEAST:
         return list(grid.numbers(name.replace("_", "-"), asked, LEAST[name], LONGEST))
+    if name == "launch":
+        return [launch_seconds(value) for value in grid.names(asked)]
     if name not in CHOICES:
         raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in options() if o in COLUMNS])}")
     values = grid.names(asked)
@@ -163,17 +165,18 @@ def _case(
 ) -> Case:  # fmt: skip
     """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
     dtype = chosen.get("dtype", "fp16")
-    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **chosen}
+    said = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **said}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
-        phase, weights = slowest(arch, device, step, work.runtime), phases.weight_bytes(arch, step)
+        phase, weights = slowest(arch, device, step, work.host), phases.weight_bytes(arch, step)
         peak = phases.peak(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest(arch, device, smallest.steps()[0], work.runtime).host_bound:
+    if slowest(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
             f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
             "so that these look alike there; see --runtime graph"
@@ -200,6 +203,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     return {
         **{name: getattr(work, name) for name in NAMED},
         "attention": None if isinstance(arch.body, Network) else work.attention,
+        "launch_seconds": work.launch,
         **work.parallel.ways,
         "micro_batch": work.micro_batch,
         "phase": phase,

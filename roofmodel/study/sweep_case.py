@@ -55,7 +55,7 @@ FOUND = (
     "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
 COLUMNS = (
-    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, *DEALT, *FOUND,
+    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, "launch_seconds", *DEALT, *FOUND,
 )  # fmt: skip
 """Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
 expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are
@@ -156,7 +156,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
     work = replace(work, **numbers)
     (step,) = work.steps()
-    staged = of_stages(arch, device, step, work.runtime)
+    staged = of_stages(arch, device, step, work.host)
     found, peak = _slowest(staged), phases.peak(arch, step, case.weights, staged[0].operators)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,

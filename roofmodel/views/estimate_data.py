@@ -42,6 +42,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "activations": work.activations or work.dtype,
             "attention": work.attention,
             "runtime": work.runtime,
+            "launch_seconds": work.launch,
             "logits": work.logits_of(work.phases[0]),
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
             **work.parallel.ways,

@@ -48,6 +48,7 @@ def describe_workload(estimate: Estimate) -> str:
     how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
     parts += [how] * layered
     parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
+    parts += [] if work.launch is None else [f"{units.seconds(work.launch)} a launch"]
     if layered:
         parts += _windows(estimate)
         if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):

@@ -161,6 +161,7 @@ TITLES = {
     "model": "model", "hardware": "device", "phase": "phase", "batch": "batch", "seq": "seq", "decoder_seq": "prompt",
     "context": "cached", "new_tokens": "new", "image": "pixels",
     **{name: name.replace("_", "-") for name in (*NAMED, *DEALT)},
+    "launch_seconds": "launch",
 }  # fmt: skip
 USUAL = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
 """What goes without saying."""
@@ -178,7 +179,7 @@ class View:
         shown = list(islice(rows(self.sweep), SHOWN))
         varying = [name for name in TITLES if len(_asked(self.sweep, name)) > 1]
         yield Text.assemble((described(self.sweep), "bold"), f" · {self.sweep.points} points")
-        cells = [{**{TITLES[name]: _word(row[name]) for name in varying}, **_figures(row)} for row in shown]
+        cells = [{**{TITLES[name]: _word(name, row[name]) for name in varying}, **_figures(row)} for row in shown]
         titles = [title for title in cells[0] if any(row[title] for row in cells)]
         widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
         table = bare()
@@ -215,6 +216,7 @@ def described(sweep: Sweep) -> str:
     words += [f"{name} {said[name]}" for name in FORMATTED if name in said]
     words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
     words += [f"{TITLES[name]} {said[name]}" for name, usual in USUAL.items() if said.get(name, usual) != usual]
+    words += [f"{_word(name, said[name])} a launch" for name in ("launch_seconds",) if name in said]
     return " · ".join(words)
 
 
@@ -243,5 +245,7 @@ def _refusals(shown: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["note"] for row in shown if row["bound_seconds"] is None))
 
 
-def _word(value: object) -> str:
-    return "" if value is None else str(value)
+def _word(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    return units.seconds(value) if name == "launch_seconds" else str(value)

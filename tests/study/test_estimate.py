@@ -350,6 +350,26 @@ def test_gradients_of_experts_take_about_as_long_as_the_products_they_are_of(mod
             assert 0.4 < seconds[f"{name}.{gradient}"] / seconds[name] < 2.5
 
 
+@pytest.mark.parametrize("launch", ["12us", "12 µs", 12e-6])
+def test_another_host_launches_as_fast_as_is_said(launch: str | float) -> None:
+    (usual,) = run("gpt2", phase="decode", seq=8).phases
+    (slow,) = run("gpt2", phase="decode", seq=8, launch=launch).phases
+    assert usual.expected == pytest.approx((usual.kernels * 40e-6, usual.kernels * 20e-6, usual.kernels * 60e-6))
+    assert slow.kernels == usual.kernels
+    assert slow.kernel_seconds == usual.kernel_seconds
+    assert slow.expected is not None
+    assert slow.expected.seconds == pytest.approx(slow.kernels * 12e-6)
+    assert slow.expected.low == pytest.approx(slow.kernels * 12e-6)  # what is told is not uncertain
+
+
+def test_a_host_without_cost_leaves_the_kernels_and_a_graph_asks_for_none() -> None:
+    (fast,) = run("gpt2", phase="decode", seq=8, launch="0 us").phases
+    assert fast.expected == fast.kernel_seconds
+    graph = run("gpt2", phase="decode", seq=8, runtime="graph", launch="12us")
+    assert graph.phases[0].expected == run("gpt2", phase="decode", seq=8, runtime="graph").phases[0].expected
+    assert "--launch is ignored: a graph is launched once, not operator by operator" in graph.notes
+
+
 def test_a_step_that_waits_for_its_host_is_as_uncertain_as_the_host() -> None:
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     assert eager.expected is not None

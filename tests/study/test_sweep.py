@@ -256,6 +256,16 @@ def test_a_host_that_is_too_slow_is_a_roof_too() -> None:
     ]  # fmt: skip
 
 
+def test_hosts_of_several_speeds_are_rows_that_say_so() -> None:
+    rows = list(points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", launch="0us,12us,80 us")))
+    assert [row["launch_seconds"] for row in rows] == [0, 12e-6, 80e-6]
+    assert [row["bound"] for row in rows] == ["memory", "overhead", "overhead"]
+    for row in rows:
+        (phase,) = estimate(hub.load("gpt2"), Device.load("h100"), phase="decode", launch=row["launch_seconds"]).phases
+        assert phase.expected is not None
+        assert row["expected_seconds"] == phase.expected.seconds
+
+
 def test_a_device_without_calibration_has_bounds_alone() -> None:
     found = sweep([hub.load("gpt2")], [Device.load("mi300x")], batch=[1, 2], phase="decode")
     for row in points(found):
