@@ -287,7 +287,9 @@ def explain(
     """
     from roofmodel.study.explain import explain_named
     from roofmodel.views.explain import document
+    from roofmodel.views.operator_names import called
 
+    op = op and called(op)
     device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
     return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
 
@@ -309,7 +311,9 @@ def crossover(
     """
     from roofmodel.study.crossover import crossover as find
     from roofmodel.views.crossover import document
+    from roofmodel.views.operator_names import called
 
+    op = op and called(op)
     device = hw if isinstance(hw, Device) else Device.load(hw)
     return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
 

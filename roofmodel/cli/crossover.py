@@ -25,7 +25,7 @@ def crossover_command(
     hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
     over: Annotated[
         str | None,
-        typer.Option(help="batch, seq (of a prefill), context or gpus (of a decode); of a kernel its size; batch."),
+        typer.Option(help="batch, seq (of a prefill), context (of a decode) or gpus; of a kernel its size; batch."),
     ] = None,
     op: Annotated[
         str | None, typer.Option(help="One operator, such as attention.qkv, or a group, such as mlp; else the phase.")
@@ -43,6 +43,8 @@ def crossover_command(
     from roofmodel.devices import library
     from roofmodel.study.crossover import crossover
     from roofmodel.views import crossover as views
+    from roofmodel.views.operator_names import called
 
+    op = op and called(op)
     found = crossover(model, library.load(hw), over=over, op=op, family=family, derive=explain, **workload)
     write(views.document(found, views.explained(found) if explain else ()), form, output)

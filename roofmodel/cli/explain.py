@@ -22,7 +22,9 @@ def explain_command(
             help="As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
         ),
     ] = None,
-    op: Annotated[str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp.")] = None,
+    op: Annotated[
+        str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp, 'q projection'.")
+    ] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Also which roof binds, and the expected time.")] = None,
     family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Size of a kernel; 1024.")] = None,
@@ -61,7 +63,9 @@ def explain_command(
         return
     from roofmodel.study.explain import explain_named
     from roofmodel.views import explain as explaining
+    from roofmodel.views.operator_names import called
 
+    op = op and called(op)
     write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)
 
 

@@ -17,7 +17,7 @@ from roofmodel.algebra import Number, minimum
 from roofmodel.counting import kernels, phases
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Phase, Workload
+from roofmodel.counting.workload import Phase, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices
 from roofmodel.models.architecture import Architecture
@@ -52,10 +52,14 @@ class Crossover(NamedTuple):
     subject: Changes
     operators: tuple[Changes, ...] = ()  # where the subject is several, one by one
     mostly: Mostly | None = None  # where it is several
-    phase: str | None = None
+    step: Step | None = None  # of a model, at the least size
     op: str | None = None
     notes: tuple[str, ...] = ()
     derived: tuple[Explanation, ...] = ()  # of one operator, at each of its changes, in the model's symbols
+
+    @property
+    def phase(self) -> Phase | None:
+        return self.step and self.step.phase
 
 
 def crossover(
@@ -144,7 +148,8 @@ def _of_model(
     notes = list(dict.fromkeys(notes))
     changed = whole.changes if derive and not each else ()
     derived = tuple(counted.derived(names[which[0]], change.value) for change in changed)
-    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, phase, op, tuple(notes), derived)
+    (step,) = work.steps()
+    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, step, op, tuple(notes), derived)
 
 
 def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:

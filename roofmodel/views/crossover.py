@@ -15,6 +15,7 @@ from roofmodel.study.explain import Explanation, Quantity
 from roofmodel.views import formula
 from roofmodel.views.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.document import Equation as Line
+from roofmodel.views.estimate_words import describe_gpus
 from roofmodel.views.quantities import symbols
 
 
@@ -25,7 +26,7 @@ def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
 
 def _blocks(found: Crossover) -> Iterator[Block]:
     yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
-    yield Paragraph(_answer(found.subject, found.variable, bool(found.operators)))
+    yield Paragraph(_answer(found.subject, found.variable, found.operators))
     for change, derived in zip_longest(found.subject.changes, found.derived):
         yield from _derived(change, found.variable, derived)
     if found.mostly:
@@ -39,19 +40,30 @@ def _blocks(found: Crossover) -> Iterator[Block]:
 
 
 def _what(found: Crossover) -> str:
-    if found.phase is None:
+    if found.step is None:
         return f"{found.name}, {found.dtype},"
-    return f"{found.name}: {f'{_named(found.subject)}, ' if found.op else ''}{found.phase}, {found.dtype},"
+    words = [*([_named(found.subject)] if found.op else []), found.step.phase, found.dtype, *_fixed(found)]
+    return f"{found.name}: {', '.join(words)},"
+
+
+def _fixed(found: Crossover) -> Iterator[str]:
+    """What does not vary, as options call it."""
+    step = found.step
+    assert step is not None
+    sizes = {"batch": step.batch, "seq": step.tokens if step.phase != "decode" else 0, "context": step.context}
+    yield from (f"{name} {size}" for name, size in sizes.items() if name != found.variable and size)
+    if found.variable != "gpus":
+        yield from describe_gpus(step.parallel)
 
 
 def _variable(found: Crossover) -> str:
     return "its size n" if found.variable == "n" else f"--{found.variable}"
 
 
-def _answer(changes: Changes, variable: str, whole: bool) -> str:
+def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
     """`memory binds up to 601, compute from n = 602 on.`"""
-    sent = ", and all that it sends" if variable == "gpus" else ""
-    means = f"; taken as a whole: all its FLOPs against all its bytes{sent}" if whole else ""
+    sent = ", and all that it sends" if any(one.first == "communication" for one in operators) else ""
+    means = f"; taken as a whole: all its FLOPs against all its bytes{sent}" if operators else ""
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
         reach = f"{low} FLOP/B" if low == high else f"{low} FLOP/B at first, {high} in the end"

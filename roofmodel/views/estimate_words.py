@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from roofmodel import units
 from roofmodel.algebra import Number
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.workload import Parallel
 from roofmodel.models.architecture import Attention, LatentAttention, Stack
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate, total_cost
@@ -57,15 +57,16 @@ def describe_workload(estimate: Estimate) -> str:
     if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
         which = "all positions" if work.logits_of(work.phases[0]) == "all" else "the last position"
         parts.append(f"logits of {which}")
-    return ", ".join(parts + _gpus(work))
+    return ", ".join(parts + describe_gpus(work.parallel))
 
 
-def _gpus(work: Workload) -> list[str]:
-    """`one of 8 GPUs (tp 4, dp 2)`, where there are several."""
-    if work.parallel.gpus == 1:
+def describe_gpus(parallel: Parallel) -> list[str]:
+    """`one of 8 GPUs (tp 4, dp 2, sequence-parallel)`, where there are several."""
+    if parallel.gpus == 1:
         return []
-    ways = ", ".join(f"{name} {many}" for name, many in work.parallel.ways.items() if many > 1)
-    return [f"one of {work.parallel.gpus} GPUs ({ways})"]
+    ways = [f"{name} {many}" for name, many in parallel.ways.items() if many > 1]
+    ways += ["sequence-parallel"] * parallel.sequence
+    return [f"one of {parallel.gpus} GPUs ({', '.join(ways)})"]
 
 
 def _windows(estimate: Estimate) -> Iterator[str]:

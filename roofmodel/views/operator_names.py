@@ -156,3 +156,13 @@ def label(operator: Operator) -> str:
     if operator.kind in ("conv", "pool") and "r" in operator.sizes:
         words += f" {operator.sizes['r']}×{operator.sizes['s']}"
     return words + GRADIENTS.get(last, f": d{last.removeprefix('grad_').upper()}")
+
+
+def called(words: str) -> str:
+    """What `--op` takes for what a table says: `communication: all-reduce of attention` -> `attention.all_reduce`, or
+    the end of a name, where several operators are called so; `norm: final` -> `norm.final`."""
+    names = [name for name, said in (LABELS | MERGED).items() if said == words.rpartition(": ")[2]]
+    ends = {name.rpartition(".")[2] for name in names}
+    if not names:
+        return words.replace(": ", ".").replace(" ", "_")
+    return ends.pop() if len(ends) == 1 < len(names) else names[0]

@@ -15,13 +15,15 @@ import roofmodel
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import NO_IMAGE, Workload
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.symbols import symbolic
-from roofmodel.study.estimate import tokens_of
-from roofmodel.study.explain import explain, symbolic_workload
+from roofmodel.study.estimate import estimate, tokens_of
+from roofmodel.study.explain import explain, meant, symbolic_workload
+from roofmodel.views.operator_names import called, label
 from tests import draws
 
 
@@ -306,3 +308,22 @@ def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(opt
     names = [op["name"] for op in found["phases"][0]["ops"]]
     assert "gradients.all_reduce" in names
     assert ("gradients.expert_all_reduce" in names) is (options["ep"] < options.get("tp", 1) * options["dp"])
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("gpt2", {"attention": "eager"}),
+        ("Meta-Llama-3-8B", {"tp": 8}),
+        ("Mixtral-8x7B-v0.1", {"dp": 2, "ep": 2, "batch": 2}),
+        ("DeepSeek-V2-Lite", {"tp": 4}),
+        ("mamba-130m-hf", {"tp": 2}),
+    ],
+)
+def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, Any]) -> None:
+    """Whoever reads "all-reduce of attention" in a table asks for just that."""
+    for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
+        names = [operator.name for operator in phase.operators]
+        for operator in phase.operators:
+            assert operator.name in meant(called(f"{operator.group}: {label(operator)}"), names)
+    assert called("mlp") == "mlp"

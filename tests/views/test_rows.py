@@ -14,7 +14,7 @@ from roofmodel.models.config import architecture
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.views import picture
 from roofmodel.views.estimate_data import to_dict
-from roofmodel.views.estimate_words import describe_parameters, describe_training
+from roofmodel.views.estimate_words import describe_parameters, describe_training, describe_workload
 from roofmodel.views.markdown import as_markdown
 from roofmodel.views.operator_names import LABELS
 from roofmodel.views.rows import rows, signed
@@ -173,3 +173,9 @@ def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: 
         letters = [sign for sign, _ in shown if sign]
         assert letters == sorted(set(letters))
         assert min(row.share for sign, row in shown if sign) >= max(row.share for sign, row in shown if not sign)
+
+
+def test_the_workload_says_that_sequences_are_dealt_out() -> None:
+    shared = {"phase": "train", "tp": 2, "batch": 2}
+    assert describe_workload(run("gpt2", **shared, sequence_parallel="on")).endswith("(tp 2, sequence-parallel)")
+    assert describe_workload(run("gpt2", **shared)).endswith("(tp 2)")
