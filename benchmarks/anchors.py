@@ -26,8 +26,9 @@ from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.study.calibrate import held_out
+from roofmodel.study.measurements import HOST_CLOCK, Array, Table, read
 from roofmodel.study.operations import OPERATIONS
-from roofmodel.study.validate import HOST_CLOCK, Array, Table, errors, read, validate
+from roofmodel.study.validate import errors, validate
 
 T = TypeVar("T")
 

@@ -20,9 +20,10 @@ def calibrate_command(
 ) -> None:
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
     from roofmodel.devices import library
-    from roofmodel.study.calibrate import calibrate, device_file
+    from roofmodel.devices.recalibrated import device_file
+    from roofmodel.study.calibrate import calibrate
     from roofmodel.study.identify import others
-    from roofmodel.study.validate import read
+    from roofmodel.study.measurements import read
     from roofmodel.views import calibration, files
 
     files.check(output, ("yaml",))

@@ -1,4 +1,4 @@
-"""The `calibration` of a device's file: read, and written back by `roof calibrate`."""
+"""The `calibration` of a device's file, read; `recalibrated.py` writes it back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ SECONDS = (
 )  # fmt: skip
 POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
-HEADING = "calibration:"
 
 
 def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
@@ -105,10 +104,11 @@ def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
 
 def _read(place: Place, timing: type[Any], name: str) -> float:
     nothing = name in timing._field_defaults and place.text() == "0"
-    return 0.0 if nothing else place.quantity("s") if _is_seconds(timing, name) else place.number()
+    return 0.0 if nothing else place.quantity("s") if is_seconds(timing, name) else place.number()
 
 
-def _is_seconds(timing: type[Timing], name: str) -> bool:
+def is_seconds(timing: type[Timing], name: str) -> bool:
+    """Whether a parameter is a time, which the file states with its unit."""
     return name in SECONDS or (name == "fill" and timing is GemmTiming)
 
 
@@ -141,35 +141,3 @@ def _carried(sets: Sets[Timing], pace: float) -> Sets[Timing]:
         return Fitted(slower, fit._replace(low=fit.low**WIDER, high=fit.high**WIDER))
 
     return {name: {form: carried(one) for form, one in forms.items()} for name, forms in sets.items()}
-
-
-def write(calibration: Calibration) -> dict[str, list[str]]:
-    """The section as lines of YAML, by kind."""
-    written: dict[str, list[str]] = {}
-    for kind in TIMINGS:
-        sets: Sets[Any] = getattr(calibration, kind)
-        lines = [f"  {kind}:"]
-        for name, forms in sets.items():
-            lines.append(f"    {_quoted(name)}:")
-            for form, one in forms.items():
-                timing, usual = one.timing._asdict(), one.timing._field_defaults
-                said = {n: v for n, v in timing.items() if n not in usual or v != usual[n]}
-                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in said.items())
-                fit = ", ".join(
-                    f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
-                )
-                lines += [f"      {form}:", f"        {{{values},", f"         fit: {{{fit}}}}}"]
-        if sets:
-            written[kind] = lines
-    return written
-
-
-def _value(timing: type[Any], name: str, value: float) -> str:
-    if not _is_seconds(timing, name):
-        return f"{value:g}"
-    unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
-    return f"{value * factor:.4g} {unit}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -7,7 +7,6 @@ neighbours of a fitted row do not count as unseen; error and interval are those 
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.operator import Operator
-from roofmodel.devices import fitted
 from roofmodel.devices.calibration import (
     Calibration,
     CollectiveTiming,
@@ -37,7 +35,7 @@ from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, formats, movement, product
-from roofmodel.study.validate import HOST_CLOCK, Array, Group, groups, read, seconds
+from roofmodel.study.measurements import HOST_CLOCK, Array, Group, groups, read, seconds
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
 FEW = 600  # that suffice to choose between what is no matter of degree
@@ -60,44 +58,25 @@ STARTS = {"host": (2e-6, 6e-5)}
 # Parts of a ceiling: at most all of it, and a little for the clock.
 MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 
-# Where the fit of a matrix product starts.
-GEMM = GemmTiming(
-    2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
-    row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
-)  # fmt: skip
-
-# Where that of attention of one query does.
-GENERATION = GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6)
+# By kind of parameters, where the fit starts.
+ORIGINS: dict[str, Any] = {
+    "gemm": GemmTiming(
+        2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
+        row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9,
+    ),
+    "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
+    "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
+    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0),
+    "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
+    "stream": StreamTiming(3e-6, 0.8, 0.2),
+}  # fmt: skip
+# By a table's operation, the kind that is fitted to it; others move data.
+KINDS = {
+    "gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts",
+    "nccl": "collectives", "custom_allreduce": "collectives",
+}  # fmt: skip
 
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
-
-
-_REMARK = "# Fitted by `roof calibrate`; roofmodel/devices/calibration.py says what a parameter means."
-
-
-def device_file(text: str, calibration: Calibration) -> str:
-    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file.
-
-    Where the device was like another one, it stays so in the kinds that are not fitted. Raises DeviceError for a
-    section in braces.
-    """
-    found = re.search(r"^calibration:(.*)$", text, re.MULTILINE)
-    before, section = (text[: found.start()], text[found.end() :]) if found else (text, "")
-    if found and found[1].partition("#")[0].strip():
-        raise DeviceError(f"{found[0]!r}: roof calibrate replaces sets that stand in lines of their own, not in braces")
-    kept: dict[str, list[str]] = {}
-    for line in filter(str.strip, section.splitlines()):
-        if line[2:3].strip() and line.startswith("  "):  # a kind, at the first level
-            kind = line.strip().partition(":")[0]
-            kept[kind] = []
-        if kept:
-            kept[kind].append(line)
-    if "like" in kept:  # of everything
-        kept = {name: [f"  {name}:", f"  {kept['like'][0]}"] for name in fitted.TIMINGS}
-    kept |= fitted.write(calibration)
-    lines = [line for name in fitted.TIMINGS for line in kept.get(name, [])]
-    before = before.rstrip().removesuffix(_REMARK).rstrip()
-    return "\n".join((before, "", _REMARK, fitted.HEADING, *lines)) + "\n"
 
 
 class Sample(NamedTuple):
@@ -140,65 +119,34 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
             f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
             f"with the device's own number, such as '{lacking}'"
         )
-    found: dict[str, list[Sample]] = {}
+    found, fitter = _samples(paths), _Fitter(device, source)
+    kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in ORIGINS.items()}
+    kinds["collectives"] = _with_other_links(kinds["collectives"], device)
+    if not any(kinds.values()):
+        raise WorkloadError(
+            f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
+        )
+    return Calibration(device.id, **kinds)
+
+
+def _samples(paths: list[str]) -> dict[str, list[Sample]]:
+    """The tables' measurements by the kind of parameters that is fitted to them."""
+    measured: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)
-        measured = seconds(table)
+        took = seconds(table)
         for group in (group for group in groups(table)[0] if group.l2 != "warm"):  # its data come from DRAM
-            found.setdefault(group.op, []).append(Sample(group, measured[group.rows], held_out(group.shape)))
-
-    fitter = _Fitter(device, source)
-
-    def sets(op: str, start: Timing, into: str) -> dict[str, dict[str, Fitted[Timing]]]:
-        named: dict[str, dict[str, list[Sample]]] = {"any": {}} if op == "gemm" else {}
-        for form, sample in (each for samples in found.get(op, []) for each in _by_form(samples, device)):
-            kernels = [sample.group.kernel or "any"]
-            if op == "gemm" and form == USUAL:
-                # Matrix products of 16 bits are all of one library, of whose versions each framework brings its own;
-                # those of other formats are everybody's own.
-                kernels.append("any")
-            for kernel in dict.fromkeys(kernels):
-                named.setdefault(kernel, {}).setdefault(form, []).append(sample)
-        tried = {
-            name: {form: fitter.fit(samples, start, into) for form, samples in sorted(forms.items())}
-            for name, forms in named.items()
-        }
-        found_sets = {name: {form: one for form, one in forms.items() if one} for name, forms in tried.items()}
-        # The first is the default: the one library of matrix products, else what most was measured of; of attention,
-        # of which engines have several and take the quickest, the nearest to its bound that is no rarity.
-        rows = {name: sum(one.fit.rows for one in forms.values()) for name, forms in found_sets.items()}
-        ranks: dict[str, float] = {name: -count for name, count in rows.items()}
-        if op.startswith("attn_"):
-            near = {name: fitter.nearness([s for some in named[name].values() for s in some]) for name in rows}
-            ranks = {name: -near[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
-        order = sorted(found_sets, key=lambda name: (name not in ("any", "add"), ranks[name]))
-        return {name: found_sets[name] for name in order if found_sets[name]}
-
-    found["collective"] = [*found.pop("nccl", []), *found.pop("custom_allreduce", [])]
-    moving = [op for op in found if op not in ("gemm", "attn_context", "attn_generation", "moe", "collective")]
+            measured.setdefault(group.op, []).append(Sample(group, took[group.rows], held_out(group.shape)))
+    found: dict[str, list[Sample]] = {}
+    for op in dict.fromkeys((*KINDS, *measured)):
+        found.setdefault(KINDS.get(op, "stream"), []).extend(measured.get(op, ()))
     found["stream"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
         else sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
-        for op in moving
-        for sample in found[op]
+        for sample in found.get("stream", ())
     ]
-    calibration = Calibration(
-        device.id,
-        gemm=sets("gemm", GEMM, "gemm"),
-        context=sets("attn_context", ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0), "context"),
-        generation=sets("attn_generation", GENERATION, "generation"),
-        experts=sets("moe", ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0), "experts"),
-        collectives=_with_other_links(
-            sets("collective", CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76), "collectives"), device
-        ),
-        stream=sets("stream", StreamTiming(3e-6, 0.8, 0.2), "stream"),
-    )
-    if not any(getattr(calibration, kind) for kind in fitted.TIMINGS):
-        raise WorkloadError(
-            f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
-        )
-    return calibration
+    return found
 
 
 def _with_other_links(found: Sets[CollectiveTiming], device: Device) -> Sets[CollectiveTiming]:
@@ -229,6 +177,34 @@ def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
 class _Fitter(NamedTuple):
     device: Device
     source: str
+
+    def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
+        """A kind's sets by implementation and formats, the default first; none of rows that are too few."""
+        named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
+        for form, sample in (each for one in samples for each in _by_form(one, self.device)):
+            kernels = [sample.group.kernel or "any"]
+            if kind == "gemm" and form == USUAL:
+                # Matrix products of 16 bits are all of one library, of whose versions each framework brings its own;
+                # those of other formats are everybody's own.
+                kernels.append("any")
+            for kernel in dict.fromkeys(kernels):
+                named.setdefault(kernel, {}).setdefault(form, []).append(sample)
+        tried = {
+            name: {form: self.fit(some, start, kind) for form, some in sorted(forms.items())}
+            for name, forms in named.items()
+        }
+        found = {name: {form: one for form, one in forms.items() if one} for name, forms in tried.items()}
+        return {name: found[name] for name in self._default_first(kind, named, found) if found[name]}
+
+    def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
+        """The one library of matrix products, else what most was measured of; of attention, of which engines have
+        several and take the quickest, the nearest to its bound that is no rarity."""
+        rows = {name: sum(one.fit.rows for one in forms.values()) for name, forms in found.items()}
+        ranks: dict[str, float] = {name: -count for name, count in rows.items()}
+        if kind in ("context", "generation"):
+            near = {name: self.nearness([s for some in named[name].values() for s in some]) for name in rows}
+            ranks = {name: -near[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
+        return sorted(found, key=lambda name: (name not in ("any", "add"), ranks[name]))
 
     def fit(self, samples: list[Sample], start: Timing, into: str) -> Fitted[Timing] | None:
         """A set and its evidence; None where the rows are too few."""

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks import accuracy, generation
-from roofmodel.devices import fitted, schema
+from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
 from roofmodel.devices.device import Device
+from roofmodel.devices.recalibrated import device_file, sections
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.timing import expect
-from roofmodel.study.calibrate import Sample, calibrate, device_file
+from roofmodel.study.calibrate import Sample, calibrate
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.validate import validate
 from tests.profiles.samples import measured
@@ -157,7 +158,7 @@ def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
     a100 = Device.load("a100")
     assert a100.calibration is not None
     text = Path(schema.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
-    section = [line for kind in fitted.write(a100.calibration).values() for line in kind]
+    section = [line for kind in sections(a100.calibration).values() for line in kind]
     path = tmp_path / "a100-sxm-80gb.yaml"
     path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
     assert schema.load_file(path).calibration == a100.calibration

@@ -1,0 +1,70 @@
+"""A device's file with the sets that `roof calibrate` fitted, in the place of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from roofmodel.devices.calibration import Calibration, Sets
+from roofmodel.devices.fitted import TIMINGS, is_seconds
+from roofmodel.errors import DeviceError
+
+_HEADING = "calibration:"
+_REMARK = "# Fitted by `roof calibrate`; roofmodel/devices/calibration.py says what a parameter means."
+
+
+def device_file(text: str, calibration: Calibration) -> str:
+    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file.
+
+    Where the device was like another one, it stays so in the kinds that are not fitted. Raises DeviceError for a
+    section in braces.
+    """
+    found = re.search(r"^calibration:(.*)$", text, re.MULTILINE)
+    before, section = (text[: found.start()], text[found.end() :]) if found else (text, "")
+    if found and found[1].partition("#")[0].strip():
+        raise DeviceError(f"{found[0]!r}: roof calibrate replaces sets that stand in lines of their own, not in braces")
+    kept: dict[str, list[str]] = {}
+    for line in filter(str.strip, section.splitlines()):
+        if line[2:3].strip() and line.startswith("  "):  # a kind, at the first level
+            kind = line.strip().partition(":")[0]
+            kept[kind] = []
+        if kept:
+            kept[kind].append(line)
+    if "like" in kept:  # of everything
+        kept = {name: [f"  {name}:", f"  {kept['like'][0]}"] for name in TIMINGS}
+    kept |= sections(calibration)
+    lines = [line for name in TIMINGS for line in kept.get(name, [])]
+    before = before.rstrip().removesuffix(_REMARK).rstrip()
+    return "\n".join((before, "", _REMARK, _HEADING, *lines)) + "\n"
+
+
+def sections(calibration: Calibration) -> dict[str, list[str]]:
+    """By kind, its lines of YAML."""
+    written: dict[str, list[str]] = {}
+    for kind in TIMINGS:
+        sets: Sets[Any] = getattr(calibration, kind)
+        lines = [f"  {kind}:"]
+        for name, forms in sets.items():
+            lines.append(f"    {_quoted(name)}:")
+            for form, one in forms.items():
+                timing, usual = one.timing._asdict(), one.timing._field_defaults
+                said = {n: v for n, v in timing.items() if n not in usual or v != usual[n]}
+                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in said.items())
+                fit = ", ".join(
+                    f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
+                )
+                lines += [f"      {form}:", f"        {{{values},", f"         fit: {{{fit}}}}}"]
+        if sets:
+            written[kind] = lines
+    return written
+
+
+def _value(timing: type[Any], name: str, value: float) -> str:
+    if not is_seconds(timing, name):
+        return f"{value:g}"
+    unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
+    return f"{value * factor:.4g} {unit}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
