@@ -78,6 +78,13 @@ class Draw:
     def llama(self) -> dict[str, Any]:
         return self.usual() | {"num_key_value_heads": self.kv_heads}
 
+    def granite_windows(self) -> dict[str, Any]:
+        return {
+            "sliding_window": self.window,
+            "layer_types": self.types(),
+            "layer_rope_theta": self.one(None, [self.one(0, 10000.0) for _ in range(self.layers)]),
+        }
+
     def experts_of(self) -> dict[str, Any]:
         return {"num_local_experts": self.experts, "num_experts_per_tok": self.active}
 
@@ -695,6 +702,77 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "head_dim": d.other_head_dim,
             "sliding_window": d.window,
             "layer_types": d.types(),
+        }
+    ),
+    "granite_swa": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()} | d.granite_windows(),
+    "granitemoe_swa": lambda d: (
+        d.llama()
+        | d.experts_of()
+        | {"attention_bias": d.flag(), "shared_intermediate_size": d.one(0, d.rng.randint(3, 40))}
+        | d.granite_windows()
+    ),
+    "hyperclovax": lambda d: (
+        d.llama()
+        | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "use_post_norm": d.flag(), "head_dim": d.head_dim}
+    ),
+    "internlm3": lambda d: (
+        d.llama() | dict.fromkeys(("attention_bias", "mlp_bias"), d.flag()) | {"head_dim": d.other_head_dim}
+    ),
+    "iquestcoder": lambda d: (
+        d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim}
+    ),
+    "emu3_text_model": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
+    "apertus": lambda d: d.llama() | {"attention_bias": d.flag(), "hidden_act": d.one("xielu", "relu2")},
+    "cohere2_moe": lambda d: (
+        d.llama()
+        | d.sparse_types()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "num_shared_experts": d.one(0, 1, 2),
+            "prefix_dense_intermediate_size": d.one(None, d.rng.randint(3, 40)),
+            "prefix_dense_sliding_window_pattern": d.one(1, 2),
+            "first_k_dense_replace": d.rng.randint(0, d.layers),
+            "rms_norm_eps": d.one(None, 1e-5),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+            "sliding_window_pattern": d.one(2, 3),
+        }
+    ),
+    "kolibri1": lambda d: (
+        d.llama()
+        | {
+            "head_dim": d.other_head_dim,
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "shared_expert_intermediate_size": d.rng.randint(3, 40),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "flint": lambda d: (
+        d.llama()
+        | d.sparse()
+        | {
+            "attention_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "shared_expert_intermediate_size": d.rng.randint(3, 40),
+            "sliding_window": d.window,
+            "layer_types": d.types(),
+        }
+    ),
+    "aria_text": lambda d: (
+        d.llama()
+        | {
+            "attention_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "head_dim": d.other_head_dim,
+            "moe_num_experts": d.experts,
+            "moe_topk": d.active,
+            "moe_num_shared_experts": d.one(1, 2),
         }
     ),
     "vaultgemma": lambda d: (

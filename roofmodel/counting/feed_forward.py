@@ -79,7 +79,7 @@ def _shared(moe: MoE, shared: MLP, site: Site) -> Iterator[Operator]:
 
 
 def _build(mlp: MLP, site: Site, **sizes: Number) -> Builder:
-    return site.build(f=mlp.width, F=2 * mlp.width, **sizes)
+    return site.build(f=mlp.width, F=2 * mlp.width, a=vector.LEARNED.get(mlp.activation, 0), **sizes)
 
 
 def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
@@ -99,8 +99,9 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
         yield linear("gate", x, "d", "f", gate)
     if not (mlp.gated and mlp.fused):
         yield linear("up", x, "d", "f", up)
+    learned = f" B_{name}activation[a]" if mlp.activation in vector.LEARNED else ""
     yield build.operator(
-        f"mlp.{name}activation", "mlp", f"{gate} {up} -> {up}" if mlp.gated else f"{up} -> {up}", kind="elementwise",
+        f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",
         vector=vector.ACTIVATION[mlp.activation] + mlp.gated,
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)

@@ -80,6 +80,7 @@ AXES: dict[str, str] = {
     "hi": "head size of the indexer",
     "si": "tokens that the indexer keeps",
     "f": "width of the MLP, or of an expert",
+    "a": "numbers that an activation has learned",
     "F": "twice that width: gate and up in one matrix",
     "L": "layers",
     "y": "width of a layer's own input",

@@ -61,6 +61,7 @@ ACTIVATIONS = {
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
     "quick_gelu": "gelu_quick",
+    "xielu": "xielu",
 }
 LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
 

@@ -104,6 +104,17 @@ def test_a_gate_on_heads_is_a_product_and_a_number_for_each_of_them(gating: Any,
     assert ops["attention.gate"].cost.bytes == 2 * (heads + gates + heads)
 
 
+def test_an_activation_that_learns_has_its_numbers_in_each_layer() -> None:
+    config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {"model_type": "apertus", "num_hidden_layers": 3}
+    arch = architecture(config, "x", "x")
+    counts = [
+        memory.parameters(read, operators(read, Workload(("forward",)).steps()[0]))
+        for read in (arch, architecture(config | {"hidden_act": "relu2"}, "x", "x"))
+    ]
+    assert counts[0] - counts[1] == 3 * 2
+    assert count(config)["mlp.activation"].cost.bytes == 2 * (MLP + 2 + MLP)
+
+
 def count(config: dict[str, Any], phase: Any = "prefill", attention: Any = "eager") -> dict[str, Operator]:
     work = Workload((phase,), 2, 3, attention=attention, logits="all")
     return {op.name: op for op in operators(architecture(config, "x", "x"), work.steps()[0])}
@@ -270,6 +281,7 @@ def test_all_experts_are_read_where_all_are_active() -> None:
         ("gelu_tanh", "mul mul mul add mul tanh add mul mul"),  # x^3 two, 0.044715, +x, sqrt(2/pi), tanh, 1+, x, 1/2
         ("gelu_quick", "mul exp add div mul"),
         ("mish", "exp add log tanh mul"),
+        ("xielu", "min expm1 sub mul mul add where"),  # below 0, where there is more to do
         ("linear", ""),
     ],
 )

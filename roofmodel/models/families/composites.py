@@ -46,4 +46,4 @@ SIZES: dict[str, dict[str, int]] = {
     "mistral": dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
 }
 # Names that checkpoints use for a family of another name; transformers reads them so too (Kimi_K25Config).
-ALIASES = {"kimi_k2": "deepseek_v3"}
+ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3"}

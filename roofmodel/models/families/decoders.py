@@ -23,6 +23,13 @@ def _exaone_types(f: Any) -> list[str]:
     return one_full_in(f["pattern"])(f)  # type: ignore[no-any-return]
 
 
+def _turns(thetas: Any) -> Any:
+    """The base of each layer's angles: 0 where it does not turn."""
+    if not isinstance(thetas, list) or not all(type(theta) in (int, float) for theta in thetas):
+        raise ValueError("a list of bases of angles, one a layer, or 0")
+    return [int(theta != 0) for theta in thetas]
+
+
 EXAONE4 = LLAMA.like(
     "Exaone4",
     switches=dict(pattern=(COUNT, key("sliding_window_pattern", default=4, null=4, read=_pattern))),
@@ -44,6 +51,19 @@ HUNYUAN = LLAMA.like(
     classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
     qk_norm=True,
     mlp_bias=False,
+)
+
+GRANITE_SWA = LLAMA.like(
+    "GraniteSWA",
+    classes=MODEL,
+    kv_heads=key("num_key_value_heads", default=4, null=lambda f: f["heads"]),
+    sinks=True,
+    window=key("sliding_window", default=128, null=None),
+    layer_types=key("layer_types", default=lambda f: [SLIDING if layer % 4 else FULL for layer in range(f["layers"])]),
+    rotary_layers=key("layer_rope_theta", default=lambda f: [1] * f["layers"], read=_turns),
+    mlp_width=key("intermediate_size", default=8192),
+    positions=key("max_position_embeddings", default=8192),
+    tied=key("tie_word_embeddings", default=True),
 )
 
 DECODERS: dict[str, Family] = {
@@ -128,6 +148,51 @@ DECODERS: dict[str, Family] = {
         ),
         mlp_width=key("intermediate_size", default=21504),
         positions=key("max_position_embeddings", default=131072),
+    ),
+    "granite_swa": GRANITE_SWA,
+    "hyperclovax": LLAMA.like("HyperCLOVAX", classes=MODEL, out_norm=key("use_post_norm", default=True)),
+    "internlm3": LLAMA.like(
+        "Llama",
+        config="InternLM3Config",
+        classes=heads("ForCausalLM"),
+        kv_heads=key("num_key_value_heads", default=2, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
+        qkv_bias=key("attention_bias", "qkv_bias", default=False),
+        out_bias=key("attention_bias", "qkv_bias", default=False),
+        mlp_bias=key("mlp_bias", "bias", default=False),
+        mlp_width=key("intermediate_size", default=10240),
+        positions=key("max_position_embeddings", default=32768),
+    ),
+    "iquestcoder": LLAMA.like(
+        "Llama",
+        config="IQuestCoderConfig",
+        classes=heads("ForCausalLM"),
+        refuses=("use_sliding_window",),
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
+        mlp_width=key("intermediate_size", default=27648),
+        positions=key("max_position_embeddings", default=131072),
+    ),
+    "emu3_text_model": LLAMA.like(
+        "Emu3",
+        config="Emu3TextConfig",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        mlp_width=key("intermediate_size", default=14336),
+        positions=key("max_position_embeddings", default=9216),
+        dropout=key("attention_dropout", default=0.1, null=0.0),
+        attention_dropout=key("attention_dropout", default=0.1, null=0.0),
+    ),
+    "apertus": LLAMA.like(
+        "Apertus",
+        classes=heads("ForCausalLM", "ForTokenClassification", "Model"),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        qk_norm=True,
+        mlp_width=key("intermediate_size", default=14336),
+        gated=False,
+        mlp_bias=False,
+        activation=key("hidden_act", default="xielu"),
+        positions=key("max_position_embeddings", default=65536),
     ),
     "vaultgemma": GEMMA2.like("VaultGemma", classes=MODEL, refuses=(), out_norm=False),
     "nanochat": LLAMA.like(

@@ -16,7 +16,7 @@ MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
 
 def _mixers(types: Any) -> Any:
-    if not isinstance(types, list) or not all(kind in MIXER_WORDS for kind in types):
+    if not isinstance(types, list) or not all(kind in list(MIXER_WORDS) for kind in types):
         raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one a layer")
     return [MIXER_WORDS[kind] for kind in types]
 
