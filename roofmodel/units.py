@@ -37,6 +37,7 @@ _EXAMPLES = {
     "bit": "5120 bit",
     "s": "2.5 us",
 }
+_BITS = re.compile(r"([kMGT]?)(?:b/s|bit/s|bps)\Z")  # as ports of a network are sold
 # Thirty digits are more than anybody measured, and few enough for a float to hold what comes of them.
 _QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-zµμ/]+)\s*\Z")
 
@@ -56,6 +57,9 @@ def parse(text: object, unit: str) -> int | float:
         raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
     whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
     factor, divisor, base = _split(name)
+    if base is None and unit == "B/s" and (bits := _BITS.match(name)):
+        bytes_ = si(float(f"{whole}.{decimals or 0}") * DECIMAL[bits.group(1)] / 8, "B/s", 12)
+        raise ValueError(f"{name!r} in {text!r} counts bits, and this wants bytes; write it as '{bytes_}'")
     if base is None:
         raise ValueError(f"{name!r} in {text!r} is not a unit known here; write it as in '{example}'")
     if base != unit:

@@ -90,6 +90,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --batch 9999999999999999999", ["--batch is 9999999999999999999", "whole number"]),
     ("estimate gpt2 --hw a100 --batch 1.5", ["--batch", "'1.5'"]),
     ("estimate gpt2 --hw a100 --batch many", ["--batch", "'many'"]),
+    ("estimate gpt2 --hw a100 --batch 1,8", ["--batch", "'1,8'", "'roof sweep' takes several"]),
     ("estimate gpt2 --hw a100 --seq 0", ["--seq is 0", "whole number from 1"]),
     ("estimate gpt2 --hw a100 --seq -5", ["--seq is -5", "whole number from 1"]),
     ("estimate gpt2 --hw a100 --context -1", ["--context is -1", "whole number from 0"]),

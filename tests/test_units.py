@@ -101,6 +101,18 @@ def test_a_unit_that_is_not_known_is_refused_and_quoted(text: str) -> None:
     assert repr(text.split()[1]) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("400 Gb/s", "50 GB/s"), ("400Gbit/s", "50 GB/s"), ("25 Gbps", "3.125 GB/s"), ("0.8 Tb/s", "100 GB/s")],
+)
+def test_bits_are_refused_with_the_bytes_that_they_are(text: str, bytes_: str) -> None:
+    """A port of InfiniBand is sold as 400 Gb/s: eight bits are a byte."""
+    with pytest.raises(ValueError, match=f"counts bits, and this wants bytes; write it as '{bytes_}'") as caught:
+        units.parse(text, "B/s")
+    assert repr(text) in str(caught.value)
+    assert units.parse(bytes_, "B/s") > 0
+
+
 NONSENSE = ["", " ", "312", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5 GB/s", "5. GB/s", "5 G B/s",
             "1.2.3 GB/s", "nan GB/s", "inf B/s", "0x10 B/s", "5 GB/s!", "5 GB/s\n6 GB/s", None, True, [],
             {}]  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import Any
 
@@ -67,5 +68,7 @@ def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
     if not message:  # no command was given, and the help is printed already
         return 2
+    if re.search(r"'[0-9]+[,:][^']*' is not a valid int$", message):
+        message += "; 'roof sweep' takes several"
     context = getattr(error, "ctx", None)
     return _fail(message + (f" (see '{context.command_path} -h')" if context else ""))

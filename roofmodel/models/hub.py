@@ -106,8 +106,7 @@ def _from_entry(entry: Entry, family: str | None) -> Architecture:
         return arch
     if entry.parameters is not None:
         return replace(arch, notes=())
-    note = f"{entry.id}: its parameter count is not confirmed by a published one: {entry.parameters_source}"
-    return replace(arch, notes=(note,))
+    return replace(arch, notes=(f"{entry.id}: its parameter count is {entry.parameters_source}",))  # unconfirmed: why
 
 
 # --- Files ------------------------------------------------------------------------------------------

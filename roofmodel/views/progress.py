@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from roofmodel import units
 from roofmodel.profiles.reading import watching
 
 AFTER, EVERY = 1.0, 10.0  # seconds: before anything is shown, and between two lines
@@ -34,7 +35,7 @@ class _Lines:
 
     def see(self, name: str, done: int, total: int) -> None:
         if time.monotonic() >= self.next:
-            sys.stderr.write(f"reading {name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB\n")
+            sys.stderr.write(f"reading {name}: {units.si(done, 'B')} of {units.si(total, 'B')}\n")
             self.next = time.monotonic() + EVERY
 
     def end(self) -> None:

@@ -19,6 +19,7 @@ from roofmodel.views import canvas, files, records
 from roofmodel.views.columns import bare
 
 PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
+NAME = 24  # letters of a name in the table, which leave room for the figures in 80 columns
 
 
 def document(validation: Validation) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def as_json(validation: Validation) -> str:
 def table(validation: Validation) -> RenderableType:
     """Errors of bound and expectation by operation, size and set, what was skipped, the rows that beat their bound."""
     found = bare()
-    found.add_column("operation", no_wrap=True, overflow="ellipsis", max_width=24)
+    found.add_column("operation", no_wrap=True)
     for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
         found.add_column(column, justify="right", min_width=max(map(len, column.split())))
     parts = dict(validation.by_op)
@@ -91,7 +92,8 @@ def _add(found: Table, parts: Mapping[str, Part]) -> None:
         if (e := part.expected) is not None:
             figures = [*map(_percent, (e.mape, e.median_ape, e.p90_ape)), _percent(e.bias, "+")]
             figures.append(f"{part.inside_interval:.0%}")
-        found.add_row(name, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
+        shown = name if len(name) <= NAME else f"{name[: NAME // 2 - 1]}…{name[-NAME // 2 :]}"  # ends tell them apart
+        found.add_row(shown, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
 
 
 def _percent(part: float, sign: str = "") -> str:

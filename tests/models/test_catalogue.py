@@ -200,7 +200,7 @@ def test_the_counted_parameters_equal_the_published_ones_or_the_model_says_uncon
     entry = _entry(file)
     counted = _counted(entry["id"])
     if entry["parameters"] is None:
-        assert "unconfirmed" in entry["parameters_source"]
+        assert entry["parameters_source"].startswith("unconfirmed: ")  # in words after "its parameter count is"
         notes = [note for note in counted["notes"] if "unconfirmed" in note]
         assert len(notes) == 1
         assert entry["id"] in notes[0]

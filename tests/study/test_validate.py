@@ -240,6 +240,16 @@ def test_a_row_that_is_off_by_much_leaves_its_figures_readable(tmp_path: Path) -
     assert "…" not in shown
 
 
+def test_long_names_of_sets_are_told_apart(tmp_path: Path) -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    engine = NCCL | {"op": "custom_allreduce", "dtype": "bfloat16"}
+    rows = ({**engine, "kernel": f"SGLang_CustomAllReduce_{mode}"} for mode in ("eager", "graph"))
+    console.print(views.table(validate(table(tmp_path, *rows), A100)))
+    shown = console.export_text()
+    assert "Reduce_eager " in shown
+    assert "Reduce_graph " in shown
+
+
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
 def test_pictures_are_drawn(form: str, tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, CONTEXT), A100)
