@@ -67,6 +67,7 @@ class PhaseEstimate(NamedTuple):
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: Uncached | None = None  # generation: the same without a KV cache
     idle: Lap = Lap()  # in which the GPU waits for other stages of layers
+    laps: tuple[tuple[str, Lap, Lap], ...] = ()  # by part of it, a microbatch on this stage and through all of them
 
     def of(self, stage: str) -> list[Placed]:
         """The operators of one stage."""

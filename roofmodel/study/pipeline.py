@@ -45,7 +45,10 @@ def of_stages(arch: Architecture, device: Device, step: Step, host: Host) -> lis
     laps = [dict(_laps(phase)) for phase in found]
     trips = {part: _trip([(many, lap[part]) for (many, _), lap in zip(staged, laps, strict=True)]) for part in laps[0]}
     return [
-        phase._replace(idle=_sum(_idle(part, step, own[part], trips[part]) for part in own))
+        phase._replace(
+            idle=_sum(_idle(part, step, own[part], trips[part]) for part in own),
+            laps=tuple((part, own[part], trips[part]) for part in own),
+        )
         for phase, own in zip(found, laps, strict=True)
     ]
 

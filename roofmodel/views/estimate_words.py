@@ -173,3 +173,10 @@ def describe_pairs(phase: PhaseEstimate) -> str | None:
         how = "attention counts the unmasked pairs; with all pairs, as eager attention computes them,"
     theirs, ours = (units.si(flops, "FLOP") for flops in (everything, counted))
     return f"{how} {theirs} of matrix products instead of {ours}" if theirs != ours else None
+
+
+def describe_exchange(phase: PhaseEstimate) -> str | None:
+    """What a GPU sends, which no column of a table has."""
+    if not (sent := phase.cost.link_bytes):
+        return None
+    return f"each GPU sends {units.si(sent, 'B')} to others; the bytes of communication are those of its own memory"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from roofmodel import units
-from roofmodel.algebra import plain
+from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import settled
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.explain import Explanation, Quantity
-from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.phase import Lap, PhaseEstimate
 from roofmodel.views import formula
-from roofmodel.views.document import Block, Document, Equation, Equations, Heading, Paragraph, said
+from roofmodel.views.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, said
 from roofmodel.views.estimate_words import describe_expectation, describe_largest, describe_phase, describe_rate
 from roofmodel.views.explain_data import to_dict
 from roofmodel.views.explain_expected import formulas
@@ -96,7 +96,8 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
     waits, bound = "", units.seconds(phase.bound_seconds, 4)
     if phase.step.parallel.pp > 1:
         waits = " + wait for other stages"
-        yield Equation("wait for other stages", [said(_waits(phase)), said(units.seconds(phase.idle.bound, 4))])
+        wait = units.seconds(phase.idle.bound, 4)
+        yield Equation("wait for other stages", [*_waits(phase, lambda lap: lap.bound), said(wait)])
     yield Equation("bound", [said(f"Σ times × bound, over the operators{waits}"), said(bound)])
     things = f"{phase.sequences} images" if phase.sees else f"{phase.tokens} tokens"
     yield Equation("rate at the bound", [said(f"{things} / {bound}"), said(describe_rate(phase))])
@@ -106,7 +107,8 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
     waits, words = "", "Σ times × expected"
     if phase.step.parallel.pp > 1 and phase.idle.expected:
         wait = units.seconds(float(phase.idle.expected.seconds), 4)
-        yield Equation("wait expected", [said(_waits(phase)), said(wait)])
+        numbers = _waits(phase, lambda lap: lap.expected.seconds if lap.expected else 0.0)
+        yield Equation("wait expected", [*numbers, said(wait)])
         waits = f" + {wait}"
     numbers = []
     if phase.launch.seconds and phase.kernel_seconds:
@@ -118,14 +120,21 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
     yield Equation("that is", [said(describe_expectation(phase))])
 
 
-def _waits(phase: PhaseEstimate) -> str:
-    """How long a stage waits, in words (`study/pipeline.py`)."""
-    parts = f" / {phase.step.parallel.vpp} parts" if phase.step.parallel.vpp > 1 else ""
-    once = f"(what a microbatch takes through all stages - through this one){parts}"
-    again = "what a microbatch takes through all stages - microbatches × through this one, if positive"
-    if phase.step.phase == "generate":
-        return f"prefill: {once}; decodes: {again}"
-    return again if phase.step.phase == "decode" else once
+def _waits(phase: PhaseEstimate, seconds: Callable[[Lap], Number]) -> list[Form]:
+    """How long a stage waits, in words and with their numbers (`study/pipeline.py`)."""
+    step, words, numbers = phase.step, [], []
+    parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
+    for part, *laps in phase.laps:
+        own, trip = (units.seconds(plain(seconds(lap)), 4) for lap in laps)
+        which = f"{part}: " if len(phase.laps) > 1 else ""
+        if part in ("decode", "decodes"):
+            words.append(f"{which}what a microbatch takes through all stages - microbatches × through this one")
+            words[-1] += ", if positive"
+            numbers.append(f"{which}{trip} - {step.microbatches} × {own}")
+        else:
+            words.append(f"{which}(what a microbatch takes through all stages - through this one){parts}")
+            numbers.append(f"{which}({trip} - {own}){parts}")
+    return [said("; ".join(words)), said("; ".join(numbers))]
 
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:

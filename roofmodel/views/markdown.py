@@ -9,6 +9,7 @@ from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import plain
 from roofmodel.views.estimate_words import (
+    describe_exchange,
     describe_expectation,
     describe_largest,
     describe_parameters,
@@ -34,7 +35,10 @@ def as_markdown(estimate: Estimate) -> str:
         lines += ["", f"## {describe_phase(phase)}", "", *_table(phase)]
         expectation, most = describe_expectation(phase), f"at most {describe_rate(phase)}"
         lines += ["", _sentence(f"{expectation}; {most}" if expectation else most)]
-        for remark in (describe_stage(phase), describe_uncached(phase), describe_training(estimate, phase)):
+        for remark in (
+            describe_stage(phase), describe_uncached(phase), describe_training(estimate, phase),
+            describe_exchange(phase),
+        ):  # fmt: skip
             if remark:
                 lines += ["", _sentence(remark)]
     lines += ["", "## memory", "", *_memory(estimate)]

@@ -19,6 +19,7 @@ from roofmodel.study.phase import PhaseEstimate
 from roofmodel.views import chart
 from roofmodel.views.columns import fitting
 from roofmodel.views.estimate_words import (
+    describe_exchange,
     describe_expectation,
     describe_largest,
     describe_pairs,
@@ -70,7 +71,7 @@ class EstimateView:
             yield from _phase(phase, found, options.max_width)
             for remark in (
                 describe_stage(phase), describe_pairs(phase), describe_uncached(phase),
-                describe_training(estimate, phase),
+                describe_training(estimate, phase), describe_exchange(phase),
             ):  # fmt: skip
                 if remark:
                     yield Text(remark, style="dim")

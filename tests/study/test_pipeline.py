@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -255,5 +256,11 @@ def test_rows_of_a_sweep_are_those_of_the_slowest_stage_of_each_point() -> None:
 
 
 def test_a_stage_is_derived() -> None:
-    text = roofmodel.explain("gpt2-xl", "a100", phase="train", batch=8, pp=4, vpp=2).to_markdown()
-    assert "wait for other stages" in text
+    asked: dict[str, Any] = {"phase": "train", "batch": 8, "pp": 4, "vpp": 2}
+    text = roofmodel.explain("gpt2-xl", "a100", **asked).to_markdown()
+    trip, own = map(float, re.findall(r"\(([0-9.]+) ms - ([0-9.]+) ms\) / 2 parts", text)[0])
+    (phase,) = estimate(hub.load("gpt2-xl"), A100, **asked).phases
+    assert (trip - own) / 2 == pytest.approx(1e3 * phase.idle.bound, rel=1e-3)
+    last = ("gradients.tied_all_reduce", "optimizer.step")  # once a step, whatever the microbatches
+    each = [placed for placed in phase.placed if placed.operator.name not in last]
+    assert own == pytest.approx(1e3 * sum(placed.seconds for placed in each) / 8, rel=1e-3)  # of eight microbatches

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.views import picture
 from roofmodel.views.estimate_data import to_dict
-from roofmodel.views.estimate_words import describe_parameters, describe_training, describe_workload
+from roofmodel.views.estimate_words import describe_exchange, describe_parameters, describe_training, describe_workload
 from roofmodel.views.markdown import as_markdown
 from roofmodel.views.operator_names import LABELS
 from roofmodel.views.rows import rows, signed
@@ -179,3 +180,13 @@ def test_the_workload_says_that_sequences_are_dealt_out() -> None:
     shared = {"phase": "train", "tp": 2, "batch": 2}
     assert describe_workload(run("gpt2", **shared, sequence_parallel="on")).endswith("(tp 2, sequence-parallel)")
     assert describe_workload(run("gpt2", **shared)).endswith("(tp 2)")
+
+
+def test_what_a_gpu_sends_is_told_beside_its_bytes() -> None:
+    """The rows of 1024 tokens, and two sums a layer of 12, of 768 numbers each: of two GPUs each sends half, twice; of
+    the last token half of the 50257 logits."""
+    (phase, _) = run("gpt2", tp=2).phases
+    sent = (1 + 2 * 12) * 1024 * 768 * 2 + 25129 * 2
+    assert phase.cost.link_bytes == sent
+    assert f"each GPU sends {units.si(sent, 'B')} to others" in str(describe_exchange(phase))
+    assert describe_exchange(run("gpt2").phases[0]) is None
