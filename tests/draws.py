@@ -138,6 +138,36 @@ class Draw:
         unread = ("full_attention_interval", "partial_rotary_factor", "head_dim")
         return self.llama() | {name: value for name, value in own.items() if name not in unread}
 
+    def kimi(self) -> dict[str, Any]:
+        """Linear attention beside latent attention; its sizes may stand in a mapping of their own."""
+        drawn = self.linear()
+        names = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}
+        sizes = {"head_dim": drawn["linear_key_head_dim"], "num_heads": self.kv_heads}
+        full = sorted({*self.rng.sample(range(1, self.layers + 1), self.rng.randint(1, self.layers))})
+        listed = {
+            "full_attn_layers": full, "kda_layers": [i for i in range(1, self.layers + 1) if i not in full],
+            "short_conv_kernel_size": drawn["linear_conv_kernel_dim"],
+        }  # fmt: skip
+        apart = {names[name]: size for name, size in sizes.items()}
+        kinds = {"layer_types": [FULL if i in full else "linear_attention" for i in range(1, self.layers + 1)]}
+        routed = self.routed_locally()
+        return self.latent() | routed | self.sparse_types() | self.one(
+            {"linear_attn_config": sizes | listed},
+            apart | kinds | {"linear_conv_kernel_dim": drawn["linear_conv_kernel_dim"]},
+        )  # fmt: skip
+
+    def bailing(self) -> dict[str, Any]:
+        drawn = self.linear()
+        latent = {name: value for name, value in self.latent().items() if name != "q_lora_rank"}
+        return latent | self.routed_locally() | self.sparse_types() | {
+            "head_dim": drawn["linear_key_head_dim"],
+            "short_conv_kernel_size": drawn["linear_conv_kernel_dim"],
+            "kda_safe_gate": self.flag(),
+            "layer_types": drawn["layer_types"],
+            "layer_group_size": self.rng.randint(1, self.layers),
+            "num_mtp_layers": self.one(0, 1),
+        }  # fmt: skip
+
     def routed(self) -> dict[str, Any]:
         groups = self.one(1, 2)
         return {
@@ -148,6 +178,10 @@ class Draw:
             "n_shared_experts": self.one(1, 2),
             "moe_intermediate_size": self.rng.randint(3, 40),
         }
+
+    def routed_locally(self) -> dict[str, Any]:
+        routed = self.routed()
+        return {self.one("num_experts", "num_local_experts"): routed.pop("n_routed_experts")} | routed
 
     def dense_first(self) -> dict[str, Any]:
         return {"first_k_dense_replace": self.rng.randint(0, self.layers)}
@@ -621,6 +655,8 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     ),
     "qwen3_5_text": lambda d: d.llama() | d.linear(),
     "olmo_hybrid": Draw.olmo_hybrid,
+    "kimi_linear": Draw.kimi,
+    "bailing_hybrid": Draw.bailing,
     "olmoe": lambda d: (
         d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}
     ),

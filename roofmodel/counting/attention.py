@@ -150,15 +150,15 @@ def _core(
     else:
         yield from core
     if att.gate:
-        yield gate(build, att, place, group)
+        yield gate(build, place, f"k g {h}", _of_gate(att))
     bias = f" + B_{cross}out[d]" if att.out_bias else ""
     yield build.operator(f"{place}.output", group, f"o[b t k g {h}] W_{cross}out[k g {h} d]{bias} -> {site.gives}")
 
 
-def gate(build: Builder, att: Attention, place: str, group: str) -> Operator:
+def gate(build: Builder, place: str, axes: str, gated: str) -> Operator:
     """What the heads give, times the gate: a sigmoid, or a softplus, for each head or for each of its elements."""
-    heads, numbers = f"o[b t k g {_of_values(att)}]", f"gate[b t {_of_gate(att)}]"
-    product = build.operator(f"{place}.gate", group, f"{heads} {numbers} -> {heads}", kind="elementwise", vector=1)
+    line = f"o[b t {axes}] gate[b t {gated}] -> o[b t {axes}]"
+    product = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", vector=1)
     gates = product.reads[1].elements(build.sizes)
     return replace(product, vector_flops=product.vector_flops + vector.GATE * gates)
 

@@ -28,14 +28,9 @@ from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import DeltaRule
 
 GROUP = "linear"
-INPUTS = {
-    "qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u_v[b t k m h']",
-    "gate": "gate[b t k m h']", "write": "write[b t k m]", "forget": "forget[b t k m]",
-}  # fmt: skip
-COLUMNS = {
-    ("qkv",): "c", ("q",): "k h", ("k",): "k h", ("v",): "k m h'", ("gate",): "k m h'", ("write",): "k m",
-    ("forget",): "k m", ("qkv", "gate"): "C", ("write", "forget"): "mw",
-}  # fmt: skip
+COLUMNS = {"qkv": "c", "q": "k h", "k": "k h", "v": "k m h'", "gate": "k m h'", "write": "k m"}
+TOGETHER: dict[tuple[str, ...], str] = {("qkv", "gate"): "C", ("write", "forget"): "mw"}
+FILTERED = {"qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u_v[b t k m h']"}
 
 
 def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
@@ -45,27 +40,41 @@ def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
     head of values, and the filter's last tokens, however long the sequence is.
     """
     step, shared = site.step, quotient(mixer.value_heads, mixer.heads)
-    columns = mixer.filtered
-    values = mixer.value_heads * mixer.value_dim
     build = site.build(
-        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=columns, C=columns + values,
+        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=mixer.filtered, q=mixer.rank,
+        C=mixer.filtered + mixer.value_heads * mixer.value_dim,
         **{"h'": mixer.value_dim, "mw": 2 * mixer.value_heads},
     )  # fmt: skip
     for names in mixer.matrices:
-        given = " ".join(INPUTS[name] for name in names)
-        matrix = "_".join(names)
-        line = f"{site.reads} W_linear_{matrix}[d {COLUMNS[names]}] -> {given}"
-        yield build.operator(f"{GROUP}.{matrix}", GROUP, line)
+        yield from _given(build, mixer, site, names)
+    apart = [FILTERED[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
-    apart = [INPUTS[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
     yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
-    scan = _recurrence(build, step) if step.recurrent else _chunks(_chunked(build, step, mixer), step, mixer)
+    scan = _recurrence(build, step, mixer) if step.recurrent else _chunks(_chunked(build, step, mixer), step, mixer)
     yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
     yield build.operator(
         f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="elementwise",
-        vector=vector.NORM["rmsnorm"] + vector.ACTIVATION["silu"] + 1,
+        vector=vector.NORM["rmsnorm"] + vector.ACTIVATION[mixer.gate] + 1,
     )  # fmt: skip
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {site.gives}")
+
+
+def _given(build: Builder, mixer: DeltaRule, site: Site, names: tuple[str, ...]) -> Iterator[Operator]:
+    """The inputs that one matrix gives; of decay and gate there may be two, through a low rank."""
+    columns = {**COLUMNS, "forget": _decays(mixer)}
+    given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
+    matrix, source, rows = "_".join(names), site.reads, "d"
+    if mixer.rank and matrix in ("forget", "gate"):
+        line = f"{source} W_linear_{matrix}_down[d q] -> low[b t q]"
+        yield build.operator(f"{GROUP}.{matrix}_down", GROUP, line)
+        matrix, source, rows = f"{matrix}_up", "low[b t q]", "q"
+    out = TOGETHER.get(names, columns[names[0]])
+    yield build.operator(f"{GROUP}.{matrix}", GROUP, f"{source} W_linear_{matrix}[{rows} {out}] -> {given}")
+
+
+def _decays(mixer: DeltaRule) -> str:
+    """The axes of what decays by itself."""
+    return "k m h" if mixer.each else "k m"
 
 
 def _chunked(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
@@ -88,52 +97,87 @@ def _chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...
     `starts` are the chunks' first states: the walk makes one after the other of what it has and what the chunk ahead
     writes. It stands ahead of what it takes from each, so that a line follows those that it reads.
     """
-    heads, state = build.sizes["m"], build.sizes["h"] * build.sizes["h'"]
     read, kept = (" cache.state[b k m h h']" if held else "" for held in (step.resumed, step.cached))
     fused = step.attention == "flash"
-    inverse = "inverse" if fused else "system"
-
-    def vectors(name: str, line: str, flops: Number) -> Operator:
-        return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", vector=flops)
-
-    def matrices(name: str, line: str) -> Operator:
-        return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
-
+    inverse = "inverse" if fused or mixer.each else "system"
+    fade = build.sizes["h'"] if mixer.each else build.sizes["h"] * build.sizes["h'"]
+    within = _of_each(build, step, mixer) if mixer.each else _of_heads(build, step, mixer)
     return (
-        *_prepared(build, 1),
-        matrices("overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]"),
-        # for each head of values: the difference of two sums, its exponential, times the overlap and what is written
-        vectors("system", "overlap[b k t:s] decay[b t k m] write[b t k m] -> system[b k m t:s]", 4 * heads),
-        *([_inverted(build, step, mixer)] if fused else []),
-        vectors("drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
-        vectors("strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads),
-        matrices("values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
-        matrices("keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
-        matrices("scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
-        vectors("weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads),
-        # queries from the chunk's start, keys to its end
-        vectors("fade", "q[b t k h] key[b t k h] decay[b t k m] -> asked[b t k m h] faded[b s k m h]", 2 * heads),
-        vectors("passing", f"fade[b j k m]{read} -> starts[b j k m h h']{kept}", 2 * state),  # times fade, plus
-        matrices("recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
-        vectors("correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
-        matrices("states", "faded[b s k m h] new[b s k m h'] -> starts[b j k m h h']"),
-        matrices("read_out", "asked[b t k m h] starts[b j k m h h'] -> far[b t:j k m h']"),
-        matrices("mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
-        vectors("sum", "y[b t k m h'] far[b t:j k m h'] -> y[b t k m h']", 1),
+        *_prepared(build, mixer, 1),
+        *within,
+        _vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
+        _matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
+        _matrices(build, "keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
+        # times what fades, plus what is new
+        _vectors(build, "passing", f"fade[b j {_decays(mixer)}]{read} -> starts[b j k m h h']{kept}", 2 * fade),
+        _matrices(build, "recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
+        _vectors(build, "correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
+        _matrices(build, "states", "faded[b s k m h] new[b s k m h'] -> starts[b j k m h h']"),
+        _matrices(build, "read_out", "asked[b t k m h] starts[b j k m h h'] -> far[b t:j k m h']"),
+        _matrices(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
+        _vectors(build, "sum", "y[b t k m h'] far[b t:j k m h'] -> y[b t k m h']", 1),
     )
 
 
-def _prepared(build: Builder, sums: int) -> Iterator[Operator]:
+def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
+    """Within chunks, where a head decays as one: products of keys, and of queries and keys, then what has decayed."""
+    heads = build.sizes["m"]
+    yield _matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
+    # for each head of values: the difference of two sums, its exponential, times the overlap and what is written
+    line = "overlap[b k t:s] decay[b t k m] write[b t k m] -> system[b k m t:s]"
+    yield _vectors(build, "system", line, 4 * heads)
+    if step.attention == "flash":
+        yield _inverted(build, step, mixer)
+    yield _vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads)
+    yield _matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
+    yield _vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
+    # queries from the chunk's start, keys to its end
+    line = "q[b t k h] key[b t k h] decay[b t k m] -> asked[b t k m h] faded[b s k m h]"
+    yield _vectors(build, "fade", line, 2 * heads)
+
+
+def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
+    """The same where each element of a key decays by itself.
+
+    Kernels let keys grow by what the others fade, in blocks of 16 tokens so that no number grows too large, and
+    multiply matrices. The reference code has a vector for each pair of tokens.
+    """
+    heads, size = build.sizes["m"], build.sizes["h"]
+    if step.attention == "flash":
+        # exponentials of the decay from the chunk's start 1, its inverse 1, that to its end 2; times them and `write` 5
+        line = (
+            "q[b t k h] key[b t k h] write[b t k m] decay[b t k m h]"
+            " -> asked[b t k m h] strike[b t k m h] grown[b s k m h] faded[b s k m h]"
+        )
+        yield _vectors(build, "fade", line, 9 * heads)
+        yield _matrices(build, "overlap", "strike[b t k m h] grown[b s k m h] -> system[b k m t:s]")
+        yield _inverted(build, step, mixer)
+        yield _matrices(build, "scores", "asked[b t k m h] grown[b s k m h] -> p[b k m t:s]")
+        return
+    pairs = build.sizes["b"] * build.sizes["k"] * heads * build.sizes["t:s"] * size
+    # an element of a pair: the difference of two sums 1, its exponential 1, two products, the sum over elements 1
+    line = "key[b t k h] write[b t k m] decay[b t k m h] => system[b k m t:s]"
+    yield replace(_vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
+    yield _inverted(build, step, mixer)
+    line = "key[b s k h] write[b s k m] decay[b s k m h] -> strike[b s k m h]"
+    yield _vectors(build, "strike", line, 3 * heads)
+    line = "q[b t k h] key[b t k h] decay[b t k m h] => p[b k m t:s]"
+    yield replace(_vectors(build, "scores", line, 0), vector_flops=3 * pairs)
+    line = "q[b t k h] key[b t k h] decay[b t k m h] -> asked[b t k m h] faded[b s k m h]"
+    yield _vectors(build, "fade", line, 5 * heads)
+
+
+def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]:
     """Queries and keys of length 1, queries scaled; how much is written, and what decays, summed up along a chunk."""
-    ends = " fade[b j k m]" if sums else ""
+    axes = _decays(mixer)
+    ends = f" fade[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
-    yield build.operator(f"{GROUP}.unit", GROUP, line, kind="elementwise", vector=2 * vector.UNIT_LENGTH + vector.SCALE)
-    # sigmoid; softplus times A, its exponential
-    yield build.operator(
-        f"{GROUP}.decay", GROUP,
-        f"forget[b t k m] write[b t k m] B_step[k m] A[k m] -> write[b t k m] decay[b t k m]{ends}",
-        kind="elementwise", vector=vector.ACTIVATION["sigmoid"] + vector.STEP + 2 + sums,
-    )  # fmt: skip
+    yield _vectors(build, "unit", line, 2 * vector.UNIT_LENGTH + vector.SCALE)
+    yield _vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector.ACTIVATION["sigmoid"])
+    # softplus of the step, times A; or times A, a sigmoid, times the bound; then the exponential, or that comes later
+    line = f"forget[b t {axes}] B_step[{axes}] A[k m] -> decay[b t {axes}]{ends}"
+    later = sums and mixer.each
+    yield _vectors(build, "decay", line, vector.STEP + 1 + mixer.bounded + sums + (not later))
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
@@ -145,18 +189,18 @@ def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
         whole, rest = (quotient(n * (n - 1) * (n - 2), 3) for n in rows)
         return tokens // size * whole + rest
 
+    each = step.mean_of(flops) if step.attention == "flash" else build.sizes["j"] * flops(size)
     line = "system[b k m t:s] => inverse[b k m t:s]"
     operator = build.operator(f"{GROUP}.invert", GROUP, line, kind="elementwise", keeps="outputs")
-    each = build.sizes["b"] * build.sizes["k"] * build.sizes["m"]
-    return replace(operator, vector_flops=each * step.mean_of(flops))
+    return replace(operator, vector_flops=build.sizes["b"] * build.sizes["k"] * build.sizes["m"] * each)
 
 
-def _recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
+def _recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
     """One token, on the vector units: the state fades, what it knows of the key is corrected, the query reads it."""
     if step.attention == "eager":
         build = build._replace(sizes={**build.sizes, "k": build.sizes["k"] * build.sizes["m"], "m": 1})
     lines = (
-        ("fade", "elementwise", "cache.state[b k m h h'] decay[b t k m] -> state[b t k m h h']", 1),
+        ("fade", "elementwise", f"cache.state[b k m h h'] decay[b t {_decays(mixer)}] -> state[b t k m h h']", 1),
         ("recall", "bmm", "state[b t k m h h'] key[b t k h] => known[b t k m h']", 2),
         ("correct", "elementwise", "value[b t k m h'] known[b t k m h'] write[b t k m] -> new[b t k m h']", 2),
         (
@@ -166,4 +210,12 @@ def _recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
         ("read_out", "bmm", "state[b t k m h h'] q[b t k h] => y[b t k m h']", 2),
     )  # fmt: skip
     steps = (build.operator(f"{GROUP}.{name}", GROUP, line, kind=kind, vector=n) for name, kind, line, n in lines)
-    return *_prepared(build, 0), *steps
+    return *_prepared(build, mixer, 0), *steps
+
+
+def _vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
+    return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", vector=flops)
+
+
+def _matrices(build: Builder, name: str, line: str) -> Operator:
+    return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")

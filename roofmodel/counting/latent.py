@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector
+from roofmodel.counting.attention import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import Step, attended, pairs
@@ -38,10 +39,12 @@ def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
     cache = "cache." if step.cached and site.causal else ""
     yield from queries(att, site, build)
     bias = " + B_kv_down[c]" if att.down_bias else ""
-    line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] turned[b t r]"
+    fresh = "turned" if att.turns else f"{cache}turned"
+    line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] {fresh}[b t r]"
     yield build.operator("attention.kv_down", "attention", line)
     yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
-    yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
+    if att.turns:
+        yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
     yield from shared(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
     if att.indexer:
         yield from index(att, att.indexer, site, cache)
@@ -58,6 +61,9 @@ def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
     if step.absorbs:
         line = f"{mixed} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
+    if att.gated:
+        yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
+        yield gate(build, "attention", "k h'", "k")
     bias = " + B_out[d]" if att.out_bias else ""
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {site.gives}")
 

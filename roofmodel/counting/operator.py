@@ -59,7 +59,7 @@ AXES: dict[str, str] = {
     "c": "channels",
     "C": "columns of a state space's first matrix",
     "z": "what a channel of a state space keeps",
-    "q": "rank of a state space's time step",
+    "q": "rank of a state space's time step, or of linear attention's decay and gate",
     "Q": "columns that choose time step, B and C",
     "m": "heads of a state space that share B and C",
     "mw": "for each head of values, what is written and what is forgotten",

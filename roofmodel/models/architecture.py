@@ -106,6 +106,8 @@ class LatentAttention(NamedTuple):
     value_dim: Number
     norm: Norm  # of the latents
     query_latent: Number | None = None  # queries too go through a latent
+    turns: bool = True  # or the key that all heads share does not turn either
+    gated: bool = False  # a sigmoid for each head, on what it gives
     down_bias: bool = False  # on the way down to the latents
     out_bias: bool = False
     keeps: Number | None = None  # a query attends to so many tokens at most, those that an indexer chose
@@ -197,6 +199,10 @@ class DeltaRule(NamedTuple):
     chunk: Number
     activation: str
     matrices: tuple[tuple[str, ...], ...]
+    gate: str = "silu"
+    each: bool = False  # each element of a key decays at a pace of its own (Kimi, arXiv 2510.26692)
+    bounded: bool = False  # by a sigmoid in place of a softplus
+    rank: Number | None = None  # of what gives `forget` and `gate`, where that is not a matrix
 
     @property
     def filtered(self) -> Number:

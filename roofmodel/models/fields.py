@@ -186,6 +186,8 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "latent": (COUNT, 0),
     "query_latent": (SIZE, None),
     "unturned": (SIZE, lambda f: f["head_dim"] - f["rotary_dim"]),  # elements of a head that come from the latents
+    "latent_turns": (FLAG, True),  # whether the key that all heads share turns
+    "latent_gate": (FLAG, False),  # on what heads give, a number each
     "keeps": (SIZE, None),  # an indexer chooses so many tokens for each query
     "index_heads": (SIZE, 1),
     "index_head_dim": (SIZE, 1),
@@ -226,6 +228,10 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "linear_head_dim": (SIZE, 1),
     "linear_value_dim": (SIZE, lambda f: f["linear_head_dim"]),
     "linear_matrices": (MATRICES, ()),  # which of its inputs one matrix gives
+    "linear_gate": (ACTIVATION, "silu"),
+    "linear_each": (FLAG, False),  # each element of a key decays at a pace of its own
+    "linear_bounded": (FLAG, False),  # by a sigmoid in place of a softplus
+    "linear_rank": (SIZE, None),  # of what gives decay and gate, where that is not a matrix
     # blocks
     "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP side by side

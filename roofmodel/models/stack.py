@@ -325,6 +325,10 @@ def _delta_rule(index: int, fields: Fields) -> DeltaRule:
         chunk=fields["chunk"],
         activation=ACTIVATIONS[fields["activation"]],
         matrices=fields["linear_matrices"],
+        gate=ACTIVATIONS[fields["linear_gate"]],
+        each=fields["linear_each"],
+        bounded=fields["linear_bounded"],
+        rank=fields["linear_rank"],
     )
 
 
@@ -338,6 +342,8 @@ def _latent_attention(index: int, fields: Fields) -> LatentAttention:
         value_dim=fields["value_dim"],
         norm=_norm(fields),
         query_latent=fields["query_latent"],
+        turns=fields["latent_turns"],
+        gated=fields["latent_gate"],
         down_bias=fields["qkv_bias"],
         out_bias=fields["out_bias"],
         keeps=fields["keeps"],

@@ -59,6 +59,7 @@ SYMBOLS: dict[str, str] = {
     "linear_value_heads": "H_lv",
     "linear_head_dim": "D_l",
     "linear_value_dim": "D_lv",
+    "linear_rank": "R_l",
     "conv_kernel": "R_c",
     "conv_groups": "G_c",
     "pooler_width": "D_pool",
@@ -101,6 +102,7 @@ WORDS = {
     "linear_value_heads": "heads of values of linear attention",
     "linear_head_dim": "head size of linear attention",
     "linear_value_dim": "head size of its values",
+    "linear_rank": "rank of its decay and gate",
     "labels": "classes",
 }
 

@@ -23,14 +23,22 @@ CONFIG = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 5,
     "linear_conv_kernel_dim": 4, "num_experts": 0, "intermediate_size": 6,
 }  # fmt: skip
+KIMI = {
+    "model_type": "kimi_linear", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 11, "num_attention_heads": 2,
+    "linear_num_heads": 4, "linear_head_dim": 3, "layer_types": ["linear_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "dense"], "kv_lora_rank": 6, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2,
+    "v_head_dim": 4, "intermediate_size": 6,
+}  # fmt: skip
 STATES = 4 * 3 * 5  # of a sequence
 COLUMNS = 2 * 2 * 3 + 4 * 5  # queries and keys, values
 PAIRS = 64 * 65 // 2 + 6 * 7 // 2  # of a token with itself and those ahead of it in its chunk
 
 
-def operators(phase: Any, attention: Any, context: int | None = None, tokens: int = 70, tp: int = 1) -> list[Operator]:
+def operators(
+    phase: Any, attention: Any, context: int | None = None, tokens: int = 70, tp: int = 1, config: Any = CONFIG
+) -> list[Operator]:
     work = Workload((phase,), 2, tokens, context, attention=attention, logits="all", parallel=Parallel(tp=tp))
-    return list(phases.operators(architecture(CONFIG, "x", "x"), work.steps()[0]))
+    return list(phases.operators(architecture(config, "x", "x"), work.steps()[0]))
 
 
 def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
@@ -113,6 +121,40 @@ def test_the_products_with_the_inverse_are_those_of_the_class_where_it_is_export
     model = oracle.build({**CONFIG, "architectures": ["Qwen3NextForCausalLM"]})
     ours = sum(op.total.matmul_flops for op in operators("prefill", "eager", tokens=tokens))
     assert ours == oracle.matmul_flops(model, 2, tokens)
+
+
+def test_where_each_element_decays_a_kernel_multiplies_what_grew_and_faded_and_the_class_sums_over_pairs() -> None:
+    """4 heads of 3: no two heads of values share an overlap, as their keys decay apart."""
+    scan, parts = count("prefill", "flash", config=KIMI)["linear.scan"], count("prefill", "eager", config=KIMI)
+    elements = 2 * 4 * 3  # 2 sequences, 4 heads of 3
+    assert scan.cost.matmul_flops == 2 * elements * (5 * PAIRS + 3 * 70 * 3)
+    assert scan.cost.bytes_read == 2 * (70 * (3 * elements + elements + 2 * 4) + 4 * 3 + 4)
+    squares = 2 * 64 * 64  # of two chunks, the second one filled up
+    # the difference of two sums, its exponential, two products and a sum; the scores have the exponential at hand
+    assert parts["linear.overlap"].cost.vector_flops == 5 * elements * squares
+    assert parts["linear.scores"].cost.vector_flops == 3 * elements * squares
+    assert parts["linear.overlap"].cost.matmul_flops == parts["linear.scores"].cost.matmul_flops == 0
+
+
+def test_decay_and_gate_of_kimi_go_through_a_low_rank() -> None:
+    ops = count("prefill", "flash", config=KIMI)
+    for name in ("forget", "gate"):
+        assert ops[f"linear.{name}_down"].cost.matmul_flops == 2 * (2 * 70) * 8 * 3  # the rank is a head's size
+        assert ops[f"linear.{name}_up"].cost.matmul_flops == 2 * (2 * 70) * 3 * (4 * 3)
+
+
+def test_latent_attention_of_kimi_turns_nothing_and_caches_the_shared_key_all_the_same() -> None:
+    ops = count("decode", "flash", 9, config=KIMI)
+    assert "attention.rotary" not in ops
+    assert ops["attention.flash"].cost.cache_bytes == 2 * 2 * 10 * (6 + 2)  # 2 sequences, latent of 6, key of 2
+
+
+def test_ling_gates_what_each_head_of_latent_attention_gives() -> None:
+    ling = {**KIMI, "model_type": "bailing_hybrid", "head_dim": 3}
+    ops = count("decode", "flash", 9, config=ling)
+    assert ops["attention.gate_projection"].cost.matmul_flops == 2 * 2 * 8 * 2
+    assert ops["attention.gate"].cost.vector_flops == 2 * 2 * (3 + 4)  # a sigmoid a head, and times each of its 4
+    assert "attention.rotary" in ops
 
 
 def test_norms_of_olmo_hybrid_stand_ahead_of_linear_attention_and_behind_full_attention() -> None:

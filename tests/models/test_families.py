@@ -238,6 +238,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|sparse_pred.*|classifier_pooling|deterministic_flash_attn|initializer_cutoff_factor"
     r"|time_step_(scale|min|max|init_scheme|floor|limit)|rescale_prenorm_residual|residual_in_fp32"
     r"|use_mambapy|use_associative_scan|mamba_norm_before_gate|num_logits_to_keep|mixer_rms_eps|z_loss_coefficient"
+    r"|num_expert_group|moe_renormalize|kda_lower_bound|mtp_loss_scaling_factor"
     r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # where training starts, and a factor of 2
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class ignores them
 )
@@ -252,6 +253,8 @@ NOT_READ = {
     "youtu": LATENT | {"embedding_initializer_range"},
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "minicpm3"), LATENT),
     "mamba2": {"time_step_rank"},
+    "kimi_linear": LATENT | {"tie_word_embeddings"},
+    "bailing_hybrid": LATENT | {"tie_word_embeddings", "linear_num_heads"},
     "step3p5": {"hidden_act"},
 }
 

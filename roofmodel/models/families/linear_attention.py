@@ -1,16 +1,20 @@
-"""Decoders most of whose layers have linear attention, by the gated delta rule. A row each."""
+"""Decoders most of whose layers have linear attention, by the gated delta rule. A row each.
+
+Beside it they have attention with a gate (Qwen), with norms behind it (OLMo), or latent attention (Kimi, Ling).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent import ACTIVE
+from roofmodel.models.families.latent import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_after
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixtures import EXPERTS, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
-from roofmodel.models.fields import SIZE, Kind, key
+from roofmodel.models.fields import COUNT, INDICES, SIZE, Kind, key
 
 ANGLE = Kind(lambda v: type(v) in (int, float) and v >= 0, "a number; null where nothing turns")
+OWN = "linear_attn_config"
 SCORE = CAUSAL_HEADS["ForSequenceClassification"]
 MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
@@ -24,6 +28,13 @@ def _mixers(types: Any) -> Any:
 def _one_full_in_four(f: Any) -> list[str]:
     """The last of each four has full attention, and so has the last of all where there are fewer."""
     full = range(3, f["layers"], 4) or [f["layers"] - 1]
+    return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
+
+
+def _kimi_types(f: Any) -> list[str]:
+    """The layers that `linear_attn_config` lists, from 1; else each fourth but the first."""
+    listed = f["full_layers"]
+    full = range(4, f["layers"], 4) if listed is None else [layer - 1 for layer in listed]
     return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
 
 
@@ -63,7 +74,62 @@ EXPERTS_BESIDE_ONE: dict[str, Any] = SPARSE | dict(
     kv_heads=key("num_key_value_heads", default=2),
 )
 
+KIMI = DEEPSEEK.like(
+    "KimiLinear",
+    classes=heads("ForCausalLM", "Model"),
+    refuses=("mla_use_output_gate", "latent_moe_use_norm"),  # of checkpoints that the class does not cover
+    switches=dict(
+        n_shared=(COUNT, key("n_shared_experts", "num_shared_experts", default=1)),
+        dense_ahead=(COUNT, key("first_k_dense_replace", default=1)),
+        full_layers=(INDICES, key(f"{OWN}.full_attn_layers", default=None)),
+    ),
+    query_latent=key("q_lora_rank", default=None),
+    latent_turns=False,
+    mixers=key("layer_types", default=_kimi_types, read=_mixers),
+    linear_heads=key(f"{OWN}.num_heads", "linear_num_heads", default=32),
+    linear_head_dim=key(f"{OWN}.head_dim", "linear_head_dim", default=128),
+    linear_matrices=(("q",), ("k",), ("v",), ("forget",), ("write",), ("gate",)),
+    linear_each=True,
+    linear_gate="sigmoid",
+    linear_rank=lambda f: f["linear_head_dim"],
+    filter=key(f"{OWN}.short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+    chunk=64,
+    mlp_width=key("intermediate_size", default=9216),
+    experts=key(*EXPERTS, default=256),
+    experts_active=key(ACTIVE, "num_experts_per_token", default=8),
+    expert_width=key("moe_intermediate_size", default=1024),
+    dense_first=0,
+    expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_ahead"]), read=SPARSE_LAYERS),
+    positions=key("max_position_embeddings", "model_max_length", default=1048576),
+    tied=False,  # whatever the config says
+)
+
 LINEAR_ATTENTION: dict[str, Family] = {
+    "kimi_linear": KIMI,
+    "bailing_hybrid": KIMI.like(
+        "BailingHybrid",
+        refuses=(),
+        switches=dict(
+            n_shared=KIMI.switches["n_shared"],
+            dense_ahead=(COUNT, key("first_k_dense_replace", default=2)),
+            full_every=(SIZE, key("layer_group_size", default=6)),
+            written_head_dim=(SIZE, key("head_dim", default=128)),
+        ),
+        query_latent=None,
+        latent_turns=True,
+        latent_gate=True,
+        mixers=key("layer_types", default=_one_full_in, read=_mixers),
+        linear_heads=lambda f: f["heads"],
+        # the class writes the latent's `head_dim` in the place of what it has read
+        linear_head_dim=key("linear_head_dim", default=lambda f: f["written_head_dim"]),
+        linear_rank=None,
+        linear_bounded=key("kda_safe_gate", default=True),
+        filter=key("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+        mlp_width=key("intermediate_size", default=6144),
+        experts=key(*EXPERTS, default=512),
+        expert_width=key("moe_intermediate_size", default=768),
+        positions=key("max_position_embeddings", "model_max_length", default=262144),
+    ),
     "qwen3_next": QWEN3_5.like(
         "Qwen3Next",
         classes=CAUSAL_HEADS,

@@ -6,14 +6,12 @@ Their keys fit other families, whose count would be wrong: they are refused with
 from __future__ import annotations
 
 _COMPRESSED = "attention to compressed keys beside a window, and hyper-connections between layers"
-_DELTA = "linear attention (the gated delta rule)"
 
 REFUSED: dict[str, str] = {
     "bigbird_pegasus": "attention to blocks of tokens, some of them chosen at random",
     "big_bird": "attention to blocks of tokens, some of them chosen at random",
     "deepseek_ref": _COMPRESSED,
     "deepseek_v4": _COMPRESSED,
-    "kimi_linear": _DELTA,
     "led": "attention in windows, with a few tokens that see everything",
     "longformer": "attention in windows, with a few tokens that see everything",
     "longt5": "attention in windows, and to summaries of blocks",

@@ -33,6 +33,7 @@ ANCHORS = {
             "merge_16x16_to_64x64_inverse_kernel",
             "recompute_w_u_fwd_kernel",
             "fused_recurrent_gated_delta_rule_fwd_kernel",
+            "chunk_kda_fwd_kernel_intra_sub_intra",
             "chunk_bwd_kernel_dqkwg",
             "prepare_wy_repr_bwd_kernel",
         ),
