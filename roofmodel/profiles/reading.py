@@ -10,6 +10,7 @@ import glob
 import gzip
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _HEAD = 1 << 20  # bytes of a file that must suffice to recognise it: programs print much before a profiler does
+_SPREADSHEET = re.compile(
+    rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
+)  # of ncu's and nsys's tables, saved again
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,11 @@ def _recognise(source: Source) -> tuple[str, Read]:
     if len(tools := [tool for tool, holds_table in _TABLES if holds_table(head)]) > 1:
         raise ProfileError(
             f"{source.name}: holds tables of {' and of '.join(tools)}; give each tool's a file of its own"
+        )
+    if parted := _SPREADSHEET.search(head):
+        raise ProfileError(
+            f"{source.name}: its columns are parted by {parted[1].decode()!r}, as spreadsheets save them; "
+            "give the file as the profiler wrote it"
         )
     for tool, recognise, reader in READERS:
         if recognise(head):

@@ -54,6 +54,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
     subtitle = f"{parameters}, {describe_workload(estimate)}"
     lines = sum(len(table) + len({row.stage for _, row, _ in table}) + 1.7 for table in tables)
+    lines += sum(phase.step.parallel.pp > 1 for phase in estimate.phases)  # a line for the wait
     rise = max(1, lines * SMALLEST + ELSEWHERE)
     with canvas.picture(path, form, heading, subtitle, FOOT, rise) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
@@ -98,5 +99,9 @@ def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line:
             figure.text(left + 0.016, y, sign, weight="bold", fontsize=size)
             figure.text(left + 0.033, y, f"{full_label(row)}{count}", fontsize=size)
             figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)
+            y -= step
+        if phase.step.parallel.pp > 1:
+            figure.text(left + 0.033, y, "wait for other stages", fontsize=size)
+            figure.text(right, y, f"{phase.idle.bound / phase.bound_seconds:.0%}", ha="right", fontsize=size)
             y -= step
         y -= step * 0.7

@@ -298,7 +298,8 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         raise WorkloadError(
             "--picture costs: there is no price of tokens, for no model of the sweep reads or gives any"
         )
-    phases, series, shapes = list(table["phase"].unique())[:3], _series(table), dict[str, str]()
+    series = {name: each for name, each in _series(table).items() if _fitting(each[0]).any()}
+    phases, shapes = list(table["phase"].unique())[:3], dict[str, str]()
     for phase, axes in zip(phases, _panels(figure, len(phases), 0.675), strict=True):
         for points, colour in series.values():
             for words, task in _tasks(points[points["phase"] == phase], lengths):

@@ -63,7 +63,7 @@ class EstimateView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         estimate = self.estimate
-        yield _summary(estimate)
+        yield _summary(estimate, options.max_width)
         marks: list[chart.Mark] = []
         for i, phase in enumerate(estimate.phases):
             found = signed(i, rows(phase))
@@ -86,14 +86,16 @@ class EstimateView:
         yield from _memory(estimate)
 
 
-def _summary(estimate: Estimate) -> RenderableType:
+def _summary(estimate: Estimate, width: int) -> RenderableType:
     arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
     size = describe_parameters(estimate.parameters, estimate.active_parameters)
     pipe = device.matmul_pipe(dtype)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    grid.add_row("model", Text.assemble((arch.name, "bold"), f" · {arch.head.name} · {size}"))
+    beside = len(f"workload  {arch.name} · {arch.head.name} · {size}") <= width  # else a line would end within a number
+    model = Text.assemble((arch.name, "bold"), f" · {arch.head.name}", " · " if beside else "\n", size)
+    grid.add_row("model", model)
     grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
     grid.add_row(
         "roofs",

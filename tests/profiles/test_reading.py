@@ -215,3 +215,12 @@ def test_joining_does_not_depend_on_the_order_of_launches(tmp_path_factory, orde
     (folder / "time").write_text(one_metric(TIME, "ns", *((f"k{i}", 10 * i) for i in order)))
     kernels = read([folder / "bytes", folder / "time"]).kernels
     assert [(k.name, k.bytes.dram, round(k.seconds * 1e9)) for k in kernels] == [(f"k{i}", i, 10 * i) for i in range(6)]
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("before", ["", "==PROF== Connected to process 1\n"])
+def test_a_table_that_a_spreadsheet_saved_again_is_told_as_one(mark, before, tmp_path):
+    path = tmp_path / "saved.csv"
+    path.write_text(before + (HEADER + row("dram__bytes.sum", "byte", "7")).replace(",", mark))
+    with pytest.raises(ProfileError, match=r"saved\.csv: its columns are parted by .*give the file as the profiler"):
+        reading.read([path])

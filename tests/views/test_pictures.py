@@ -136,3 +136,13 @@ def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Pat
         lines = min(a - b for a, b in pairwise(heights)) * figure.get_figheight() * 72
         assert lines > 1.2 * max(text.get_fontsize() for text in listed if text.get_text().endswith("%"))
     assert len(heights) > 60
+
+
+def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path) -> None:
+    """Of one microbatch each of two equal stages waits half of the time; shares come to all of it."""
+    api.estimate("gpt2-xl", "a100", phase="prefill", pp=2).save(tmp_path / "x.svg")
+    words = [text.get_text() for text in figures[-1].texts]
+    shares = [word for word in words if re.fullmatch(r"[0-9]+%", word)]
+    assert words[words.index("wait for other stages") + 1] == shares[-1]
+    assert 45 < int(shares[-1][:-1]) < 55
+    assert abs(sum(int(share[:-1]) for share in shares) - 100) <= len(shares) / 2

@@ -160,6 +160,15 @@ def test_each_cell_has_the_colour_of_its_roof_which_the_legend_names(tmp_path: P
     assert text.index(">tp 2<") < text.index(">tp 8<")
 
 
+def test_the_legend_of_costs_names_what_is_drawn(tmp_path: Path) -> None:
+    """One H100 has no room for 70 billion parameters of 16 bits."""
+    asked: dict[str, Any] = {"phase": "decode", "tp": [1, 8], "price": 3}
+    roofmodel.sweep("llama-3.1-70b", "h100", **asked).save(tmp_path / "grid.svg", "costs")
+    text = (tmp_path / "grid.svg").read_text()
+    assert ">tp 8<" in text
+    assert ">tp 1<" not in text
+
+
 def test_series_that_the_legend_names_have_colours_of_their_own(tmp_path: Path) -> None:
     report = roofmodel.sweep("gpt2", "a100", tp="1,2,3,4,6,12", dtype="fp16,bf16,tf32", phase="decode", batch=12)
     report.save(tmp_path / "grid.svg")

@@ -107,3 +107,9 @@ def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
     nine times as long as it says."""
     text = " ".join(render("gpt2", "h100", 120, tp=12, phase="decode").split())
     assert "450 GB/s over nvlink and 50 GB/s over infiniband to other GPUs" in text
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 110, 120])
+def test_no_line_ends_within_a_number_of_parameters(width: int) -> None:
+    lines = render("mixtral-8x7b-v0.1", "h100", width, phase="decode").splitlines()
+    assert any("46 702 792 704 parameters, 12 879 925 248 of them active" in line for line in lines)
