@@ -78,6 +78,15 @@ class Draw:
     def llama(self) -> dict[str, Any]:
         return self.usual() | {"num_key_value_heads": self.kv_heads}
 
+    def mixed(self, *attends: str) -> list[str]:
+        """Layers of attention among layers of filters; a cache wants one of the former."""
+        types = [self.one("conv", *attends) for _ in range(self.layers)]
+        types[self.rng.randrange(self.layers)] = self.one(*attends)
+        return types
+
+    def filters(self) -> dict[str, Any]:
+        return {"conv_L_cache": self.one(2, 3, 5), "conv_bias": self.flag()}
+
     def granite_windows(self) -> dict[str, Any]:
         return {
             "sliding_window": self.window,
@@ -809,6 +818,40 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "moe_num_experts": d.experts,
             "moe_topk": d.active,
             "moe_num_shared_experts": d.one(1, 2),
+        }
+    ),
+    "lfm2": lambda d: (
+        d.llama()
+        | d.filters()
+        | {
+            "block_auto_adjust_ff_dim": d.flag(),
+            "block_ffn_dim_multiplier": d.one(1.0, 1.5),
+            "block_multiple_of": d.one(1, 8),
+        }
+        | d.one({"layer_types": d.mixed(FULL)}, {"full_attn_idxs": d.one([0], [0, 1])}, {})
+    ),
+    "lfm2_moe": lambda d: (
+        d.llama()
+        | d.filters()
+        | {
+            "layer_types": d.mixed(FULL),
+            "num_experts": d.experts,
+            "num_experts_per_tok": d.active,
+            "moe_intermediate_size": d.rng.randint(3, 40),
+            "num_dense_layers": d.rng.randint(0, d.layers),
+            "use_expert_bias": d.flag(),
+        }
+    ),
+    "lfm3": lambda d: (
+        d.llama()
+        | d.filters()
+        | {
+            "layer_types": d.one(None if d.layers > 2 else d.mixed(FULL), d.mixed(FULL, SLIDING)),
+            "sliding_window": d.window,
+            "head_dim": d.other_head_dim,
+            "attention_bias": d.flag(),
+            "use_attention_gate": d.flag(),
+            "use_sandwich_norm": d.flag(),
         }
     ),
     "vaultgemma": lambda d: (

@@ -19,6 +19,7 @@ from roofmodel.models.architecture import (
     Mamba,
     Mamba2,
     Part,
+    ShortConvolution,
     Stack,
     parts,
 )
@@ -119,7 +120,7 @@ def _cached(part: Part, step: Step) -> Iterator[Number]:
     """Elements that a part keeps of a sequence, by tensor."""
     if isinstance(part, Attention | LatentAttention | CrossAttention):
         yield from (_kept(part, step) * elements for elements in part.cached)
-    elif isinstance(part, Mamba | Mamba2 | DeltaRule):
+    elif isinstance(part, Mamba | Mamba2 | DeltaRule | ShortConvolution):
         yield part.cached
 
 

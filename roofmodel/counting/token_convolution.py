@@ -43,9 +43,9 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
 
 
 def causal_filter(
-    build: Builder, step: Step, place: str, bias: bool, activation: str, gives: str, apart: Sequence[str] = ()
+    build: Builder, step: Step, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str] = ()
 ) -> Iterator[Operator]:
-    """A filter of width r that each of c channels has for itself, over a token and those before it; its activation.
+    """A filter of width r that each of c channels has for itself, over a token and those before it; an activation.
 
     Reads `u[b t c]`, or what stands `apart` and is joined to it. The cache keeps the last r tokens of each
     channel. Under flash one kernel does all of it.
@@ -62,14 +62,11 @@ def causal_filter(
     )
     added = " + B_filter[c]" if bias else ""
     operators = [
-        filtering.operator(
-            f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution"
-        ),
-        build.operator(
-            f"{place}.activation", place, f"u[b t c] -> {gives}", kind="elementwise",
-            vector=vector.ACTIVATION[activation],
-        ),
-    ]  # fmt: skip
+        filtering.operator(f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution")
+    ]
+    if activation:
+        line, flops = f"u[b t c] -> {gives}", vector.ACTIVATION[activation]
+        operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", vector=flops))
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
         line = f"u[b t c]{read} -> u[b t+r c]{kept}"

@@ -183,6 +183,19 @@ class Mamba2(NamedTuple):
         return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
 
 
+class ShortConvolution(NamedTuple):
+    """A causal filter `kernel` tokens wide for each channel, between two gates that the token opens (LFM2)."""
+
+    width: Number  # channels
+    kernel: Number
+    bias: bool = False  # of the filter and of the matrices around it
+
+    @property
+    def cached(self) -> Number:
+        """What a sequence leaves in the cache, however long: the filter's last tokens."""
+        return self.width * self.kernel
+
+
 class DeltaRule(NamedTuple):
     """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` a head.
 
@@ -238,6 +251,7 @@ Part = (
     | Mamba
     | Mamba2
     | DeltaRule
+    | ShortConvolution
     | MLP
     | MoE
     | LayerInput

@@ -28,6 +28,7 @@ from roofmodel.models.architecture import (
     MoE,
     Network,
     Part,
+    ShortConvolution,
     Stack,
 )
 
@@ -78,7 +79,7 @@ def _part(part: Part, tp: Number, within: Number) -> Part:
         return part._replace(expert=_mlp(part.expert, within), shared=part.shared and _mlp(part.shared, tp))
     if isinstance(part, MLP):
         return _mlp(part, tp)
-    if isinstance(part, Mamba):
+    if isinstance(part, Mamba | ShortConvolution):
         return part._replace(width=quotient(part.width, tp))
     if isinstance(part, DeltaRule):
         return part._replace(heads=quotient(part.heads, tp), value_heads=quotient(part.value_heads, tp))
@@ -126,6 +127,8 @@ def _in_the_way(part: Part, tp: int, ep: int) -> Iterator[str]:
         dealt += [("columns of the shared expert", part.shared.width, tp)] if part.shared else []
     elif isinstance(part, Mamba):
         dealt = [("channels of the state space", part.width, tp)]
+    elif isinstance(part, ShortConvolution):
+        dealt = [("channels of the filter", part.width, tp)]
     elif isinstance(part, Mamba2):
         dealt, held = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
     elif isinstance(part, DeltaRule):

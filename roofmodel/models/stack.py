@@ -29,6 +29,7 @@ from roofmodel.models.architecture import (
     Part,
     Patches,
     Projection,
+    ShortConvolution,
     Stack,
     Sublayer,
     TokenConvolution,
@@ -355,8 +356,13 @@ def _attends(index: int, fields: Fields) -> Part:
     return _latent_attention(index, fields) if fields["latent"] else _attention(index, fields)
 
 
+def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
+    return ShortConvolution(fields["hidden"], fields["filter"], fields["filter_bias"])
+
+
 MIXERS: dict[str, Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": _mamba2, "delta_rule": _delta_rule,
+    "convolution": _short_convolution,
 }  # fmt: skip
 
 

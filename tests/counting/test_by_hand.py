@@ -104,6 +104,21 @@ def test_a_gate_on_heads_is_a_product_and_a_number_for_each_of_them(gating: Any,
     assert ops["attention.gate"].cost.bytes == 2 * (heads + gates + heads)
 
 
+def test_a_short_filter_stands_between_two_gates_and_keeps_its_last_tokens() -> None:
+    config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {
+        "model_type": "lfm3", "layer_types": ["conv"], "conv_L_cache": 3,
+    }  # fmt: skip
+    arch = architecture(config, "x", "x")
+    step = Workload(("decode",), 2, 3, context=7).steps()[0]
+    ops = {op.name: op for op in operators(arch, step)}
+    assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8 * 3)  # B, 8 channels, 3 tokens, whatever the context
+    assert ops["convolution.input"].matmul_flops == 2 * 2 * 8 * (3 * 8)
+    assert ops["convolution.enter"].vector_flops == ops["convolution.leave"].vector_flops == 2 * 8
+    read, written = 2 * 8 * (1 + 3) + 8 * 3, 2 * 8 * (1 + 3)  # the token and the last 3, the filter
+    assert ops["convolution.filter"].matmul_flops == 2 * (2 * 8) * 3
+    assert ops["convolution.filter"].cost.bytes == 2 * (read + written)
+
+
 def test_an_activation_that_learns_has_its_numbers_in_each_layer() -> None:
     config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {"model_type": "apertus", "num_hidden_layers": 3}
     arch = architecture(config, "x", "x")

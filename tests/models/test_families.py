@@ -225,7 +225,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
     r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
     r"|n_group|topk_group|topk_method|moe_norm_min|enable_moe_fp32_combine"  # which experts
-    r"|(moe_)?rout(ed|er)_scaling_factor|route_scale|expert_selection_fn|shared_expert_combination_strategy"
+    r"|(moe_)?rout(ed|er)_scaling_factor|route_scale|use_expert_bias|expert_selection_fn|shared_expert_combination_strategy"
     r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|mup_enabled|dim_model_base"
     r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*layer_types"  # those layers are left out
     r"|qk_head_dim"  # derived

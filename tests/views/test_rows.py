@@ -102,6 +102,12 @@ def test_layers_that_differ_stand_apart() -> None:
     assert flash == [list(range(20)), list(range(20, 24))]
 
 
+FILTERS = {
+    "model_type": "lfm3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,
+    "intermediate_size": 32, "layer_types": ["conv", "full_attention"],
+}  # fmt: skip
+
+
 def test_every_label_is_of_an_operator_that_exists() -> None:
     names = set()
     for model in MODELS:
@@ -122,6 +128,8 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     of_several += [run("gpt2", phase="train", tp=2, pp=2, vpp=2, batch=2)]
     of_several += [run("gpt2", phase="train", tp=2, sequence_parallel="on")]
     of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4)]
+    filters = architecture(FILTERS, "x", "x")
+    of_several += [estimate(filters, Device.load("h100"), phase="train", tp=2, seq=8)]
     for each in of_several:
         found = [placed.operator.name for phase in each.phases for placed in phase.placed]
         names |= {name.replace("cross_", "") for name in found}

@@ -15,6 +15,7 @@ from roofmodel.models.families.latent import LATENTS
 from roofmodel.models.families.linear_attention import LINEAR_ATTENTION
 from roofmodel.models.families.llama import LLAMAS
 from roofmodel.models.families.mixtures import MIXTURES
+from roofmodel.models.families.short_convolutions import SHORT_CONVOLUTIONS
 from roofmodel.models.families.sparse import SPARSES
 from roofmodel.models.families.state_spaces import STATE_SPACES
 from roofmodel.models.families.uneven import UNEVEN
@@ -23,5 +24,5 @@ from roofmodel.models.family import Family
 
 FAMILIES: dict[str, Family] = {
     **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **SPARSES, **UNEVEN, **LATENTS, **LINEAR_ATTENTION,
-    **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **VISION,
+    **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **SHORT_CONVOLUTIONS, **VISION,
 }  # fmt: skip

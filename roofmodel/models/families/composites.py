@@ -25,6 +25,8 @@ COMPOSITES: dict[str, Composite] = {
     "idefics3": Composite("llama"),
     "internvl": Composite("qwen2", tied=True),
     "kimi_k25": Composite("deepseek_v3", tied=True),
+    "lfm2_vl": Composite("lfm2", tied=True),
+    "lfm3_vl": Composite("lfm3", tied=True),
     "llama4": Composite("llama4_text", tied_by="text"),
     "llava": Composite("llama", tied_by="either"),
     "llava_next": Composite("llama"),

@@ -1,0 +1,116 @@
+"""Decoders most of whose layers have a short filter over tokens in the place of attention (LFM2). A row each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.algebra import ceil_div
+from roofmodel.models.families.decoders import MODEL
+from roofmodel.models.families.latent import ACTIVE
+from roofmodel.models.families.llama import LLAMA
+from roofmodel.models.family import Family
+from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, Kind, key
+
+KINDS = ("conv", FULL, SLIDING)
+FACTOR = Kind(lambda v: type(v) in (int, float) and v > 0, "a factor, more than 0")
+
+
+def _checked(types: Any) -> list[str]:
+    if not isinstance(types, list) or not all(kind in list(KINDS) for kind in types):
+        raise ValueError(f"a list of {', '.join(map(repr, KINDS))}, one a layer")
+    return types
+
+
+def _mixers(types: Any) -> list[str]:
+    return ["convolution" if kind == "conv" else "attention" for kind in _checked(types)]
+
+
+def _seen(types: Any) -> list[str]:
+    """What attention sees: a layer without any may be told as it likes."""
+    return [FULL if kind == "conv" else kind for kind in _checked(types)]
+
+
+def _attends(f: Any) -> list[str]:
+    return [FULL if f["attends"] is None or layer in f["attends"] else "conv" for layer in range(f["layers"])]
+
+
+def _one_in_four(f: Any) -> list[str]:
+    kinds = {0: SLIDING, 2: FULL}
+    return [kinds.get(layer % 4, "conv") if layer else "conv" for layer in range(f["layers"])]
+
+
+def _adjusted(f: Any) -> int:
+    """Two thirds of what the config says, times a factor, up to the next multiple."""
+    width: int = f["width"]
+    if not f["adjusts"]:
+        return width
+    multiple: int = f["multiple"]
+    return multiple * ceil_div(int(f["factor"] * int(2 * width / 3)), multiple)  # type: ignore[no-any-return]
+
+
+def _gate(asked: Any) -> str:
+    if not isinstance(asked, bool):
+        raise ValueError("true or false")
+    return "head" if asked else ""
+
+
+def _layers(default: Any) -> dict[str, Any]:
+    """Both that one key tells: what mixes tokens, and how far attention sees."""
+    return dict(
+        mixers=key("layer_types", default=default, read=_mixers),
+        layer_types=key("layer_types", default=default, read=_seen),
+    )
+
+
+LFM2 = LLAMA.like(
+    "Lfm2",
+    classes=MODEL,
+    switches=dict(
+        attends=(INDICES, key("full_attn_idxs", default=None)),
+        width=(SIZE, key("intermediate_size", "block_ff_dim", default=12288)),
+        adjusts=(FLAG, key("block_auto_adjust_ff_dim", default=True)),
+        factor=(FACTOR, key("block_ffn_dim_multiplier", default=1.0)),
+        multiple=(COUNT, key("block_multiple_of", default=256)),
+    ),
+    **_layers(_attends),
+    kv_heads=key("num_key_value_heads", default=8),
+    qkv_bias=False,
+    out_bias=False,
+    qk_norm=True,
+    filter=key("conv_L_cache", default=3),
+    filter_bias=key("conv_bias", default=False),
+    mlp_width=_adjusted,
+    mlp_bias=False,
+    activation="silu",
+    positions=key("max_position_embeddings", default=128000),
+    tied=key("tie_word_embeddings", "tie_embedding", default=True),
+)
+
+SHORT_CONVOLUTIONS: dict[str, Family] = {
+    "lfm2": LFM2,
+    "lfm2_moe": LFM2.like(
+        "Lfm2Moe",
+        switches={},
+        **_layers(lambda f: [FULL] * f["layers"]),
+        mlp_width=key("intermediate_size", default=7168),
+        experts=key("num_experts", default=32),
+        experts_active=key(ACTIVE, default=4),
+        expert_width=key("moe_intermediate_size", default=1792),
+        fused_experts=True,
+        dense_first=key("num_dense_layers", default=2),
+    ),
+    "lfm3": LFM2.like(
+        "Lfm3",
+        switches={},
+        **_layers(_one_in_four),
+        kv_heads=key("num_key_value_heads", default=4),
+        head_dim=key("head_dim", default=128),
+        qkv_bias=key("attention_bias", default=False),
+        out_bias=key("attention_bias", default=False),
+        window=key("sliding_window", default=256, null=None),
+        attention_gate=key("use_attention_gate", default=True, read=_gate),
+        out_norm=key("use_sandwich_norm", default=True),
+        filter=key("conv_L_cache", default=7),
+        mlp_width=key("intermediate_size", default=7680),
+    ),
+}
