@@ -53,7 +53,7 @@ def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
     scan = _recurrence(build, step, mixer) if step.recurrent else _chunks(_chunked(build, step, mixer), step, mixer)
     yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
     yield build.operator(
-        f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="elementwise",
+        f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="norm",
         vector=vector.NORM["rmsnorm"] + vector.ACTIVATION[mixer.gate] + 1,
     )  # fmt: skip
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {site.gives}")

@@ -24,7 +24,7 @@ _ATTENDS = re.compile(
 _SCANS = re.compile(
     r"selective_scan|chunk_scan|chunk_state|chunk_cumsum|bmm_chunk|state_passing|selective_state_update|"
     r"gated_delta_rule|chunk_(?:fwd|bwd)_kernel|scaled_dot_kkt|solve_tril|_inverse_kernel|recompute_w_u|wy_repr|local_cumsum|"
-    r"kda_"
+    r"kda_|l2norm"
 )
 _PRODUCTS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
 

@@ -20,7 +20,7 @@ from tests.study.comparing import traces
 from tests.study.comparing.traces import Launch
 
 GPT2, LLAMA, MIXTRAL = "gpt2", "meta-llama/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1"
-DEEPSEEK, MAMBA = "deepseek-ai/DeepSeek-V2-Lite", "state-spaces/mamba-130m-hf"
+DEEPSEEK, MAMBA, QWEN = "deepseek-ai/DeepSeek-V2-Lite", "state-spaces/mamba-130m-hf", "Qwen/Qwen3.5-9B"
 
 
 class Found(NamedTuple):
@@ -90,6 +90,7 @@ PROGRAMS: dict[str, tuple[list[Launch], str, dict[str, Any], tuple[str, ...]]] =
     ),
     "compiled Llama": (times(3, traces.compiled_llama(16, 60)), LLAMA, {"phase": "prefill"}, ("prefill",) * 3),
     "a state space": (times(3, traces.mamba(24, 40)), MAMBA, {"phase": "prefill"}, ("prefill",) * 3),
+    "linear attention": (times(3, traces.linear_attention(32, 100)), QWEN, {"phase": "prefill"}, ("prefill",) * 3),
     "latent attention, shared experts behind the others": (
         times(3, traces.deepseek_vllm(27, 10, shared_first=False)), DEEPSEEK, {"phase": "decode", "batch": 4},
         ("decode",) * 3,

@@ -28,6 +28,7 @@ ANCHORS = {
         (
             "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
             "chunk_fwd_kernel_o",
+            "l2norm_fwd_kernel",
             "chunk_local_cumsum_scalar_kernel",
             "chunk_scaled_dot_kkt_fwd_kernel",
             "merge_16x16_to_64x64_inverse_kernel",

@@ -572,6 +572,48 @@ def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
     yield Launch(GEMM, microseconds, "head.logits")
 
 
+def linear_attention(layers: int, microseconds: float) -> Iterator[Launch]:
+    """Three layers of the delta rule, by flash-linear-attention's kernels, to one of attention with a gate."""
+    norm = "_layer_norm_fwd_1pass_kernel"
+    scan = (
+        "l2norm_fwd_kernel", "l2norm_fwd_kernel", "chunk_local_cumsum_scalar_kernel", "chunk_scaled_dot_kkt_fwd_kernel",
+        "merge_16x16_to_64x64_inverse_kernel", "recompute_w_u_fwd_kernel",
+        "chunk_gated_delta_rule_fwd_kernel_h_blockdim64", "chunk_fwd_kernel_o",
+    )  # fmt: skip
+    yield Launch(GATHER, 4, "embedding.token")
+    for layer in range(layers):
+        mixer = "attention" if layer % 4 == 3 else "linear"
+        yield Launch(norm, 5, f"norm.{mixer}")
+        if mixer == "linear":
+            yield Launch(GEMM, microseconds, "linear.qkv")
+            yield Launch(GEMM, microseconds / 2, "linear.gate")
+            yield Launch(GEMM_SMALL, 5, "linear.write")
+            yield Launch(GEMM_SMALL, 5, "linear.forget")
+            yield Launch(
+                "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4>>(T)", 6, "linear.filter"
+            )
+            yield from (Launch(kernel, 8, "linear.scan") for kernel in scan)
+            yield Launch("_layer_norm_fwd_kernel", 5, "linear.norm")
+        else:
+            for which, share in (("q", 1), ("k", 4), ("v", 4)):
+                yield Launch(GEMM, microseconds / share, f"attention.{which}")
+            yield Launch("void rms_norm_kernel", 3, "attention.q_norm")
+            yield Launch("void rms_norm_kernel", 3, "attention.k_norm")
+            yield Launch("rotary_fwd_kernel", 4, "attention.rotary")
+            yield Launch(FLASH, microseconds, "attention.flash")
+            yield Launch("triton_poi_fused_mul_sigmoid_3", 3, "attention.gate")
+        yield Launch(GEMM, microseconds / 2, f"{mixer}.output")
+        yield Launch(ADD, 3, f"residual.{mixer}")
+        yield Launch(norm, 5, "norm.mlp")
+        yield Launch(GEMM, microseconds, "mlp.gate")
+        yield Launch(GEMM, microseconds, "mlp.up")
+        yield Launch("void swiglu_fwd_kernel<c10::Half>(T)", 4, "mlp.activation")
+        yield Launch(GEMM, microseconds, "mlp.down")
+        yield Launch(ADD, 3, "residual.mlp")
+    yield Launch(norm, 5, "norm.final")
+    yield Launch(GEMM, 2 * microseconds, "head.logits")
+
+
 def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[Launch]:
     """A step of Llama, its projections apart as Hugging Face has them, or fused as training frameworks do."""
     norm = "void at::native::(anonymous namespace)::rms_norm_kernel<c10::Half>(T)"
