@@ -13,6 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError, shorten
 from roofmodel.models import hub
 from roofmodel.study import estimate as study
+from roofmodel.study.options import Options
 
 if TYPE_CHECKING:
     import pandas
@@ -560,5 +561,5 @@ def _argument(message: str) -> str:
         "family", "hw", "times", "steps", "device", "op", "n", "over", "by", "model", "clock", "ceilings", "student",
         "sheet", "seed", "picture",
     )  # fmt: skip
-    flags = {f"--{name.replace('_', '-')}": name for name in (*study.options(), *others)}
+    flags = {f"--{name.replace('_', '-')}": name for name in (*Options._fields, *others)}
     return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)

@@ -20,7 +20,7 @@ from PIL import Image
 import roofmodel
 from roofmodel import cli
 from roofmodel.api import _argument
-from roofmodel.study.estimate import options
+from roofmodel.study.options import Options
 from roofmodel.views.estimate_data import as_csv
 from tests.study.test_measured import SMALL
 
@@ -89,7 +89,7 @@ STRANGE = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
 def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
     export = str(EXPORT)
     asked: list[tuple[Callable[..., object], tuple[Any, ...], Sequence[str]]] = [
-        (roofmodel.estimate, ("gpt2", "a100"), ["family", *options()]),
+        (roofmodel.estimate, ("gpt2", "a100"), ["family", *Options._fields]),
         (roofmodel.explain, ("gpt2",), ["hw", "family", "op", "n", "batch"]),
         (roofmodel.crossover, ("gpt2", "a100"), ["over", "op", "family"]),
         (roofmodel.read_profile, (export,), ["hw", "times"]),
@@ -103,7 +103,7 @@ def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
                 function(*given, **{name: strange})
         with suppress(roofmodel.RoofError):
             function(strange, *given[1:])
-    for more in ({"models": strange}, {"hw": strange}, *({name: strange} for name in (*options(), "price"))):
+    for more in ({"models": strange}, {"hw": strange}, *({name: strange} for name in (*Options._fields, "price"))):
         with suppress(roofmodel.RoofError):
             roofmodel.sweep(**{"models": "gpt2", "hw": "a100", **more})
 

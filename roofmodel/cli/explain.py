@@ -70,6 +70,6 @@ def explain_command(
 
 
 def _ignored(why: str, **options: Any) -> None:
-    from roofmodel.study.estimate import given
+    from roofmodel.study.options import given
 
     ignored(given(options), why)

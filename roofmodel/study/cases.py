@@ -19,8 +19,8 @@ from roofmodel.counting.site import norm_kind
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import attended, movement
-from roofmodel.study.estimate import workload
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.options import workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 PLAIN = ("fp32", "fp16", "bf16")  # types of whole tensors; tf32 and fp8 are of products only

@@ -23,7 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_rate
 from roofmodel.prediction.roofline import place
-from roofmodel.study.estimate import LONGEST
+from roofmodel.study.options import LONGEST
 
 GRID = 1.25  # sizes that are asked grow by so much; what changes and changes back in between is found by its equation
 

@@ -24,10 +24,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_rate
 from roofmodel.prediction.roofline import place
-from roofmodel.study import estimate as study
 from roofmodel.study.changes import Changes, Costs, Ways, cells, changes, first_size, ladder
 from roofmodel.study.explain import Explanation, explain, loaded, meant
 from roofmodel.study.notes import beyond, length_notes, link_notes
+from roofmodel.study.options import DEFAULT_SEQ, check_kernel, given, workload
 from roofmodel.study.parallel import possible, refuse_stages
 
 VARIABLES = ("batch", "seq", "context", "gpus")
@@ -80,9 +80,9 @@ def crossover(
 
 def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
     dtype = options.get("dtype", "fp16")
-    study.check("n", 1, dtype)
+    check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
-    idle = [*study.given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    idle = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
     return Crossover(
         name,
         "n",
@@ -106,11 +106,9 @@ def _of_model(
     if over == "seq" and arch.image:
         raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
     varies = OPTIONS.get(over, over)
-    notes = (
-        [f"--{varies} is ignored: it is what varies"] if varies in study.given(options) and over != "context" else []
-    )
+    notes = [f"--{varies} is ignored: it is what varies"] if varies in given(options) and over != "context" else []
     if over == "context":
-        options = {**options, "context": options.get("context") or study.DEFAULT_SEQ}  # any length: it is what varies
+        options = {**options, "context": options.get("context") or DEFAULT_SEQ}  # any length: it is what varies
     options = {**options, "phase": phase}
     if over == "batch" and options.get("dp", 1) != 1:
         raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
@@ -206,7 +204,7 @@ class _Counted:
 
     def sized(self, n: int) -> tuple[Workload, tuple[str, ...]]:
         """The workload at a size, with its notes."""
-        return study.workload(self.arch, **{**self.options, OPTIONS.get(self.over, self.over): n})
+        return workload(self.arch, **{**self.options, OPTIONS.get(self.over, self.over): n})
 
     def _symbolic(self) -> Workload:
         """With the variable as the only symbol; a decoder's prompt that is as long as its source follows it."""

@@ -19,8 +19,8 @@ from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symb
 from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
-from roofmodel.study import estimate as study
-from roofmodel.study.estimate import Estimate
+from roofmodel.study.estimate import Estimate, estimate
+from roofmodel.study.options import check_kernel, given, workload
 from roofmodel.study.phase import PhaseEstimate, Placed
 
 Sources = Mapping[Any, Source]
@@ -109,7 +109,7 @@ def explain_named(
 ) -> Explanation:  # fmt: skip
     """Derive a model, or a plain kernel of size `n`, by name. Raises RoofError."""
     if isinstance(model, str) and model in kernels.KERNELS:
-        idle = [*study.given(options), *(["op"] if op else []), *(["family"] if family else [])]
+        idle = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
     found = explain(loaded(model, family), device, op, **options)
@@ -131,15 +131,15 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
 
     Raises WorkloadError for options that make no sense, or an operator that is not there.
     """
-    work, notes = study.workload(arch, **options)
-    estimate = study.estimate(arch, device, **options) if device else None
-    device = estimate and estimate.device
+    work, notes = workload(arch, **options)
+    estimated = estimate(arch, device, **options) if device else None
+    device = estimated and estimated.device
     shape = symbolic(arch)
     asked, sources = symbolic_workload(arch, work)
-    said = {f"--{option}" for option in study.given(options)}
+    said = {f"--{option}" for option in given(options)}
     sources = {name: source._replace(assumed=source.origin not in said) for name, source in sources.items()}
     sections = [
-        _section(arch, shape, step, other, device, work, estimate and estimate.phases[i])
+        _section(arch, shape, step, other, device, work, estimated and estimated.phases[i])
         for i, (step, other) in enumerate(zip(work.steps(), asked.steps(), strict=True))
     ]
     if op is not None:
@@ -157,15 +157,15 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
         model=() if op else _parameters(arch, shape, work, asked),
         memory=needs[0],
         peak=needs[1],
-        estimate=estimate,
-        notes=estimate.notes if estimate else (*arch.notes, *notes),
+        estimate=estimated,
+        notes=estimated.notes if estimated else (*arch.notes, *notes),
     )
 
 
 def explain_kernel(name: str, device: Device | None = None, n: int | None = None, dtype: str = "fp16") -> Explanation:
     """Derive a plain kernel of one size; 1024 if absent."""
     size = 1024 if n is None else n
-    study.check("n", size, dtype)
+    check_kernel(size, dtype)
     widths = Workload((), dtype=dtype).widths
     numbers, symbols = (kernels.operator(name, n, widths) for n in (size, symbol("n")))
     placed, by = None, None

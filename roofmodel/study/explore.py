@@ -39,7 +39,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
 from roofmodel.recorded import Book, Cases, Undecided
-from roofmodel.study.estimate import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
+from roofmodel.study.options import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
 

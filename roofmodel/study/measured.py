@@ -14,9 +14,10 @@ from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.study import points, runs
 from roofmodel.study.collect import advice
 from roofmodel.study.conditions import Conditions, settle
-from roofmodel.study.estimate import Estimate, estimate, given
+from roofmodel.study.estimate import Estimate, estimate
 from roofmodel.study.findings import explained, lines
 from roofmodel.study.identify import Identified, UnknownDevice, identify
+from roofmodel.study.options import given
 from roofmodel.study.points import incomplete
 
 

@@ -15,8 +15,8 @@ from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError, choices
 from roofmodel.models.architecture import Architecture, DeltaRule, Network
-from roofmodel.study.estimate import given
 from roofmodel.study.explain import Counted, Explanation, Quantity, explain
+from roofmodel.study.options import given
 
 
 class Seen(NamedTuple):

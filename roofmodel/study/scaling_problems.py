@@ -15,7 +15,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture, MoE
 from roofmodel.prediction.roofline import place
-from roofmodel.study.estimate import parameters, workload
+from roofmodel.study.estimate import parameters
+from roofmodel.study.options import workload
 from roofmodel.study.problem import (
     FASTER,
     FEWER_BITS,

@@ -18,8 +18,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study import grid
-from roofmodel.study.estimate import CHOICES, LEAST, LONGEST, check_choice, launch_seconds, options, workload
 from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
+from roofmodel.study.options import CHOICES, LEAST, LONGEST, Options, check_choice, flag, launch_seconds, workload
 from roofmodel.study.parallel import GPUS, multiple
 from roofmodel.study.phase import totals
 from roofmodel.study.pipeline import slowest
@@ -95,11 +95,11 @@ def sweep(
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for what it does not know."""
     if name in LEAST:
-        return list(grid.numbers(name.replace("_", "-"), asked, LEAST[name], LONGEST))
+        return list(grid.numbers(flag(name), asked, LEAST[name], LONGEST))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
     if name not in CHOICES:
-        raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in options() if o in COLUMNS])}")
+        raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
     values = grid.names(asked)
     for value in values:
         check_choice(name, value)

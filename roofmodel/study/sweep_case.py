@@ -18,8 +18,8 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.study import grid
-from roofmodel.study.estimate import within
 from roofmodel.study.notes import beyond
+from roofmodel.study.options import within
 from roofmodel.study.parallel import GPUS
 from roofmodel.study.phase import PhaseEstimate, totals
 from roofmodel.study.pipeline import of_stages, paces

@@ -26,7 +26,8 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
 from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore as study
-from roofmodel.study.estimate import CHOICES, parameters, workload
+from roofmodel.study.estimate import parameters
+from roofmodel.study.options import CHOICES, workload
 from roofmodel.study.parallel import dealt
 from roofmodel.study.phase import PhaseEstimate, Placed
 from roofmodel.views import canvas, explore_nodes

@@ -15,7 +15,7 @@ from roofmodel.devices import library
 from roofmodel.models import hub
 from roofmodel.prediction import collectives, engine, reasons, timing
 from roofmodel.prediction.roofline import place
-from roofmodel.study.estimate import workload
+from roofmodel.study.options import workload
 from roofmodel.views.document import Equations
 from roofmodel.views.explain_expected import expected_time
 from tests.test_worked import evaluated

@@ -10,8 +10,8 @@ from roofmodel.counting import phases
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.study.cases import DTYPES, KERNELS, Case, Limits, of_model, of_operator, sweep
-from roofmodel.study.estimate import workload
 from roofmodel.study.operations import OPERATIONS
+from roofmodel.study.options import workload
 
 SMALL = Limits(5e8, 2.0**26)
 

@@ -21,8 +21,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.symbols import symbolic
-from roofmodel.study.estimate import estimate, tokens_of
+from roofmodel.study.estimate import estimate
 from roofmodel.study.explain import explain, meant, symbolic_workload
+from roofmodel.study.options import tokens_of
 from roofmodel.views.operator_names import called, label
 from tests import draws
 

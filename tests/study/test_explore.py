@@ -16,7 +16,8 @@ from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import chosen, form
 from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
-from roofmodel.study.estimate import CHOICES, TRAINED_BITS, estimate
+from roofmodel.study.estimate import estimate
+from roofmodel.study.options import CHOICES, TRAINED_BITS
 from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.estimate_data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate import Sheet

@@ -18,7 +18,8 @@ from roofmodel.models.config import architecture
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.study.crossover import _Counted, crossover
-from roofmodel.study.estimate import estimate, workload
+from roofmodel.study.estimate import estimate
+from roofmodel.study.options import workload
 from roofmodel.study.phase import totals
 from roofmodel.study.pipeline import of_stages
 

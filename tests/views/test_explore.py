@@ -17,8 +17,9 @@ from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate import CHOICES, estimate
+from roofmodel.study.estimate import estimate
 from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
+from roofmodel.study.options import CHOICES
 from roofmodel.study.parallel import dealt, nested
 from roofmodel.views.estimate_data import to_dict
 from tests.views.conftest import opened, run
