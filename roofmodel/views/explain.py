@@ -32,14 +32,15 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
     yield Heading(f"{explanation.name}{on}", 1)
     words = f"{explanation.about}; {dtype}"
     if device:
-        multiplies = any(
-            counted.operator.matmul_flops for section in explanation.sections for counted in section.operators
-        )
-        pipe = (None if multiplies else device.vector_pipe(dtype)) or device.matmul_pipe(dtype)
-        words += (
-            f"; roofs: {units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}), {units.si(device.bandwidth, 'B/s', 4)} DRAM, "
-            f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
-        )
+        costs = [counted.operator.cost for section in explanation.sections for counted in section.operators]
+        pipe = device.matmul_pipe(dtype)
+        if not any(cost.matmul_flops for cost in costs):
+            pipe = device.vector_pipe(dtype) or pipe
+        roofs = [f"{units.si(device.bandwidth, 'B/s', 4)} DRAM"]
+        if any(cost.flops for cost in costs):  # else all of it moves data only
+            ridge = f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
+            roofs = [f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name})", *roofs, ridge]
+        words += f"; roofs: {', '.join(roofs)}"
     yield Paragraph(words)
     yield symbols(explanation, _quantities(explanation))
 

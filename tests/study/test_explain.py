@@ -328,3 +328,12 @@ def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, 
         for operator in phase.operators:
             assert operator.name in meant(called(f"{operator.group}: {label(operator)}"), names)
     assert called("mlp") == "mlp"
+
+
+def test_the_roofs_are_those_that_an_operator_can_meet() -> None:
+    for op, roofs in (
+        ("mlp.up", "fp16; roofs: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge at 295 FLOP/B\n"),
+        ("norm.mlp", "fp16; roofs: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge at 20 FLOP/B\n"),
+        ("mlp.all_reduce", "fp16; roofs: 3.35 TB/s DRAM\n"),
+    ):
+        assert roofs in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()
