@@ -100,33 +100,24 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
 def _of_model(
     arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any], derive: bool
 ) -> Crossover:
-    phase = options.get("phase") or _usual(arch, over)
-    if over == "context" and phase not in ("prefill", "decode", "generate"):
-        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
-    if over == "seq" and arch.image:
-        raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
     varies = OPTIONS.get(over, over)
     notes = [f"--{varies} is ignored: it is what varies"] if varies in given(options) and over != "context" else []
-    if over == "context":
-        options = {**options, "context": options.get("context") or DEFAULT_SEQ}  # any length: it is what varies
-    options = {**options, "phase": phase}
-    if over == "batch" and options.get("dp", 1) != 1:
-        raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
-    counted = _Counted(arch, device, options, over)
+    counted = _Counted(arch, device, _asked(arch, over, options), over)
     work, remarks = counted.sized(counted.start)
     refuse_stages(work, "crossovers are those of a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
     most = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
     notes += link_notes(device, most)
-    operators = counted.at(counted.start)
+    operators, (phase,) = counted.at(counted.start), work.phases
     names = [operator.name for operator in operators]
+
+    def along(name: str, cost: Costs, which: Sequence[int]) -> Changes:
+        way = counted.way_of(which)
+        return changes(name, cost, counted.symbol, device, work.dtype, counted.start, counted.sizes, way)
 
     def found(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
-        one = changes(
-            name, counted.cost_of_one(index), counted.symbol, device, work.dtype,
-            counted.start, counted.sizes, counted.way_of((index,)),
-        )  # fmt: skip
+        one = along(name, counted.cost_of_one(index), (index,))
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
     wanted = set(names) if op is None else meant(op, names)
@@ -135,10 +126,7 @@ def _of_model(
     if op is not None and len(each) == 1:
         (whole,), each, op = each, (), names[which[0]]
     else:
-        whole = changes(
-            op or phase, counted.cost_of(which), counted.symbol, device, work.dtype,
-            counted.start, counted.sizes, counted.way_of(which),
-        )  # fmt: skip
+        whole = along(op or phase, counted.cost_of(which), which)
         mostly = _mostly(counted, which, device, work.dtype)
     if len({link_rate(each.collective, device) for each in operators if each.collective}) > 1 and len(which) > 1:
         notes.append("bytes that go another way than most are counted as so many more, or fewer, on that one")
@@ -148,6 +136,21 @@ def _of_model(
     derived = tuple(counted.derived(names[which[0]], change.value) for change in changed)
     (step,) = work.steps()
     return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, step, op, tuple(notes), derived)
+
+
+def _asked(arch: Architecture, over: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with their phase. Raises WorkloadError, with what would work, where the variable cannot vary."""
+    phase = options.get("phase") or _usual(arch, over)
+    if over == "context" and phase not in ("prefill", "decode", "generate"):
+        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
+    if over == "seq" and arch.image:
+        raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
+    if over == "batch" and options.get("dp", 1) != 1:
+        raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
+    some = (
+        {"context": options.get("context") or DEFAULT_SEQ} if over == "context" else {}
+    )  # any length: it is what varies
+    return {**options, **some, "phase": phase}
 
 
 def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:

@@ -18,7 +18,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import formula, held
 from roofmodel.study.identify import others
-from roofmodel.study.measurements import Array, Table, groups, read, seconds
+from roofmodel.study.measurements import Array, Group, Table, groups, read, seconds
 from roofmodel.study.operations import OPERATIONS
 
 
@@ -99,25 +99,7 @@ def validate(path: str, device: Device) -> Validation:
     """
     table = read(path)
     found, notes = groups(table)
-    bound, expected, low, high = (np.full(len(table["op"]), np.nan) for _ in range(4))
-    served = np.full(len(table["op"]), "", dtype=object)
-    for group in found:
-        try:
-            placed = place(group.operator.cost, device, group.compute, group.operator.collective)
-            bound[group.rows] = placed.bound_seconds
-            if by := formula(group.operator, placed, device, group.compute, group.kernel):
-                expectation = held(by.seconds, by.fit, placed.bound_seconds)
-                expected[group.rows], low[group.rows], high[group.rows] = expectation
-                name = by.implementation
-                served[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
-            if group.l2 == "warm":
-                inside, resident = _in_l2(placed, device)
-                rows = group.rows[inside]
-                bound[rows] = resident[inside]
-                for times in (expected, low, high):  # the timing model's data come from DRAM
-                    times[rows] = np.nan
-        except WorkloadError as error:
-            notes[group.rows] = str(error)
+    bound, expected, low, high, served = _predicted(found, notes, device)
     measured, ops = seconds(table), np.array(table["op"])
 
     def part(rows: Array) -> Part:
@@ -143,6 +125,33 @@ def validate(path: str, device: Device) -> Validation:
         by_set={name: part(rows) for name in sorted(set(served) - {""}) if (rows := known & (served == name)).any()},
         warnings=others(device, table.get("gpu", ()), Path(path).name),
     )
+
+
+def _predicted(found: Sequence[Group], notes: Array, device: Device) -> tuple[Array, Array, Array, Array, Array]:
+    """Row by row the bound, the expectation and both ends of its interval, in seconds or NaN, and by which set it is.
+
+    Why a group has no bound goes to the notes of its rows.
+    """
+    bound, expected, low, high = (np.full(len(notes), np.nan) for _ in range(4))
+    served = np.full(len(notes), "", dtype=object)
+    for group in found:
+        try:
+            placed = place(group.operator.cost, device, group.compute, group.operator.collective)
+            bound[group.rows] = placed.bound_seconds
+            if by := formula(group.operator, placed, device, group.compute, group.kernel):
+                expectation = held(by.seconds, by.fit, placed.bound_seconds)
+                expected[group.rows], low[group.rows], high[group.rows] = expectation
+                name = by.implementation
+                served[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
+            if group.l2 == "warm":
+                inside, resident = _in_l2(placed, device)
+                rows = group.rows[inside]
+                bound[rows] = resident[inside]
+                for times in (expected, low, high):  # the timing model's data come from DRAM
+                    times[rows] = np.nan
+        except WorkloadError as error:
+            notes[group.rows] = str(error)
+    return bound, expected, low, high, served
 
 
 SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # seconds, that part the sizes of operations
