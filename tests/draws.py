@@ -688,6 +688,35 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         | {"chunk_size": d.one(3, 4, 8, 256)}
     ),
     "bamba": lambda d: d.llama() | d.hybrid() | {"attn_layer_indices": d.one([0], [0, 2]), "mamba_expand": d.one(2, 4)},
+    "granitemoehybrid": lambda d: (
+        d.llama()
+        | {name: value for name, value in d.hybrid().items() if name != "mlp_bias"}
+        | {
+            "layer_types": [FULL, *(d.one("linear_attention", FULL) for _ in range(d.layers - 1))],
+            "mamba_expand": d.one(2, 4),
+            "num_local_experts": d.one(0, d.experts),
+            "num_experts_per_tok": d.active,
+            "shared_intermediate_size": d.rng.randint(3, 40),
+            "position_embedding_type": d.one(None, "rope"),
+        }
+    ),
+    "jamba": lambda d: (
+        d.llama()
+        | {
+            "num_experts": d.one(1, d.experts),
+            "num_experts_per_tok": d.active,
+            "expert_layer_period": 2,
+            "expert_layer_offset": d.one(0, 1),
+            "attn_layer_period": d.one(1, 2, 3),
+            "attn_layer_offset": 0,
+            "mamba_d_state": d.one(2, 5, 16),
+            "mamba_d_conv": d.one(2, 4),
+            "mamba_expand": d.one(1, 2),
+            "mamba_dt_rank": d.one("auto", 3),
+            "mamba_conv_bias": d.flag(),
+            "mamba_proj_bias": d.flag(),
+        }
+    ),
     "falcon_h1": lambda d: (
         d.llama()
         | d.hybrid()

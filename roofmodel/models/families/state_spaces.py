@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.algebra import ceil_div
+from roofmodel.models.families.latent import ACTIVE
 from roofmodel.models.families.llama import LLAMA
+from roofmodel.models.families.mixtures import EXPERTS
 from roofmodel.models.family import Family, heads
-from roofmodel.models.fields import INDICES, NUMBER_OR_AUTO, SIZE, key
+from roofmodel.models.fields import COUNT, INDICES, NUMBER_OR_AUTO, SIZE, Kind, key
 
 
 def _rank(f: Any) -> int:
@@ -78,11 +80,78 @@ HYBRID = LLAMA.like(
     positions=key("max_position_embeddings", default=262144),
 )
 
+PLACED = Kind(lambda v: v in ("rope", "nope"), "'rope', 'nope' or null")
+MIXER_WORDS = {
+    "linear_attention": "mamba2", "mamba": "mamba2", "full_attention": "attention", "attention": "attention",
+}  # fmt: skip
+
+
+def _mixers(types: Any) -> Any:
+    if not isinstance(types, list) or not all(kind in list(MIXER_WORDS) for kind in types):
+        raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one a layer")
+    return [MIXER_WORDS[kind] for kind in types]
+
+
+def _one_in(every: str, first: str, chosen: Any, others: Any) -> Any:
+    """One layer in so many, from some layer on."""
+    return lambda f: [chosen if layer % f[every] == f[first] else others for layer in range(f["layers"])]
+
+
 STATE_SPACES: dict[str, Family] = {
     "mamba": MAMBA,
     "falcon_mamba": MAMBA.like("FalconMamba", selection_norm=True, selection_norm_gain=False),
     "mamba2": MAMBA2,
     "bamba": HYBRID,
+    "granitemoehybrid": HYBRID.like(
+        "GraniteMoeHybrid",
+        switches={name: switch for name, switch in HYBRID.switches.items() if name != "attends"}
+        | dict(placed=(PLACED, key("position_embedding_type", default=None))),
+        mixers=key(
+            "layer_types", "layers_block_type", default=lambda f: ["linear_attention"] * f["layers"], read=_mixers
+        ),
+        kv_heads=key("num_key_value_heads", default=lambda f: f["heads"]),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        rotary=lambda f: int(f["placed"] == "rope"),
+        mlp_width=key("shared_intermediate_size", default=1024),
+        fused_gate=True,
+        mlp_bias=False,
+        experts=key(*EXPERTS, default=8, null=0),
+        experts_active=key(ACTIVE, default=2),
+        expert_width=key("intermediate_size", default=11008),
+        shared_width=lambda f: f["mlp_width"],
+        positions=key("max_position_embeddings", default=2048),
+    ),
+    "jamba": LLAMA.like(
+        "Jamba",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
+        switches=dict(
+            expand=(SIZE, key("mamba_expand", default=2)),
+            rank=(NUMBER_OR_AUTO, key("mamba_dt_rank", default="auto")),
+            attends_every=(SIZE, key("attn_layer_period", default=8)),
+            attends_first=(COUNT, key("attn_layer_offset", default=4)),
+            sparse_every=(SIZE, key("expert_layer_period", default=2)),
+            sparse_first=(COUNT, key("expert_layer_offset", default=1)),
+        ),
+        mixers=_one_in("attends_every", "attends_first", "attention", "mamba"),
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        qkv_bias=False,
+        out_bias=False,
+        rotary=0,
+        inner_width=lambda f: f["expand"] * f["hidden"],
+        step_rank=_rank,
+        state=key("mamba_d_state", default=16),
+        filter=key("mamba_d_conv", default=4),
+        filter_bias=key("mamba_conv_bias", default=True),
+        inner_bias=key("mamba_proj_bias", default=False),
+        selection_norm=True,
+        mlp_width=key("intermediate_size", default=14336),
+        mlp_bias=False,
+        experts=key(*reversed(EXPERTS), default=16, read=lambda v: 0 if v == 1 else v),  # one expert is an MLP
+        experts_active=key(ACTIVE, default=2),
+        expert_layers=_one_in("sparse_every", "sparse_first", 1, 0),
+        fused_experts=True,
+        positions=key("max_position_embeddings", default=262144),
+    ),
     "falcon_h1": HYBRID.like(
         "FalconH1",
         switches={name: switch for name, switch in HYBRID.switches.items() if name != "attends"},
