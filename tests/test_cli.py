@@ -500,6 +500,20 @@ def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> N
     assert "note: config.json: not in the config, so GPT2Config's defaults hold: " in done.err
 
 
+def test_on_a_terminal_no_remark_ends_within_a_word(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Piped, it is one line; a path is never broken."""
+    path = f"/{'x' * 80}.json"
+    asked = ("estimate", "gpt2", "--hw", "a100", "--context", "2000"), ("estimate", path, "--hw", "a100")
+    piped = [roof(*words).err for words in asked]
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for words, err in zip(asked, piped, strict=True):
+        shown = roof(*words).err
+        assert shown != err
+        assert " ".join(shown.split()) == " ".join(err.split())
+        assert all(len(line) <= 60 for line in shown.splitlines() if path not in line)
+
+
 def test_an_unconfirmed_model_is_shown_with_a_note(roof: Roof) -> None:
     done = roof("models", "show", "opt-66b")
     assert done.status == 0

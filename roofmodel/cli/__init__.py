@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from roofmodel.cli.app import app
+from roofmodel.cli.doors import say
 from roofmodel.errors import RoofError
 from roofmodel.views import plain
 
@@ -60,7 +61,7 @@ def _drop_stdout() -> None:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    say(f"error: {message}")
     return 2
 
 

@@ -88,5 +88,15 @@ def print_rich(renderable: Any) -> None:
 
 def note(text: str) -> None:
     """A remark on stderr: a note, unless it begins by saying what else it is."""
-    prefix = "" if text.startswith(("warning: ", "wrote ")) else "note: "
-    sys.stderr.write(f"{prefix}{text}\n")
+    say(text if text.startswith(("warning: ", "wrote ")) else f"note: {text}")
+
+
+def say(text: str) -> None:
+    """A line on stderr; on a terminal several, none of which ends within a word."""
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = max(NARROWEST, shutil.get_terminal_size((USUAL, 0)).columns)
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    sys.stderr.write(f"{text}\n")
