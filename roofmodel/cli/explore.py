@@ -24,9 +24,13 @@ def explore_command(
     family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
 ) -> None:
     """A page with sliders: operators move on the roofline, with their formulas and today's numbers."""
+    from rich.console import Console
+
     from roofmodel.models import hub
     from roofmodel.views import explore, files
 
     files.check(output, explore.SUFFIXES)
-    page = explore.html([hub.load(model, family) for model in models], devices(hw or [DEVICES]))
+    asked, offered = [hub.load(model, family) for model in models], devices(hw or [DEVICES])
+    with Console(stderr=True).status("writing formulas down: some seconds a model"):  # on a terminal alone
+        page = explore.html(asked, offered)
     note(f"wrote {files.write(output, draw=lambda *_: None, texts={'html': lambda: page})}")

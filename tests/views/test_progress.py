@@ -8,6 +8,7 @@ import pytest
 from roofmodel.profiles import reading
 from roofmodel.views import progress
 from tests.profiles.ncu_samples import HEADER, row
+from tests.views.conftest import run
 
 TEXT = HEADER + row("dram__bytes.sum", "byte", "7")
 
@@ -57,3 +58,14 @@ def test_files_are_told_to_their_end(file):
         reading.watching.reset(token)
     size = file.stat().st_size
     assert told[-1] == (str(file), size, size)
+
+
+def test_a_page_that_is_being_made_says_so_on_a_terminal_alone(capsys, monkeypatch, tmp_path):
+    def explore() -> str:
+        assert run("explore", "resnet-18", "--hw", "v100", "-o", str(tmp_path / "x.html"), monkeypatch=monkeypatch) == 0
+        return capsys.readouterr().err
+
+    assert explore() == f"wrote {tmp_path / 'x.html'}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "writing formulas down" in explore()
