@@ -165,6 +165,16 @@ class Draw:
             apart | kinds | {"linear_conv_kernel_dim": drawn["linear_conv_kernel_dim"]},
         )  # fmt: skip
 
+    def minimax(self) -> dict[str, Any]:
+        """The class asks its first layer how much is cached, which linear attention does not know."""
+        self.layers = max(self.layers, 2)
+        others = [self.one("linear_attention", FULL) for _ in range(self.layers - 1)]
+        return self.llama() | self.experts_of() | {
+            "head_dim": self.one(None, self.other_head_dim),
+            "layer_types": self.one(None, [FULL, *others]),
+            "block_size": self.one(32, 256),
+        }  # fmt: skip
+
     def bailing(self) -> dict[str, Any]:
         drawn = self.linear()
         latent = {name: value for name, value in self.latent().items() if name != "q_lora_rank"}
@@ -664,6 +674,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     ),
     "qwen3_5_text": lambda d: d.llama() | d.linear(),
     "olmo_hybrid": Draw.olmo_hybrid,
+    "minimax": Draw.minimax,
     "kimi_linear": Draw.kimi,
     "bailing_hybrid": Draw.bailing,
     "olmoe": lambda d: (

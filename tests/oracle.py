@@ -91,7 +91,7 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
     given = _source(model, batch, source) if source else {}
     with torch.no_grad():
         if context:
-            cache = transformers.DynamicCache(config=model.config)
+            cache = _cache(model)
             if source:  # caches that grow as needed: the config counts the encoder's layers
                 cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
             held = {cache_argument(model) or "": cache}
@@ -101,6 +101,13 @@ def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: 
         with counter:
             model(**_tokens(model, batch, tokens, context), **given)
     return int(counter.get_total_flops()) - idle_experts(model.config, batch * tokens)
+
+
+def _cache(model: Any) -> Any:
+    """An empty one; MiniMax wants its own."""
+    if model.config.model_type == "minimax":
+        return transformers.models.minimax.modeling_minimax.MiniMaxCache()
+    return transformers.DynamicCache(config=model.config)
 
 
 def _ids(model: Any, batch: int, tokens: int) -> Any:
@@ -152,7 +159,7 @@ def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
 
 # Gradients of the states between chunks, and through them.
 OF_STATES = {f"linear.{name}" for name in ("recall.grad_starts", "read_out.grad_starts", "states.grad_faded")}
-OF_STATES |= {"linear.states.grad_new"}
+OF_STATES |= {f"linear.states.grad_{name}" for name in ("new", "key", "value")}
 
 
 def as_torch_counts(counted: Iterable[Operator]) -> int:

@@ -20,6 +20,7 @@ from roofmodel.counting.delta_rule import delta_rule
 from roofmodel.counting.feed_forward import experts, feed_forward
 from roofmodel.counting.latent import latent_attention
 from roofmodel.counting.layer_input import layer_input, layer_inputs
+from roofmodel.counting.lightning import lightning
 from roofmodel.counting.operator import Builder, Operator, Sizes
 from roofmodel.counting.short_convolution import short_convolution
 from roofmodel.counting.site import Site, added_up, all_tokens, norm, of_a_gpu, received, sent, shared
@@ -39,6 +40,7 @@ from roofmodel.models.architecture import (
     LatentAttention,
     Layer,
     LayerInput,
+    Lightning,
     Mamba,
     Mamba2,
     MoE,
@@ -61,6 +63,7 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] =
     Mamba: ("ssm", "s[b t d]", mamba),
     Mamba2: ("ssm", "s[b t d]", mamba2),
     DeltaRule: ("linear", "s[b t d]", delta_rule),
+    Lightning: ("linear", "s[b t d]", lightning),
     ShortConvolution: ("convolution", "c[b t d]", short_convolution),
     LayerInput: ("layer_input", "i[b t d]", layer_input),
     TokenConvolution: ("convolution", "c[b t d]", token_convolution),

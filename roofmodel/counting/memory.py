@@ -16,6 +16,7 @@ from roofmodel.models.architecture import (
     DeltaRule,
     Embedding,
     LatentAttention,
+    Lightning,
     Mamba,
     Mamba2,
     Part,
@@ -120,7 +121,7 @@ def _cached(part: Part, step: Step) -> Iterator[Number]:
     """Elements that a part keeps of a sequence, by tensor."""
     if isinstance(part, Attention | LatentAttention | CrossAttention):
         yield from (_kept(part, step) * elements for elements in part.cached)
-    elif isinstance(part, Mamba | Mamba2 | DeltaRule | ShortConvolution):
+    elif isinstance(part, Mamba | Mamba2 | DeltaRule | Lightning | ShortConvolution):
         yield part.cached
 
 

@@ -228,6 +228,20 @@ class DeltaRule(NamedTuple):
         return self.value_heads * self.head_dim * self.value_dim + self.filtered * self.kernel
 
 
+class Lightning(NamedTuple):
+    """Linear attention whose heads fade at a pace that is fixed, in blocks of tokens (arXiv 2401.04658)."""
+
+    heads: Number
+    head_dim: Number
+    block: Number
+    activation: str
+
+    @property
+    def cached(self) -> Number:
+        """What a sequence leaves in the cache, however long: a state a head."""
+        return self.heads * self.head_dim**2
+
+
 class LayerInput(NamedTuple):
     """A gate on one of the inputs that the embedding gives `layers` of (`LayerInputs`), and the way up to the layer."""
 
@@ -251,6 +265,7 @@ Part = (
     | Mamba
     | Mamba2
     | DeltaRule
+    | Lightning
     | ShortConvolution
     | MLP
     | MoE

@@ -23,6 +23,7 @@ from roofmodel.models.architecture import (
     LatentAttention,
     Layer,
     LayerInput,
+    Lightning,
     Mamba,
     Mamba2,
     MoE,
@@ -81,6 +82,8 @@ def _part(part: Part, tp: Number, within: Number) -> Part:
         return _mlp(part, tp)
     if isinstance(part, Mamba | ShortConvolution):
         return part._replace(width=quotient(part.width, tp))
+    if isinstance(part, Lightning):
+        return part._replace(heads=quotient(part.heads, tp))
     if isinstance(part, DeltaRule):
         return part._replace(heads=quotient(part.heads, tp), value_heads=quotient(part.value_heads, tp))
     assert isinstance(part, Mamba2)  # others are in the way
@@ -131,7 +134,7 @@ def _in_the_way(part: Part, tp: int, ep: int) -> Iterator[str]:
         dealt = [("channels of the filter", part.width, tp)]
     elif isinstance(part, Mamba2):
         dealt, held = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
-    elif isinstance(part, DeltaRule):
+    elif isinstance(part, DeltaRule | Lightning):
         dealt = [("heads of linear attention", part.heads, tp)]
     elif tp > 1:
         yield "inputs of each layer's own" if isinstance(part, LayerInput) else "filters over tokens"

@@ -22,6 +22,7 @@ from roofmodel.models.architecture import (
     Layer,
     LayerInput,
     LayerInputs,
+    Lightning,
     Mamba,
     Mamba2,
     MoE,
@@ -333,6 +334,15 @@ def _delta_rule(index: int, fields: Fields) -> DeltaRule:
     )
 
 
+def _lightning(index: int, fields: Fields) -> Lightning:
+    return Lightning(
+        heads=fields["linear_heads"],
+        head_dim=fields["linear_head_dim"],
+        block=fields["chunk"],
+        activation=ACTIVATIONS[fields["activation"]],
+    )
+
+
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
     indexes = fields["keeps"] and (fields["index_layers"] is None or fields["index_layers"][index])
     return LatentAttention(
@@ -362,7 +372,7 @@ def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
 
 MIXERS: dict[str, Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": _mamba2, "delta_rule": _delta_rule,
-    "convolution": _short_convolution,
+    "lightning": _lightning, "convolution": _short_convolution,
 }  # fmt: skip
 
 

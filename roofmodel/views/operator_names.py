@@ -113,6 +113,8 @@ LABELS = {
     "linear.write_forget": "writing and decay projection",
     "linear.filter": "causal filter",
     "linear.norm": "gated norm",
+    "linear.heads_norm": "norm over heads",
+    "linear.gated": "times the gate",
     "linear.output": "output projection",
     "convolution.input": "gates and input projection",
     "convolution.enter": "gate ahead of the filter",

@@ -238,6 +238,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|sparse_pred.*|classifier_pooling|deterministic_flash_attn|initializer_cutoff_factor"
     r"|time_step_(scale|min|max|init_scheme|floor|limit)|rescale_prenorm_residual|residual_in_fp32"
     r"|use_mambapy|use_mamba_kernels|use_associative_scan|mamba_norm_before_gate|num_logits_to_keep|mixer_rms_eps|z_loss_coefficient"
+    r"|(full_attn|linear_attn|mlp)_(alpha|beta)_factor"
     r"|num_expert_group|moe_renormalize|kda_lower_bound|mtp_loss_scaling_factor"
     r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # where training starts, and a factor of 2
     r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class ignores them

@@ -1,4 +1,4 @@
-"""Decoders most of whose layers have linear attention, by the gated delta rule. A row each.
+"""Decoders most of whose layers have linear attention, by the gated delta rule mostly. A row each.
 
 Beside it they have attention with a gate (Qwen), with norms behind it (OLMo), or latent attention (Kimi, Ling).
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from roofmodel.models.families.latent import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_after
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
-from roofmodel.models.families.mixtures import EXPERTS, SPARSE
+from roofmodel.models.families.mixtures import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.fields import COUNT, INDICES, SIZE, Kind, key
 
@@ -29,6 +29,14 @@ def _one_full_in_four(f: Any) -> list[str]:
     """The last of each four has full attention, and so has the last of all where there are fewer."""
     full = range(3, f["layers"], 4) or [f["layers"] - 1]
     return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
+
+
+def _lightning(types: Any) -> Any:
+    return ["lightning" if mixer == "delta_rule" else mixer for mixer in _mixers(types)]
+
+
+def _every_other(f: Any) -> list[str]:
+    return ["linear_attention" if layer % 2 else "full_attention" for layer in range(f["layers"])]
 
 
 def _kimi_types(f: Any) -> list[str]:
@@ -105,6 +113,19 @@ KIMI = DEEPSEEK.like(
 )
 
 LINEAR_ATTENTION: dict[str, Family] = {
+    "minimax": MIXTRAL.like(
+        "MiniMax",
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        refuses=("sliding_window",),  # with which the class fails on a cache
+        window=None,
+        mixers=key("layer_types", default=_every_other, read=_lightning),
+        linear_heads=lambda f: f["heads"],
+        linear_head_dim=lambda f: f["head_dim"],
+        chunk=key("block_size", default=256),
+        # a block's norm gives what it reads and what its sum carries on: one norm at the start, one behind each sum
+        pre_norm=False,
+        embedding_norm=True,
+    ),
     "kimi_linear": KIMI,
     "bailing_hybrid": KIMI.like(
         "BailingHybrid",

@@ -32,7 +32,6 @@ REFUSED: dict[str, str] = {
     "longcat_flash": "two attentions a layer with experts beside the second, some of which do nothing",
     "longformer": "attention in windows, with a few tokens that see everything",
     "longt5": "attention in windows, and to summaries of blocks",
-    "minimax": "linear attention (lightning attention)",
     "minimax_m3": "attention to blocks of tokens that an indexer chooses",
     "minimax_m3_vl_text": "attention to blocks of tokens that an indexer chooses",
     "mistral_large4_text": "an indexer, with keys and values that layers share",
