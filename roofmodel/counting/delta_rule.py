@@ -10,7 +10,8 @@ multiply by the inverse. They compute whole squares of 64 x 64, the overlaps and
 and write what stands between their six kernels; counted is one kernel, the pairs that a token sees, and overlaps and
 scores once for each head of keys: what any kernel of this algorithm must do. The reference code
 (transformers: torch_chunk_gated_delta_rule) fills the last chunk up, repeats queries and keys for each head of
-values, computes all pairs, and has a BLAS solve the system, which is counted as the product with the inverse.
+values, computes all pairs, and has a BLAS solve the system, which is counted as the product with the inverse. Where
+each element of a key decays by itself (Kimi, arXiv 2510.26692) its overlaps and scores are vector work, pair by pair.
 """
 
 from __future__ import annotations
