@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+BLOCKS = "linear_attention", "moe", "full_attention", "mlp"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 # Keys without a default, beside the core sizes: the real config class takes None, and its model fails on it.
@@ -727,6 +728,27 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "mamba_conv_bias": d.flag(),
             "mamba_proj_bias": d.flag(),
         }
+    ),
+    "nemotron_h": lambda d: (
+        {name: value for name, value in (d.llama() | d.routed()).items() if name != "num_hidden_layers"}
+        | {
+            "head_dim": d.head_dim,
+            "mamba_num_heads": d.heads,
+            "mamba_head_dim": 2 * d.head_dim,
+            "n_groups": d.kv_heads,
+            "ssm_state_size": d.one(2, 5, 16),
+            "conv_kernel": d.one(2, 4),
+            "chunk_size": d.one(3, 8, 256),
+            "use_bias": d.flag(),
+            "use_conv_bias": d.flag(),
+            "mlp_bias": d.flag(),
+            "mlp_hidden_act": d.one("relu2", "silu"),
+            "moe_shared_expert_intermediate_size": d.rng.randint(3, 40),
+        }
+        | d.one(
+            {"layers_block_type": ["full_attention", *(d.one(*BLOCKS) for _ in range(d.layers))]},
+            {"hybrid_override_pattern": "*" + "".join(d.one(*"M-E*") for _ in range(d.layers))},
+        )
     ),
     "falcon_h1": lambda d: (
         d.llama()

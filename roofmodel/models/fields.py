@@ -217,6 +217,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "step_rank": (SIZE, lambda f: ceil_div(f["hidden"], 16)),
     "selection_norm": (FLAG, False),  # on time step, B and C
     "selection_norm_gain": (FLAG, True),
+    "inner_activation": (ACTIVATION, lambda f: f["activation"]),
     "inner_heads": (SIZE, 1),
     "inner_head_dim": (SIZE, lambda f: f["inner_width"] // f["inner_heads"]),
     "inner_groups": (SIZE, 1),

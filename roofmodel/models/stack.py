@@ -293,7 +293,7 @@ def _mamba(index: int, fields: Fields) -> Mamba:
         state=fields["state"],
         rank=fields["step_rank"],
         kernel=fields["filter"],
-        activation=ACTIVATIONS[fields["activation"]],
+        activation=ACTIVATIONS[fields["inner_activation"]],
         kernel_bias=fields["filter_bias"],
         bias=fields["inner_bias"],
         out_bias=fields["inner_out_bias"],
@@ -309,7 +309,7 @@ def _mamba2(index: int, fields: Fields) -> Mamba2:
         groups=fields["inner_groups"],
         kernel=fields["filter"],
         chunk=fields["chunk"],
-        activation=ACTIVATIONS[fields["activation"]],
+        activation=ACTIVATIONS[fields["inner_activation"]],
         kernel_bias=fields["filter_bias"],
         bias=fields["inner_bias"],
         out_bias=fields["inner_out_bias"],
@@ -370,9 +370,17 @@ def _short_convolution(index: int, fields: Fields) -> ShortConvolution:
     return ShortConvolution(fields["hidden"], fields["filter"], fields["filter_bias"])
 
 
+def _dense(index: int, fields: Fields) -> MLP:
+    return _mlp(fields, fields["mlp_width"])
+
+
+def _experts(index: int, fields: Fields) -> MoE:
+    return _moe(fields)
+
+
 MIXERS: dict[str, Callable[[int, Fields], Part]] = {
     "attention": _attends, "mamba": _mamba, "mamba2": _mamba2, "delta_rule": _delta_rule,
-    "lightning": _lightning, "convolution": _short_convolution,
+    "lightning": _lightning, "convolution": _short_convolution, "mlp": _dense, "experts": _experts,
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 SIZES_OF = {
     "gpt_neo": {"layers": 24},  # its default names the kinds of 24 layers
     "helium": {"heads": 40},  # of which its default of 20 key-value heads is a part
+    "nemotron_h": {"layers": 4},  # as its default has
     "mamba2": {"hidden": 4096},  # whose 8192 channels are its default's 128 heads of 64
 }
 # Keys that modelling code looks for although the config class does not declare them.
@@ -227,7 +228,7 @@ CHANGES_NO_SHAPE = re.compile(
     r"|n_group|topk_group|topk_method|moe_norm_min|enable_moe_fp32_combine"  # which experts
     r"|(moe_)?rout(ed|er)_scaling_factor|route_scale|use_expert_bias|expert_selection_fn|shared_expert_combination_strategy"
     r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|mup_enabled|dim_model_base"
-    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*layer_types"  # those layers are left out
+    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*types?"  # those layers are left out
     r"|qk_head_dim"  # derived
     r"|initializer_factor|relative_attention_max_distance|dense_act_fn|is_gated_act|dropout_rate|scale_decoder_outputs"
     r"|.*suppress_tokens|encoder_no_repeat_ngram_size|apply_spec_augment|mask_(time|feature)_.*|median_filter_width"
@@ -257,6 +258,8 @@ NOT_READ = {
     "kimi_linear": LATENT | {"tie_word_embeddings"},
     "bailing_hybrid": LATENT | {"tie_word_embeddings", "linear_num_heads"},
     "step3p5": {"hidden_act"},
+    "nemotron_h": {"attention_bias", "expand", "mamba_proj_bias", "n_shared_experts", "sliding_window"}
+    | {"tie_word_embeddings", "moe_shared_expert_overlap", "mamba_ssm_cache_dtype"},
 }
 
 

@@ -36,7 +36,6 @@ REFUSED: dict[str, str] = {
     "minimax_m3_vl_text": "attention to blocks of tokens that an indexer chooses",
     "mistral_large4_text": "an indexer, with keys and values that layers share",
     "muse_spark_text": "learned gates on residual sums",
-    "nemotron_h": "layers that are an MLP or experts alone",
     "nllb-moe": "experts of which each takes a limited number of tokens",
     "qwen4_exp_text": "linear attention, an indexer, and several streams that gates mix between layers",
     "recurrent_gemma": "recurrent blocks (RG-LRU)",

@@ -92,6 +92,24 @@ def _mixers(types: Any) -> Any:
     return [MIXER_WORDS[kind] for kind in types]
 
 
+BLOCKS = {
+    **MIXER_WORDS, "M": "mamba2", "*": "attention", "mlp": "mlp", "-": "mlp", "moe": "experts", "E": "experts",
+}  # fmt: skip
+PATTERN = Kind(lambda v: isinstance(v, str) and set(v) <= set("M*-E"), "a text of the letters M, *, - and E")
+NO_LATENT = Kind(lambda v: False, "null: experts between ways down to a latent and up are not counted")
+
+
+def _blocks(told: Any) -> Any:
+    """A word a layer, or a letter in a pattern such as `M-M*`."""
+    if not isinstance(told, str | list) or not told or not all(block in list(BLOCKS) for block in told):
+        raise ValueError(f"a list of {', '.join(map(repr, BLOCKS))}, one a layer, or a text of these letters")
+    return [BLOCKS[block] for block in told]
+
+
+def _of_pattern(f: Any) -> Any:
+    return f["pattern"] or ["linear_attention", "moe", "full_attention", "mlp"]
+
+
 def _one_in(every: str, first: str, chosen: Any, others: Any) -> Any:
     """One layer in so many, from some layer on."""
     return lambda f: [chosen if layer % f[every] == f[first] else others for layer in range(f["layers"])]
@@ -151,6 +169,41 @@ STATE_SPACES: dict[str, Family] = {
         expert_layers=_one_in("sparse_every", "sparse_first", 1, 0),
         fused_experts=True,
         positions=key("max_position_embeddings", default=262144),
+    ),
+    "nemotron_h": LLAMA.like(
+        "NemotronH",
+        classes=heads("ForCausalLM", "Model"),
+        switches=dict(
+            through=(NO_LATENT, key("moe_latent_size", default=None)),
+            pattern=(PATTERN, key("hybrid_override_pattern", default=None)),
+        ),
+        layers=lambda f: len(f["mixers"]),
+        mixers=key("layers_block_type", "layer_types", default=_of_pattern, read=_blocks),
+        mlp=False,  # a layer is one block
+        kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
+        head_dim=key("head_dim", default=128),
+        qkv_bias=False,
+        out_bias=False,
+        rotary=0,
+        inner_width=lambda f: f["inner_heads"] * f["inner_head_dim"],
+        inner_heads=key("mamba_num_heads", default=128),
+        inner_head_dim=key("mamba_head_dim", default=64),
+        inner_groups=key("n_groups", "mamba_n_groups", default=8),
+        inner_activation=key("mamba_hidden_act", default="silu"),
+        state=key("ssm_state_size", default=128),
+        filter=key("conv_kernel", "mamba_d_conv", default=4),
+        filter_bias=key("use_conv_bias", "mamba_conv_bias", default=True),
+        inner_bias=key("use_bias", default=False),
+        chunk=key("chunk_size", "mamba_chunk_size", default=128),
+        mlp_width=key("intermediate_size", default=21504),
+        gated=False,
+        activation=key("mlp_hidden_act", default="relu2"),
+        experts=key("n_routed_experts", "num_local_experts", default=8),
+        experts_active=key(ACTIVE, default=2),
+        expert_width=key("moe_intermediate_size", default=7688),
+        shared_width=key("moe_shared_expert_intermediate_size", default=7688),
+        positions=key("max_position_embeddings", default=4096),
+        tied=False,  # whatever the config says
     ),
     "falcon_h1": HYBRID.like(
         "FalconH1",
