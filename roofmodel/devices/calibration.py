@@ -36,6 +36,8 @@ class GemmTiming(NamedTuple):
     few: float = 0.0  # rows that a kernel of dot products takes at most; 0 where a library has none
     column: float = 0.0  # seconds that such a kernel takes for each of a multiprocessor's columns at least
     dot: float = 0.0  # seconds per element of K that it takes at least
+    part: float = 0.0  # seconds more for each part that K was split into
+    late: float = 0.0  # seconds more for more than 16 rows where there is little to multiply
 
 
 class ContextTiming(NamedTuple):

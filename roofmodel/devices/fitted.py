@@ -32,7 +32,7 @@ TIMINGS: dict[str, Any] = {
 }
 SECONDS = (
     "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "late",
+    "expert", "late", "part",
 )  # fmt: skip
 POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth")
 WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's

@@ -3,13 +3,15 @@
 A kernel cuts C[m, n] into tiles, and K into `split` parts where tiles are few; each multiprocessor takes a tile at a
 time. The library is assumed to choose well: the time is that of the best of a few tile shapes and splits,
 
-    latency + fill + join(max(multiply, load, step) + store, stream) + split
+    latency + late + fill + join(max(multiply, load, step) + store, stream) + split
 
+  late      for more than 16 rows where there is little to multiply, for which libraries have slower kernels
   multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where all of it lasts
   load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over (ports x l2)
   step      waves x K x what the loop over K takes at least
   store     waves x tile of C over (the multiprocessor's port x store); the next tile waits for it
   stream    compulsory bytes over the DRAM bandwidth, plus the ramp
+  split     a fixed time, one for each part, and all partial sums over L2
   join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
 
 and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
@@ -43,6 +45,8 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 SLICE = 32  # elements of K that a tile's loop takes at a time
 LEAST = 64  # elements of K below which splitting makes no sense
 FILLED = 64  # elements of K over which the pipeline of loads fills
+THIN = 16  # rows up to which libraries have kernels of their own
+LITTLE = 2.5e6  # multiplications below which more rows than these take a kernel that starts later
 LASTING = 1.2e-3  # seconds of multiplying at the peak, after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
@@ -170,7 +174,9 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
     join: Number = 0.0
     if split > 1:
         depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
-    begun = timing.latency + timing.fill * depth / (depth + FILLED) + timing.convert * depth
+    little = product.batch * product.m * product.n * product.k < LITTLE
+    late = part("late", timing.late * (product.m > THIN) * little, "s")
+    begun = timing.latency + late + timing.fill * depth / (depth + FILLED) + timing.convert * depth
     return depth, part("fixed", begun + join, "s")
 
 
@@ -183,7 +189,7 @@ def _slower(product: Product, chip: Chip, timing: GemmTiming) -> Number:
 def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
     """What it takes to add up so many parts."""
     sums = 4 * (split + 1) * product.batch * product.n * product.m
-    return timing.split + sums / (PARTIAL * chip.port)
+    return timing.split + timing.part * split + sums / (PARTIAL * chip.port)
 
 
 def _at_once(tile: tuple[int, int]) -> int:
