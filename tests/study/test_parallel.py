@@ -12,6 +12,7 @@ import pytest
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.counting.collective import Collective
+from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device, Link
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
@@ -127,7 +128,7 @@ def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
 ) -> None:
     arch = GPT2 if "tied" in name else LLAMA
     device, step = Device.load(hw), workload(arch, phase="train", batch=2880, **options)[0].steps()[0]
-    stages = of_stages(arch, device, step, "graph")
+    stages = of_stages(arch, device, step, Host("graph"))
     found = [one for phase in stages for one in phase.placed if one.operator.name == name]
     for one in found:
         sent = float(one.operator.cost.link_bytes)
