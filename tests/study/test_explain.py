@@ -235,7 +235,7 @@ def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
     (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
-    assert "latency + fill + join(max(multiply, load, step) + store, stream) + split" in text
+    assert "latency + late + fill + join(max(multiply, load, step) + store, stream) + split" in text
     assert "aiconfigurator" in text  # where the parameters come from
 
 
