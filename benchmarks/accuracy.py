@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import NamedTuple
 from benchmarks import generation
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
 from roofmodel.models.hub import catalogue, load
 from roofmodel.study.estimate import estimate
 from roofmodel.study.phase import PhaseEstimate
@@ -213,26 +212,23 @@ def published(folder: Path) -> str:
     with gzip.open(folder / "e2e.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu_norm"] in REPORTERS and row["n_gpus"] in ("", "1.0")]
     off: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    with tempfile.TemporaryDirectory() as home:
-        for row in rows:
-            ran = next(
-                (r for r in REPORTED if re.search(r.source, f"{row['source']} {row['notes']}|{row['notes']}")), None
-            )
-            batch, seq = row["batch"].partition(".")[0], row["seq"].partition(".")[0]
-            known = ran and row["precision"] in TYPES and row["model"] in ("bert-base", "bert-large")
-            if not ran or not known or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
-                continue
-            hw, dtype = REPORTERS[row["gpu_norm"]], TYPES[row["precision"]]
-            if dtype == "fp32" and hw.startswith("a1"):
-                dtype = "tf32"
-            measured = float(row["value"]) / 1e3 if row["unit"] == "ms" else int(batch) / float(row["value"])
-            (found,) = estimate(
-                _encoder(row["model"], home), Device.load(hw), phase=ran.phase, batch=int(batch), seq=int(seq),
-                dtype=dtype, runtime=ran.runtime, attention=ran.attention,
-            ).phases  # fmt: skip
-            assert found.expected
-            pair = float(found.expected.seconds) / measured - 1, float(found.bound_seconds) / measured - 1
-            off.setdefault((hw.partition("-")[0], f"{ran.who}, {ran.phase}", dtype), []).append(pair)
+    for row in rows:
+        ran = next((r for r in REPORTED if re.search(r.source, f"{row['source']} {row['notes']}|{row['notes']}")), None)
+        batch, seq = row["batch"].partition(".")[0], row["seq"].partition(".")[0]
+        known = ran and row["precision"] in TYPES and row["model"] in ("bert-base", "bert-large")
+        if not ran or not known or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
+            continue
+        hw, dtype = REPORTERS[row["gpu_norm"]], TYPES[row["precision"]]
+        if dtype == "fp32" and hw.startswith("a1"):
+            dtype = "tf32"
+        measured = float(row["value"]) / 1e3 if row["unit"] == "ms" else int(batch) / float(row["value"])
+        (found,) = estimate(
+            _encoder(row["model"]), Device.load(hw), phase=ran.phase, batch=int(batch), seq=int(seq),
+            dtype=dtype, runtime=ran.runtime, attention=ran.attention,
+        ).phases  # fmt: skip
+        assert found.expected
+        pair = float(found.expected.seconds) / measured - 1, float(found.bound_seconds) / measured - 1
+        off.setdefault((hw.partition("-")[0], f"{ran.who}, {ran.phase}", dtype), []).append(pair)
     lines = [
         "| device | BERT in | type | rows | bound off by, median | expectation off by, median | bias, median |",
         "|---|---|---|---:|---:|---:|---:|",
@@ -244,14 +240,11 @@ def published(folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _encoder(name: str, home: str) -> Architecture:
+@cache
+def _encoder(name: str) -> Architecture:
     """BERT without a head, as long as asked for."""
-    path = Path(home) / f"{name}.json"
-    if not path.exists():
-        config = next(entry.config for entry in catalogue() if entry.id == f"google-bert/{name}-uncased")
-        config = {**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}
-        path.write_text(json.dumps(config), encoding="utf-8")
-    return load(str(path))
+    config = next(entry.config for entry in catalogue() if entry.id == f"google-bert/{name}-uncased")
+    return architecture({**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}, name, name)
 
 
 if __name__ == "__main__":

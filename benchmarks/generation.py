@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
-import tempfile
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.megatron import gpt
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
 from roofmodel.study.estimate import estimate
 
 GPTS = {"gpt-89b": (48, 12288, 96), "megatron-530b": (105, 20480, 128)}  # layers, width, heads; as the guide tells them
-VOCABULARY, POSITIONS = 51200, 2048
 STAGES = {24: 3}  # of so many GPUs
 ONE_PIECE = 2048  # tokens of a prompt that are seen to go through stages in one piece
 LLAMAS = {
@@ -100,8 +96,8 @@ def _request(row: dict[str, str]) -> Iterator[Generated]:
     if stages > 1 and batch * prompt > ONE_PIECE:
         return
     (found,) = estimate(
-        _gpt(row["model"]), Device.load("a100"), phase="generate", batch=batch, seq=prompt, new_tokens=new - 1,
-        tp=gpus // stages, pp=stages, runtime="graph",
+        gpt(row["model"], *GPTS[row["model"]]), Device.load("a100"), phase="generate", batch=batch, seq=prompt,
+        new_tokens=new - 1, tp=gpus // stages, pp=stages, runtime="graph",
     ).phases  # fmt: skip
     assert found.expected
     times = float(row["value"]) / 1e3, float(found.bound_seconds), float(found.expected.seconds)
@@ -117,17 +113,3 @@ def _decodes(row: dict[str, str]) -> Generated:
     assert found.expected
     times = 1 / float(row["value"]), float(found.bound_seconds), float(found.expected.seconds)
     return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, *times)
-
-
-@cache
-def _gpt(name: str) -> Architecture:
-    """A GPT of the sizes that the guide tells."""
-    layers, width, heads = GPTS[name]
-    config = {
-        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": layers, "n_embd": width,
-        "n_head": heads, "vocab_size": VOCABULARY, "n_positions": POSITIONS,
-    }  # fmt: skip
-    with tempfile.TemporaryDirectory() as home:
-        path = Path(home) / f"{name}.json"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        return load(str(path))

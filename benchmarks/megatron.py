@@ -8,16 +8,13 @@ split among the GPUs of a tensor-parallel group. Calculon's paper (Isaev et al.,
 
 from __future__ import annotations
 
-import json
-import tempfile
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.hub import load
+from roofmodel.models.config import architecture
 from roofmodel.study.estimate import estimate
 
 
@@ -57,14 +54,10 @@ class Case(NamedTuple):
 CASES = [Case(s, r, s.seconds[RECOMPUTED.index(r)]) for s, r in product(SETTINGS, RECOMPUTED)]
 
 
-def architecture(setting: Setting) -> Architecture:
-    """The model: GPT-2's layers, of these sizes."""
-    s = setting
-    sizes = {"n_embd": s.hidden, "n_layer": s.layers, "n_head": s.heads, "n_positions": 2048, "vocab_size": 51200}
-    with tempfile.TemporaryDirectory() as folder:
-        config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}
-        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        return load(folder)
+def gpt(name: str, layers: int, hidden: int, heads: int) -> Architecture:
+    """GPT-2's layers, of these sizes, with Megatron's vocabulary and positions."""
+    sizes = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": 2048, "vocab_size": 51200}
+    return architecture({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}, name, name)
 
 
 def expected(case: Case) -> float | None:
@@ -72,8 +65,9 @@ def expected(case: Case) -> float | None:
     s = case.setting
     try:
         (step,) = estimate(
-            architecture(s), Device.load("a100"), phase="train", batch=s.batch, seq=2048, attention="eager",
-            runtime="megatron", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks, micro_batch=s.micro,
+            gpt("gpt", s.layers, s.hidden, s.heads), Device.load("a100"), phase="train", batch=s.batch, seq=2048,
+            attention="eager", runtime="megatron", recompute=case.recompute, tp=s.tp, pp=s.pp, vpp=s.chunks,
+            micro_batch=s.micro,
             sequence_parallel="on" if case.recompute == "selective" else "off",
         ).phases  # fmt: skip
     except WorkloadError:

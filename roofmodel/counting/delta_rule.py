@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, ceil_div, quotient
+from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
-from roofmodel.counting.state_space_dual import causal_pairs
+from roofmodel.counting.state_space_dual import in_chunks
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import DeltaRule
@@ -80,14 +80,10 @@ def _decays(mixer: DeltaRule) -> str:
 
 def _chunked(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
     """With the sizes of chunks: `j` of them, `t:s` pairs within them, `t:j` tokens with their chunk's first state."""
-    size, tokens = mixer.chunk, step.tokens
-    chunks = step.mean_of(lambda tokens: ceil_div(tokens, size))
-    if step.attention == "flash":
-        pairs = step.mean_of(lambda tokens: causal_pairs(tokens, size))
-        sizes = {"s": tokens, "j": chunks, "t:s": pairs, "t:j": tokens}
-    else:
-        filled = chunks * size
-        sizes = {"t": filled, "s": filled, "j": chunks, "t:s": filled * size, "t:j": filled}
+    sizes = in_chunks(step, mixer.chunk)
+    if step.attention == "eager":
+        filled = sizes["j"] * mixer.chunk
+        sizes |= {"t": filled, "s": filled, "t:s": filled * mixer.chunk, "t:j": filled}
         sizes |= {"k": mixer.value_heads, "m": 1}
     return build._replace(sizes={**build.sizes, **sizes})
 
@@ -106,35 +102,35 @@ def _chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...
     return (
         *_prepared(build, mixer, 1),
         *within,
-        _vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
-        _matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
-        _matrices(build, "keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
+        vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
+        matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
+        matrices(build, "keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
         # times what fades, plus what is new
-        _vectors(build, "passing", f"fade[b j {_decays(mixer)}]{read} -> starts[b j k m h h']{kept}", 2 * fade),
-        _matrices(build, "recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
-        _vectors(build, "correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
-        _matrices(build, "states", "faded[b s k m h] new[b s k m h'] -> starts[b j k m h h']"),
-        _matrices(build, "read_out", "asked[b t k m h] starts[b j k m h h'] -> far[b t:j k m h']"),
-        _matrices(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
-        _vectors(build, "sum", "y[b t k m h'] far[b t:j k m h'] -> y[b t k m h']", 1),
+        vectors(build, "passing", f"fade[b j {_decays(mixer)}]{read} -> starts[b j k m h h']{kept}", 2 * fade),
+        matrices(build, "recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
+        vectors(build, "correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
+        matrices(build, "states", "faded[b s k m h] new[b s k m h'] -> starts[b j k m h h']"),
+        matrices(build, "read_out", "asked[b t k m h] starts[b j k m h h'] -> far[b t:j k m h']"),
+        matrices(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
+        vectors(build, "sum", "y[b t k m h'] far[b t:j k m h'] -> y[b t k m h']", 1),
     )
 
 
 def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
     """Within chunks, where a head decays as one: products of keys, and of queries and keys, then what has decayed."""
     heads = build.sizes["m"]
-    yield _matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
+    yield matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
     # for each head of values: the difference of two sums, its exponential, times the overlap and what is written
     line = "overlap[b k t:s] decay[b t k m] write[b t k m] -> system[b k m t:s]"
-    yield _vectors(build, "system", line, 4 * heads)
+    yield vectors(build, "system", line, 4 * heads)
     if step.attention == "flash":
         yield _inverted(build, step, mixer)
-    yield _vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads)
-    yield _matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
-    yield _vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
+    yield vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads)
+    yield matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
+    yield vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
     # queries from the chunk's start, keys to its end
     line = "q[b t k h] key[b t k h] decay[b t k m] -> asked[b t k m h] faded[b s k m h]"
-    yield _vectors(build, "fade", line, 2 * heads)
+    yield vectors(build, "fade", line, 2 * heads)
 
 
 def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
@@ -150,22 +146,22 @@ def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]
             "q[b t k h] key[b t k h] write[b t k m] decay[b t k m h]"
             " -> asked[b t k m h] strike[b t k m h] grown[b s k m h] faded[b s k m h]"
         )
-        yield _vectors(build, "fade", line, 9 * heads)
-        yield _matrices(build, "overlap", "strike[b t k m h] grown[b s k m h] -> system[b k m t:s]")
+        yield vectors(build, "fade", line, 9 * heads)
+        yield matrices(build, "overlap", "strike[b t k m h] grown[b s k m h] -> system[b k m t:s]")
         yield _inverted(build, step, mixer)
-        yield _matrices(build, "scores", "asked[b t k m h] grown[b s k m h] -> p[b k m t:s]")
+        yield matrices(build, "scores", "asked[b t k m h] grown[b s k m h] -> p[b k m t:s]")
         return
     pairs = build.sizes["b"] * build.sizes["k"] * heads * build.sizes["t:s"] * size
     # an element of a pair: the difference of two sums 1, its exponential 1, two products, the sum over elements 1
     line = "key[b t k h] write[b t k m] decay[b t k m h] => system[b k m t:s]"
-    yield replace(_vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
+    yield replace(vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
     yield _inverted(build, step, mixer)
     line = "key[b s k h] write[b s k m] decay[b s k m h] -> strike[b s k m h]"
-    yield _vectors(build, "strike", line, 3 * heads)
+    yield vectors(build, "strike", line, 3 * heads)
     line = "q[b t k h] key[b t k h] decay[b t k m h] => p[b k m t:s]"
-    yield replace(_vectors(build, "scores", line, 0), vector_flops=3 * pairs)
+    yield replace(vectors(build, "scores", line, 0), vector_flops=3 * pairs)
     line = "q[b t k h] key[b t k h] decay[b t k m h] -> asked[b t k m h] faded[b s k m h]"
-    yield _vectors(build, "fade", line, 5 * heads)
+    yield vectors(build, "fade", line, 5 * heads)
 
 
 def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]:
@@ -173,12 +169,12 @@ def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]
     axes = _decays(mixer)
     ends = f" fade[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
-    yield _vectors(build, "unit", line, 2 * vector.UNIT_LENGTH + vector.SCALE)
-    yield _vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector.ACTIVATION["sigmoid"])
+    yield vectors(build, "unit", line, 2 * vector.UNIT_LENGTH + vector.SCALE)
+    yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector.ACTIVATION["sigmoid"])
     # softplus of the step, times A; or times A, a sigmoid, times the bound; then the exponential, or that comes later
     line = f"forget[b t {axes}] B_step[{axes}] A[k m] -> decay[b t {axes}]{ends}"
     later = sums and mixer.each
-    yield _vectors(build, "decay", line, vector.STEP + 1 + mixer.bounded + sums + (not later))
+    yield vectors(build, "decay", line, vector.STEP + 1 + mixer.bounded + sums + (not later))
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
@@ -214,9 +210,11 @@ def _recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator,
     return *_prepared(build, mixer, 0), *steps
 
 
-def _vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
+def vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
+    """A part of linear attention on the vector units, of so many FLOPs an element."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", vector=flops)
 
 
-def _matrices(build: Builder, name: str, line: str) -> Operator:
+def matrices(build: Builder, name: str, line: str) -> Operator:
+    """A part of linear attention that is products of matrices."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")

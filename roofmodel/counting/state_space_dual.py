@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from roofmodel.algebra import Number, ceil_div, half, quotient
 from roofmodel.counting import vector
@@ -42,21 +42,17 @@ def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
 
 
 def _chunked(build: Builder, step: Step, mixer: Mamba2) -> Builder:
-    """With the sizes of chunks: `j` of them, `t:s` pairs within them, `t:j` tokens with their chunk's first state.
+    """With the sizes of chunks.
 
     The reference code fills the last chunk up, computes all pairs, and repeats B and C for every head.
     """
-    size, tokens = mixer.chunk, step.tokens
-    chunks = step.mean_of(lambda tokens: ceil_div(tokens, size))
-    if step.attention == "flash":
-        pairs = step.mean_of(lambda tokens: causal_pairs(tokens, size))
-        sizes = {"s": tokens, "j": chunks, "t:s": pairs, "t:j": tokens}
-    else:
-        filled = chunks * size
+    size, sizes = mixer.chunk, in_chunks(step, mixer.chunk)
+    if step.attention == "eager":
+        filled = sizes["j"] * size
         # A state more than chunks: that ahead of the first.
         passing = step.mean_of(lambda tokens: (ceil_div(tokens, size) + 1) ** 2)
-        sizes = {"t": filled, "s": filled, "t:s": filled * size, "t:j": filled}
-        sizes |= {"j": chunks + 1, "j'": chunks + 1, "j:j'": passing}
+        sizes |= {"t": filled, "s": filled, "t:s": filled * size, "t:j": filled}
+        sizes |= {"j": sizes["j"] + 1, "j'": sizes["j"] + 1, "j:j'": passing}
         sizes |= {"g": mixer.heads, "m": 1}
     return build._replace(sizes={**build.sizes, **sizes})
 
@@ -65,6 +61,17 @@ def causal_pairs(tokens: Number, size: Number) -> Number:
     """Pairs of a token with itself and those before it in its chunk."""
     rest = tokens % size
     return (tokens // size) * half(size * (size + 1)) + half(rest * (rest + 1))
+
+
+def in_chunks(step: Step, size: Number, pairs: Callable[[Number, Number], Number] = causal_pairs) -> dict[str, Number]:
+    """The sizes of tokens that are taken in chunks: `j` chunks, `t:s` pairs within them, as many as `pairs` says of
+    tokens and a chunk's size, `t:j` tokens with their chunk's first state."""
+    return {
+        "s": step.tokens,
+        "j": step.mean_of(lambda tokens: ceil_div(tokens, size)),
+        "t:s": step.mean_of(lambda tokens: pairs(tokens, size)),
+        "t:j": step.tokens,
+    }
 
 
 def _chunks(build: Builder, step: Step) -> tuple[Operator, ...]:

@@ -216,7 +216,7 @@ def described(sweep: Sweep) -> str:
     words += [f"{name} {said[name]}" for name in FORMATTED if name in said]
     words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
     words += [f"{TITLES[name]} {said[name]}" for name, usual in USUAL.items() if said.get(name, usual) != usual]
-    words += [f"{_word(name, said[name])} a launch" for name in ("launch_seconds",) if name in said]
+    words += [f"{_word('launch_seconds', said['launch_seconds'])} a launch"] if "launch_seconds" in said else []
     return " · ".join(words)
 
 

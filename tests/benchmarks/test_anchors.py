@@ -79,7 +79,8 @@ def test_llmcompass_is_read_from_what_its_scripts_leave(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("setting", "billions"), zip(megatron.SETTINGS, (22.0, 175.0, 529.6, 1008.0), strict=True))
 def test_megatrons_models_have_the_parameters_of_their_paper(setting: megatron.Setting, billions: float) -> None:
     """Table 3 of arXiv 2205.05198, rounded."""
-    found = estimate(megatron.architecture(setting), Device.load("a100"), phase="forward", seq=2048)
+    model = megatron.gpt("gpt", setting.layers, setting.hidden, setting.heads)
+    found = estimate(model, Device.load("a100"), phase="forward", seq=2048)
     assert found.parameters == pytest.approx(billions * 1e9, rel=0.004)
 
 
