@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from benchmarks import accuracy, megatron
+from benchmarks import accuracy, megatron, served
 from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
@@ -110,12 +110,12 @@ class Anchors:
 
     def served(self) -> Iterator[Line]:
         """Llama 2 of 7 and 13 billion, which all the tools know, as TensorRT-LLM served it in static batches."""
-        rows = [row for row in accuracy.served_rows(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
+        rows = [row for row in served.alone(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
         for (hw, precision), some in groupby(sorted(rows, key=_where), key=_where):
             yield from self._served(f"Llama 2 on {hw.upper()}, {precision}", list(some))
 
-    def _served(self, what: str, rows: Sequence[accuracy.Served]) -> Iterator[Line]:
-        phases = [accuracy.phases(row) for row in rows]
+    def _served(self, what: str, rows: Sequence[served.Served]) -> Iterator[Line]:
+        phases = [served.phases(row) for row in rows]
         predicted = {
             "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
             "llm-flops": self._run(llm_flops.served, rows),
@@ -177,7 +177,7 @@ def _by_aiconfigurator(cells: Table, which: Array, hw: str, new: bool) -> dict[s
         return {name: aiconfigurator.operators(rows, hw, mode, systems) for name, mode in MODES.items()}
 
 
-def _where(row: accuracy.Served) -> tuple[str, str]:
+def _where(row: served.Served) -> tuple[str, str]:
     return row.hw, row.precision
 
 

@@ -1,4 +1,4 @@
-"""Models that others had generate text on several A100s, within a node and across nodes: a table of the README's.
+"""Models that others had generate text on several A100s, within a node and across nodes: a table of docs/accuracy.md.
 
 No fit has seen a row. FasterTransformer's guide tells of whole requests, a prompt and what follows, on GPUs that share
 layers and, of the 24, in three stages; the first token comes out of the prompt's pass (ParallelGpt.cc), so that a
@@ -13,9 +13,9 @@ import csv
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
+from benchmarks.errors import Off, medians, off
 from benchmarks.megatron import gpt
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
@@ -34,43 +34,34 @@ WEIGHTS = {"bf16": "bf16", "int8-weight": "int8", "int4-weight": "int4"}
 
 
 class Generated(NamedTuple):
-    """A model's run: on how many GPUs, in how many stages; seconds of it measured, at best, and expected."""
+    """A model's run, on how many GPUs in how many stages, and how far it is off."""
 
     who: str
     model: str
     weights: str
     gpus: int
     stages: int
-    measured: float
-    bound: float
-    expected: float
+    off: Off
+
+    @property
+    def name(self) -> tuple[str, ...]:
+        """The line of the table that it is in."""
+        if self.model in LLAMAS:
+            return "Llama 2 and 3.1, 7b to 405b", self.who, self.weights, "1 to 8"
+        gpus = f"{self.gpus // self.stages} × {self.stages}" if self.stages > 1 else str(self.gpus)
+        return self.model, self.who, self.weights, gpus
 
 
-def table(folder: Path) -> str:
+def table(found: list[Generated]) -> str:
     """Markdown: a line a model of FasterTransformer's and number of GPUs, one a format of gpt-fast's weights; all."""
-    rows: dict[tuple[str, ...], list[Generated]] = {}
-    for row in generated(folder):
-        if row.model in GPTS:
-            gpus = f"{row.gpus // row.stages} × {row.stages}" if row.stages > 1 else str(row.gpus)
-            rows.setdefault((row.model, row.who, row.weights, gpus), []).append(row)
-        else:
-            rows.setdefault(("Llama 2 and 3.1, 7b to 405b", row.who, row.weights, "1 to 8"), []).append(row)
     lines = [
         "| model | run by | weights | GPUs | rows | bound off by, median | expectation off by, median | bias, median |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
-    for what, found in rows.items():
-        lines.append(f"| {' | '.join(what)} | {len(found)} | {errors(found)} |")
-    every = [row for found in rows.values() for row in found]
-    lines.append(f"| all | | | | {len(every)} | {errors(every)} |")
+    for name in dict.fromkeys(row.name for row in found):
+        lines.append(f"| {' | '.join(name)} | {medians([row.off for row in found if row.name == name])} |")
+    lines.append(f"| all | | | | {medians([row.off for row in found])} |")
     return "\n".join(lines)
-
-
-def errors(rows: list[Generated]) -> str:
-    """Cells of a line: how far off bound and expectation are, and on which side."""
-    off = [row.expected / row.measured - 1 for row in rows]
-    bound = median(abs(row.bound / row.measured - 1) for row in rows)
-    return f"{bound:.0%} | {median(map(abs, off)):.0%} | {median(off):+.0%}"
 
 
 def generated(folder: Path) -> Iterator[Generated]:
@@ -99,9 +90,8 @@ def _request(row: dict[str, str]) -> Iterator[Generated]:
         gpt(row["model"], *GPTS[row["model"]]), Device.load("a100"), phase="generate", batch=batch, seq=prompt,
         new_tokens=new - 1, tp=gpus // stages, pp=stages, runtime="graph",
     ).phases  # fmt: skip
-    assert found.expected
-    times = float(row["value"]) / 1e3, float(found.bound_seconds), float(found.expected.seconds)
-    yield Generated("FasterTransformer", row["model"], row["precision"], gpus, stages, *times)
+    how_far = off(found, float(row["value"]) / 1e3)
+    yield Generated("FasterTransformer", row["model"], row["precision"], gpus, stages, how_far)
 
 
 def _decodes(row: dict[str, str]) -> Generated:
@@ -110,6 +100,4 @@ def _decodes(row: dict[str, str]) -> Generated:
         load(LLAMAS[row["model"]]), Device.load("a100"), phase="decode", batch=1, context=100, dtype="bf16",
         weights=WEIGHTS[row["precision"]], tp=gpus, runtime="graph",
     ).phases  # fmt: skip
-    assert found.expected
-    times = 1 / float(row["value"]), float(found.bound_seconds), float(found.expected.seconds)
-    return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, *times)
+    return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, off(found, 1 / float(row["value"])))

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import Served
 from benchmarks.others import NotHere, config_folder
+from benchmarks.served import Served
 from roofmodel.study.calibrate import held_out
 
 try:

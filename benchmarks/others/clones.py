@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.accuracy import Served
 from benchmarks.others import NotHere, config_folder
+from benchmarks.served import Served
 
 
 def _run(path: Path | None, tool: str, repository: str, command: Sequence[str], given: str = "") -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.accuracy import Served
 from benchmarks.others import NotHere
+from benchmarks.served import Served
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import catalogue, load
 from roofmodel.study.estimate import estimate

@@ -110,9 +110,12 @@ def _some(values: Any, of: Array) -> Any:
     return values[of] if np.ndim(values) else values
 
 
-def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
-    """Everything that the tables have measurements of, fitted; needs scipy. Raises ProfileError for what is no table,
-    DeviceError for a file that says too little, WorkloadError where nothing can be fitted."""
+def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> Calibration:
+    """Everything that the tables have measurements of, fitted but for a `third` of the cells of shapes; needs scipy.
+
+    Raises ProfileError for what is no table, DeviceError for a file that says too little, WorkloadError where nothing
+    can be fitted.
+    """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install 'roofmodel[calibrate]'")
     if device.multiprocessors is None or "boost" not in device.clocks:
@@ -121,7 +124,7 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
             f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
             f"with the device's own number, such as '{lacking}'"
         )
-    found, fitter = _samples(paths), _Fitter(device, source)
+    found, fitter = _samples(paths, third), _Fitter(device, source)
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in ORIGINS.items()}
     kinds["collectives"] = _with_other_links(kinds["collectives"], device)
     if not any(kinds.values()):
@@ -131,14 +134,14 @@ def calibrate(paths: list[str], device: Device, source: str) -> Calibration:
     return Calibration(device.id, **kinds)
 
 
-def _samples(paths: list[str]) -> dict[str, list[Sample]]:
-    """The tables' measurements by the kind of parameters that is fitted to them."""
+def _samples(paths: list[str], third: int) -> dict[str, list[Sample]]:
+    """The tables' measurements by the kind of parameters that is fitted to them; that third is held out."""
     measured: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)
         took = seconds(table)
         for group in (group for group in groups(table)[0] if group.l2 != "warm"):  # its data come from DRAM
-            measured.setdefault(group.op, []).append(Sample(group, took[group.rows], held_out(group.shape)))
+            measured.setdefault(group.op, []).append(Sample(group, took[group.rows], held_out(group.shape, third)))
     found: dict[str, list[Sample]] = {}
     for op in dict.fromkeys((*KINDS, *measured)):
         found.setdefault(KINDS.get(op, "stream"), []).extend(measured.get(op, ()))
@@ -323,7 +326,8 @@ def _thinned(samples: list[Sample], most: int) -> list[Sample]:
     return [s.rows(rows[::step]) for s, rows in zip(samples, seen, strict=True) if len(rows[::step])]
 
 
-def held_out(shape: Mapping[str, Array]) -> Array:
-    """A third of the cells of shapes: sizes to the nearest power of two, so that neighbours stay together."""
+def held_out(shape: Mapping[str, Array], third: int = 0) -> Array:
+    """One of the three thirds of the cells of shapes: sizes to the nearest power of two, so that neighbours stay
+    together."""
     cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
-    return np.array([zlib.crc32(cell.tobytes()) % 3 == 0 for cell in np.ascontiguousarray(cells.T)])
+    return np.array([zlib.crc32(cell.tobytes()) % 3 == third for cell in np.ascontiguousarray(cells.T)])

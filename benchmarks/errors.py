@@ -1,0 +1,46 @@
+"""How far bound and expectation of a pass are off what was measured; means and medians of many, as cells of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+from roofmodel.study.phase import PhaseEstimate
+
+
+class Off(NamedTuple):
+    """Relative errors of a row, and whether the interval holds what was measured."""
+
+    bound: float
+    expected: float
+    inside: bool
+
+
+def off(phase: PhaseEstimate, measured: float) -> Off:
+    """Of a pass that took so many seconds."""
+    assert phase.expected
+    seconds, low, high = map(float, phase.expected)
+    return Off(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
+
+
+def medians(rows: Sequence[Off]) -> str:
+    """Cells: rows, bound, expectation, bias."""
+    return " | ".join((str(len(rows)), *_three(rows, median)))
+
+
+def means(rows: Sequence[Off]) -> str:
+    """Cells: expectation, bias."""
+    return " | ".join(_three(rows, mean)[1:])
+
+
+def whole(rows: Sequence[Off]) -> str:
+    """Cells: rows, bound and expectation in the mean, expectation in the median, what is inside of the interval."""
+    bound, expected, bias = _three(rows, mean)
+    inside = mean(row.inside for row in rows)
+    return " | ".join((str(len(rows)), bound, expected, bias, _three(rows, median)[1], f"{inside:.0%}"))
+
+
+def _three(rows: Iterable[Off], of: Callable[[Iterable[float]], float]) -> tuple[str, str, str]:
+    bound, expected, _ = zip(*rows, strict=True)
+    return f"{of(map(abs, bound)):.0%}", f"{of(map(abs, expected)):.0%}", f"{of(expected):+.0%}"
