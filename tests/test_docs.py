@@ -17,6 +17,7 @@ import typer
 
 import roofmodel
 from roofmodel.cli.app import app
+from roofmodel.study import sweep_case
 from tests.study.comparing import traces
 
 ROOT = Path(__file__).parents[1]
@@ -77,3 +78,8 @@ def test_the_trace_of_the_tutorial_is_the_one_that_tests_compare(tmp_path: Path)
     trace = gzip.decompress((ROOT / "examples" / "gpt2_trace_by_hand.json.gz").read_bytes())
     written = traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     assert json.loads(trace) == json.loads(Path(written).read_text(encoding="utf-8"))
+
+
+def test_every_roof_of_a_sweep_is_told() -> None:
+    told = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
+    assert all(f"`{roof}`" in told for roof in sweep_case.ROOFS)

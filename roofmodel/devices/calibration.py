@@ -60,8 +60,9 @@ class GenerationTiming(NamedTuple):
     split: float  # seconds to join the parts of a cache that was split
     stream: float  # of its multiprocessor's port, at which one block reads
     dram: float  # of the DRAM bandwidth
-    group: float  # query heads of a key-value head that a block holds; 0 where any number. Where there are more, or
-    # one alone, another kernel gives each head a block of its own
+    # query heads of a key-value head that a block holds; 0 where any number. Where there are more, or one alone,
+    # another kernel gives each head a block of its own
+    group: float
     queue: float = 0.0  # 1 where a multiprocessor takes one block at a time, 0 where it has several
     row: float = 0.0  # seconds that each query head of a block adds to its wave
     alone: float = 0.0  # the latency, in seconds, of the kernel of one head a block; 0 where it is the other's
@@ -77,8 +78,9 @@ class ExpertsTiming(NamedTuple):
     l2: float  # of the ports, at which tiles are loaded
     dram: float  # of the DRAM bandwidth, for the weights
     rows: float  # bandwidth at which tokens and their rows move between the kernels, in DRAM bandwidths
-    elsewhere: float  # what becomes of pairs whose expert is on another GPU: 0 skipped, 1 moved,
-    # 2 moved and multiplied, those of the tokens that have an expert here
+    # what becomes of pairs whose expert is on another GPU: 0 skipped, 1 moved, 2 moved and multiplied, those of the
+    # tokens that have an expert here
+    elsewhere: float
 
 
 class CollectiveTiming(NamedTuple):

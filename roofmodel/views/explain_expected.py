@@ -76,7 +76,8 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
             yield Table(("asked", "what it is"), [(p.name, p.meaning) for p in _asked(found)])
             if fixed := reasons.constants(found):
                 yield _table("fixed", fixed)
-            yield _table("device", [p for p in reasons.given(found) if p.name.startswith("chip.")])
+            if chip := [p for p in reasons.given(found) if p.name.startswith("chip.")]:
+                yield _table("device", chip)
             shown.add(found.name)
         fit = found.fit
         yield Paragraph(

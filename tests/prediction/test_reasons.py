@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import io
 import re
+import tokenize
 from typing import Any
 
 import pytest
@@ -12,9 +16,12 @@ from hypothesis import strategies as st
 from roofmodel import worked
 from roofmodel.counting import phases
 from roofmodel.devices import library
+from roofmodel.devices.fitted import TIMINGS
 from roofmodel.models import hub
 from roofmodel.prediction import collectives, engine, reasons, timing
+from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.roofline import place
+from roofmodel.remarks import remarks
 from roofmodel.study.options import workload
 from roofmodel.views.document import Equations
 from roofmodel.views.explain_expected import expected_time
@@ -135,3 +142,11 @@ def test_everything_that_a_formula_takes_is_explained() -> None:
                 found = timing.formula(operator, place(operator.cost, device, "fp16"), device, "fp16")
                 if found is not None:
                     assert all(p.meaning for p in (*reasons.given(found), *reasons.constants(found))), found.name
+
+
+@pytest.mark.parametrize("kind", [*TIMINGS.values(), Chip], ids=lambda kind: kind.__name__)
+def test_no_comment_on_a_parameter_is_cut_short(kind: type) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(inspect.getsource(kind)).readline)
+    comments = [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
+    told = " ".join(remarks(importlib.import_module(kind.__module__), kind.__name__).values())
+    assert all(comment in told for comment in comments)

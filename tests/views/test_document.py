@@ -16,7 +16,9 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate import estimate
+from roofmodel.study.explain import explain
 from roofmodel.views import document
+from roofmodel.views import explain as explanation
 from roofmodel.views.document import (
     Code,
     Document,
@@ -130,3 +132,9 @@ def test_what_a_stranger_named_is_text_and_nothing_else(tmp_path: Path) -> None:
     document = as_markdown(estimate(hub.load(str(folder)), Device.load("a100"), phase="prefill", seq=8))
     assert "<" not in document
     assert "m&lt;img src=x>" in document
+
+
+def test_no_table_of_a_derivation_is_empty() -> None:
+    # a collective asks nothing of the chip
+    found = explanation.document(explain(hub.load("gpt2"), Device.load("a100"), phase="decode", tp=2))
+    assert all(block.rows for block in found.blocks if isinstance(block, Table))
