@@ -49,11 +49,12 @@ def parse(text: object, unit: str) -> int | float:
     Raises ValueError, with what would work in the message, for a missing or a wrong unit.
     """
     example = _EXAMPLES[unit]
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        raise ValueError(f"{text} has no unit; write it as in '{example}'")
+    shown = repr(text) if len(str(text)) <= 60 else f"{str(text)[:60]!r}…"
+    bare = isinstance(text, str) and text.strip().replace(".", "", 1).isdigit()
+    if bare or (isinstance(text, int | float) and not isinstance(text, bool)):
+        raise ValueError(f"{shown} has no unit; write it as in '{example}'")
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:
-        shown = repr(text) if len(str(text)) <= 60 else f"{str(text)[:60]!r}…"
         raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
     whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
     factor, divisor, base = _split(name)

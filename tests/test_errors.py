@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel import errors
 
+ROOT = Path(__file__).parents[1]
 KEYS = ("peak", "per_multiprocessor", "clock", "bandwidth", "capacity", "source")
 
 
@@ -92,3 +96,16 @@ def test_what_a_user_can_mend_is_a_roof_error(name: str) -> None:
 
 def test_a_roof_error_is_not_a_builtin_error_in_disguise() -> None:
     assert errors.RoofError.__bases__ == (Exception,)
+
+
+def test_what_messages_say_to_install_is_what_an_extra_names() -> None:
+    """By the packages' own names: whether roofmodel itself comes from an index, a wheel or a checkout, they work."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    known = {re.split(r"[<>=; ]", package)[0] for name in extras if name != "dev" for package in extras[name]}
+    told = [
+        name
+        for file in (ROOT / "roofmodel").rglob("*.py")
+        for name in re.findall(r"pip install (?:-U )?'?([\w\[\]-]+)", file.read_text(encoding="utf-8"))
+    ]
+    assert len(told) > 5
+    assert set(told) <= known

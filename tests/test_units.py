@@ -82,9 +82,9 @@ def test_a_wrong_unit_is_refused_with_both_units_and_an_example(text: str, unit:
     assert all(fragment in str(caught.value) for fragment in fragments)
 
 
-@pytest.mark.parametrize("value", [312, 312.5, 0, -1])
+@pytest.mark.parametrize("value", [312, 312.5, 0, -1, "312", " 1.41 "])
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_bare_number_is_refused_with_an_example(value: float, unit: str) -> None:
+def test_a_bare_number_is_refused_with_an_example(value: object, unit: str) -> None:
     with pytest.raises(ValueError, match=r"has no unit; write it as in '.+'") as caught:
         units.parse(value, unit)
     assert str(value) in str(caught.value)
@@ -113,7 +113,7 @@ def test_bits_are_refused_with_the_bytes_that_they_are(text: str, bytes_: str) -
     assert units.parse(bytes_, "B/s") > 0
 
 
-NONSENSE = ["", " ", "312", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5 GB/s", "5. GB/s", "5 G B/s",
+NONSENSE = ["", " ", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5 GB/s", "5. GB/s", "5 G B/s",
             "1.2.3 GB/s", "nan GB/s", "inf B/s", "0x10 B/s", "5 GB/s!", "5 GB/s\n6 GB/s", None, True, [],
             {}]  # fmt: skip
 

@@ -38,7 +38,8 @@ def options(
         str, typer.Option(help="eager; megatron: as it trains; graph: as engines run it. For expected times.")
     ] = "eager",
     launch: Annotated[
-        str | None, typer.Option(help="What the host takes to launch an operator, outside of a graph: 12us; 40 us.")
+        str | None,
+        typer.Option(help="What the host takes to launch an operator outside of a graph, such as 12us; else 40us."),
     ] = None,
     optimizer: Annotated[str | None, typer.Option(help="adam, momentum or sgd; for training; adam.")] = None,
     recompute: Annotated[str, typer.Option(help="none, selective or full; for training.")] = "none",

@@ -117,7 +117,7 @@ def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> 
     can be fitted.
     """
     if find_spec("scipy") is None:
-        raise WorkloadError("calibrating needs scipy: pip install 'roofmodel[calibrate]'")
+        raise WorkloadError("calibrating needs scipy: pip install scipy")
     if device.multiprocessors is None or "boost" not in device.clocks:
         lacking = "multiprocessors: 108" if device.multiprocessors is None else "clocks: {boost: 1410 MHz}"
         raise DeviceError(

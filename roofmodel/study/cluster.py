@@ -37,7 +37,7 @@ def _client(address: str) -> Any:
     try:
         import distributed
     except ImportError:
-        raise WorkloadError("--cluster needs Dask: pip install 'roofmodel[dask]'") from None
+        raise WorkloadError("--cluster needs Dask: pip install distributed") from None
     client: Any = distributed.Client
     if address == "local":
         return client(threads_per_worker=1, dashboard_address=None)

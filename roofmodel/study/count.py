@@ -105,7 +105,7 @@ def count(target: str, inputs: list[str], dtype: str = "fp16", hw: str | None = 
     try:
         import torch
     except ImportError:
-        raise WorkloadError("roof count needs torch; pip install 'roofmodel[torch]' brings it") from None
+        raise WorkloadError("roof count needs torch; pip install torch brings it") from None
     module = _build(target, torch)
     with _told(f"{target} on {' '.join(inputs)}"):
         return _run(module, target, shapes, tuple(inputs), dtype, device)

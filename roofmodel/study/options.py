@@ -225,7 +225,9 @@ def launch_seconds(asked: object) -> float:
     """What --launch says, a quantity as text or seconds from Python. Raises WorkloadError for what is neither."""
     try:
         seconds = float(units.parse(asked, "s") if isinstance(asked, str) else asked)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except ValueError as error:
+        raise WorkloadError(f"--launch: {error}") from None
+    except TypeError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_LAUNCH:
         raise WorkloadError(

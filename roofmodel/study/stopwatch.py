@@ -67,7 +67,7 @@ def machine(device: str | None = None) -> Machine:
     try:
         import torch
     except ImportError:
-        raise WorkloadError("measuring needs torch; pip install 'roofmodel[torch]' brings it") from None
+        raise WorkloadError("measuring needs torch; pip install torch brings it") from None
     if device not in (None, "cuda", "cpu"):
         raise WorkloadError(f"--device: unknown device {device!r}{choices(str(device), ('cuda', 'cpu'))}")
     sees = torch.cuda.is_available()

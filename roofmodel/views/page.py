@@ -108,8 +108,7 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise OutputError(
-            "an .html page wants plotly, which is not installed; install it with: pip install 'roofmodel[html]', or "
-            "write .png, .svg or .pdf"
+            "an .html page wants plotly, which is not installed: pip install plotly, or write .png, .svg or .pdf"
         ) from None
     return str(get_plotlyjs())
 

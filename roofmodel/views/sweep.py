@@ -142,7 +142,7 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise OutputError("Parquet needs pyarrow: pip install 'roofmodel[parquet]'; .csv needs nothing") from None
+        raise OutputError("Parquet needs pyarrow: pip install pyarrow; .csv needs nothing") from None
     if any(not case.narrow for case in sweep.cases):
         raise OutputError("some counts are too large for the 64 bits of a Parquet column; .csv and .json hold them")
     whole = [name for name in WHOLE if not (name in FRACTIONAL and any(case.fractional for case in sweep.cases))]

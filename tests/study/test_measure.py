@@ -399,7 +399,7 @@ def test_without_torch_the_message_says_what_brings_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     status, _, err = roof("measure -o t.csv", monkeypatch, capsys)
-    assert (status, err) == (2, "error: measuring needs torch; pip install 'roofmodel[torch]' brings it\n")
+    assert (status, err) == (2, "error: measuring needs torch; pip install torch brings it\n")
 
 
 # --- Rows of a warm L2 ----------------------------------------------------------------------------------
