@@ -212,6 +212,8 @@ def findings(device: Device) -> list[str]:
             found += _disagreement(
                 f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", _HOW_BANDWIDTH
             )
+    if device.calibration and device.untold:
+        found.append(f"calibration: no time is expected without {' and '.join(device.untold)}")
     return found
 
 

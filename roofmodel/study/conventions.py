@@ -97,6 +97,12 @@ def points() -> Iterator[Point]:
         "that share a layer are neighbours, then replicas, then stages: what leaves a node goes over a known network",
         Collective("all_reduce", symbol("n")).sent(symbol("X")),
     )
+    yield Point(
+        "memory",
+        "weights, caches, activations and what training keeps, at their peak, beside the datasheet's memory; nothing "
+        "is set aside for a context and libraries (some hundred MB), gaps between allocations, and ECC, where it is on "
+        "(a sixteenth of GDDR; HBM has room for it); where less than a tenth is left, a note says so",
+    )
     yield Point("peaks", "dense; sparse ones are named so and never a roof")
     yield Point(
         "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: "

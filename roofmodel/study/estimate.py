@@ -15,7 +15,7 @@ from roofmodel.counting.workload import ONE_GPU, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.fitting import largest_batch, largest_context
-from roofmodel.study.notes import device_notes, host_notes, model_notes, timing_notes, use_notes
+from roofmodel.study.notes import device_notes, host_notes, memory_notes, model_notes, timing_notes, use_notes
 from roofmodel.study.options import LONGEST, workload
 from roofmodel.study.phase import PhaseEstimate
 from roofmodel.study.pipeline import slowest, without_cache
@@ -70,6 +70,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *notes,
             *model_notes(arch, work),
             *device_notes(device, work),
+            *memory_notes(device, needed.total),
             *timing_notes(device, found),
             *use_notes(found),
             *host_notes(found),

@@ -8,14 +8,21 @@ from operator import or_
 from typing import Any
 
 from roofmodel import units
-from roofmodel.algebra import plain
+from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Level
 from roofmodel.models.architecture import Architecture, Network, Norm
 from roofmodel.study.phase import PhaseEstimate
 
 NODE = 8
 """GPUs that a device's links join, as servers are built, where its file does not say."""
+
+PLANNED = 0.9
+"""Of a device's memory, what engines plan with unless told otherwise (vLLM's gpu_memory_utilization). Beyond it goes
+what is not counted: a context and libraries (0.58 GB in TensorRT-LLM, tests/study/test_measured_memory.py), gaps that
+an allocator leaves, and ECC's bits."""
+ECC = 1 / 16
+"""Of GDDR, which has no room of its own for them: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
 
 def model_notes(arch: Architecture, work: Workload) -> list[str]:
@@ -89,6 +96,24 @@ def device_notes(device: Device, work: Workload) -> list[str]:
     return notes
 
 
+def memory_notes(device: Device, needed: Number) -> Iterator[str]:
+    """That what fits a device by its datasheet leaves little for what is not counted."""
+    dram = device.levels["dram"]
+    if dram.capacity is None or not PLANNED * dram.capacity < needed <= dram.capacity:
+        return
+    ecc = f"ECC where it is on ({units.binary(ECC * dram.capacity)} of {dram.kind})"
+    yield (
+        f"warning: {units.binary(dram.capacity - needed)} of {device.id}'s memory are left for what is not counted: a "
+        f"context and libraries (some hundred MB), gaps between allocations"
+        f"{f', {ecc}' if _corrects_within(dram) else ''}; engines plan with {PLANNED:.0%} of it unless told otherwise"
+    )
+
+
+def _corrects_within(dram: Level) -> bool:
+    """Whether ECC's bits take their place in the memory that the datasheet states: HBM has more of it for them."""
+    return (dram.kind or "").startswith("GDDR")
+
+
 def link_notes(device: Device, gpus: int) -> Iterator[str]:
     """What is not known of the links that join so many GPUs."""
     if gpus > 1 and not device.links:
@@ -117,9 +142,19 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
     unknown = sorted({one.operator.kind for one in operators if one.expected is None})
     if device.calibration is None:
         yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
+    elif device.untold:
+        yield (
+            f"expected times are null: {device.id}'s file lacks {' and '.join(device.untold)}, which the timing model "
+            "counts with"
+        )
     elif unknown:
         whole = "times are" if all(one.expected is None for one in operators) else "totals are"
         yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"
+    elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
+        yield (
+            f"expected totals of {' and '.join(waiting)} are null: the stage waits for others, which do what "
+            f"{device.id} is not calibrated for, as sending to their neighbours"
+        )
     else:
         for other, kinds in device.calibration.borrowed.items():
             yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"

@@ -65,7 +65,12 @@ def test_the_least_that_a_file_needs_is_a_name_a_pipe_and_a_bandwidth(tmp_path: 
     least = "name: least\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n"
     device = load_file(write(tmp_path, least))
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
-    assert findings(device) == ["pipe fp32: names no source", "memory dram: names no source"]
+    unsourced = ["pipe fp32: names no source", "memory dram: names no source"]
+    assert findings(device) == unsourced
+    borrows = load_file(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
+    assert findings(borrows) == [
+        *unsourced, "calibration: no time is expected without multiprocessors and clocks: boost"
+    ]  # fmt: skip
 
 
 # what is wrong: old text, new text, line of the complaint, what the complaint says after file and line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -397,6 +398,47 @@ def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> N
     assert any(
         "expected totals are null: v100-sxm2-32gb is not calibrated for communication" in n for n in report.notes
     )
+
+
+def test_why_a_stage_has_no_expected_time_is_said_where_others_are_why() -> None:
+    """The last stage, which takes longest, sends nothing; those before it do, and nothing is known of that."""
+    device = Device.load("a100")
+    assert device.calibration is not None
+    alone = replace(device, calibration=replace(device.calibration, collectives={}))
+    found = estimate(hub.load("gpt2-xl"), alone, phase="decode", pp=4)
+    assert all(one.expected for one in found.phases[0].placed)
+    assert found.phases[0].expected is None
+    assert any("expected totals of decode are null: the stage waits for others" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        ({"multiprocessors": None}, "multiprocessors"),
+        ({"clocks": {}}, "clocks: boost"),
+        ({"multiprocessors": None, "clocks": {"base": 1e9}}, "multiprocessors and clocks: boost"),
+    ],
+)
+def test_what_a_calibrated_devices_file_lacks_is_said(lost: dict[str, Any], named: str) -> None:
+    found = estimate(hub.load("gpt2"), replace(Device.load("a100"), **lost))
+    assert not any(phase.expected for phase in found.phases)
+    assert any(f"expected times are null: a100-sxm-80gb's file lacks {named}, " in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("hw", "of_capacity", "said"),
+    [("a100", 0.89, ""), ("a100", 0.91, "allocations; engines"), ("a100", 1.001, ""),
+     ("l4", 0.89, ""), ("l4", 0.91, "allocations, ECC where it is on (")],
+)  # fmt: skip
+def test_memory_that_fits_with_little_to_spare_is_warned_of(hw: str, of_capacity: float, said: str) -> None:
+    """The bits of ECC have no room of their own in GDDR."""
+    device, needed = Device.load(hw), run("gpt2").memory.total
+    dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
+    found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))
+    assert found.fits is (of_capacity < 1)
+    warned = [note for note in found.notes if "left for what is not counted" in note]
+    assert len(warned) == bool(said)
+    assert all(said in note for note in warned)
 
 
 @pytest.mark.parametrize(
