@@ -88,6 +88,14 @@ class Draw:
     def filters(self) -> dict[str, Any]:
         return {"conv_L_cache": self.one(2, 3, 5), "conv_bias": self.flag()}
 
+    def turned_by_three(self, head_dim: int, fraction: float = 1.0) -> dict[str, Any]:
+        """Angles of time, height and width, a part of the turned elements each."""
+        pairs = int(head_dim * fraction) // 2
+        first = self.rng.randint(0, pairs)
+        parts = [first, (pairs - first) // 2, pairs - first - (pairs - first) // 2]
+        rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": parts}
+        return {"rope_parameters": rope | ({} if fraction == 1 else {"partial_rotary_factor": fraction})}
+
     def granite_windows(self) -> dict[str, Any]:
         return {
             "sliding_window": self.window,
@@ -928,6 +936,38 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "nanochat": lambda d: d.llama() | {"attention_bias": d.flag()},
     "persimmon": lambda d: d.usual() | {"qk_layernorm": d.flag(), "partial_rotary_factor": d.one(0.5, 1.0)},
     "qwen3_vl_text": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
+    **dict.fromkeys(
+        ("qwen2_vl_text", "qwen2_5_vl_text"),
+        lambda d: d.llama() | d.qwen_windows() | d.turned_by_three(d.head_dim),
+    ),
+    "qwen2_5_omni_text": lambda d: (
+        d.llama() | d.qwen_windows() | {"head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+    ),
+    "qwen3_omni_moe_text": lambda d: (
+        d.llama()
+        | d.sparse()
+        | {"attention_bias": d.flag(), "head_dim": d.other_head_dim}
+        | d.turned_by_three(d.other_head_dim)
+    ),
+    "glm4v_text": lambda d: d.llama() | d.turned_by_three(d.head_dim, d.one(0.5, 1.0)),
+    "glm_ocr_text": lambda d: (
+        d.llama() | {"head_dim": 2 * d.head_dim} | d.turned_by_three(2 * d.head_dim, d.one(0.5, 1.0))
+    ),
+    "glm4v_moe_text": lambda d: (
+        d.llama()
+        | d.routed()
+        | d.dense_first()
+        | {"attention_bias": d.flag(), "head_dim": 2 * d.head_dim}
+        | d.turned_by_three(2 * d.head_dim, 0.5)
+    ),
+    "hunyuan_vl_text": lambda d: (
+        d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+    ),
+    "paddleocr_vl_text": lambda d: (
+        d.llama() | {"use_bias": d.flag(), "head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+    ),
+    "granite4_vision_text": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
+    "granite_docling_text": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
     "granitemoeshared": lambda d: (
         d.llama()
         | d.experts_of()

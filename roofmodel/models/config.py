@@ -35,7 +35,7 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
     text = text_part(config, where)
     if text is None:
         return _read(config, name, where)
-    arch = _read(text.config, name, where, text.notes)
+    arch = _read(text.config, name, text.where, text.notes)
     return replace(arch, head=text_head(arch, text, where), tied=text.tied)
 
 

@@ -24,6 +24,7 @@ class Text(NamedTuple):
     """The text part of a config of several parts, and what the whole says of it."""
 
     config: Config
+    where: str
     whole: str  # the whole's model_type
     architectures: Any
     tied: bool
@@ -32,25 +33,30 @@ class Text(NamedTuple):
 
 def text_part(config: Config, where: str) -> Text | None:
     """The text part; None where the config is a text model's own."""
-    whole, text = config.get("model_type"), config.get("text_config")
+    whole = config.get("model_type")
     known = COMPOSITES.get(whole) if isinstance(whole, str) else None
+    holder, place = _holder(config, known)
+    text = holder.get("text_config")
+    if known and known.flat and text is None and _fits(FAMILIES[known.text], config):
+        text, place = {key: value for key, value in config.items() if key != "model_type"}, ""
     if not isinstance(text, dict):
         if known is None:
             return None
-        raise ModelError(f"{where}: lacks 'text_config', the part of a {whole} model that is counted")
+        raise ModelError(f"{where}: lacks {place!r}, the part of a {whole} model that is counted")
     part = text.get("model_type") or (known and known.text)
+    if whole in REFUSED:
+        raise ModelError(f"{where}: model_type {whole!r} is not counted: its text part has {REFUSED[whole]}")
     if not isinstance(part, str) or ALIASES.get(part, part) not in FAMILIES:
         why = f"not counted: it has {REFUSED[part]}" if part in REFUSED else "unknown, or not counted yet"
-        raise ModelError(
-            f"{where}: model_type {shorten(whole)} has a text part of model_type {shorten(part)}, which is {why}"
-        )
+        what = f"of model_type {shorten(part)}" if part else "without a model_type"
+        raise ModelError(f"{where}: model_type {shorten(whole)} has a text part {what}, which is {why}")
     row = FAMILIES[ALIASES.get(part, part)]
     lacking = {key: size for key, size in SIZES.get(part, {}).items() if text.get(key) is None}
-    tied, guess = _tied(config, text, known)
+    tied, guess = _tied(holder, text, known, row)
     notes = [f"{where}: the text part of a {whole} model: its other parts are not counted"]
     if lacking:
         sizes = ", ".join(f"{key} = {size}" for key, size in lacking.items())
-        notes.append(f"{where}: not in text_config, so {row.config_class}'s defaults hold: {sizes}")
+        notes.append(f"{where}: not in {place}, so {row.config_class}'s defaults hold: {sizes}")
     if guess:
         notes.append(f"{where}: {whole} is not known: {guess}")
     # head and tying are the whole's, whatever the text part would have alone
@@ -58,17 +64,28 @@ def text_part(config: Config, where: str) -> Text | None:
     own["architectures"] = [row.prefix + next(iter(row.classes))]
     if "quantization_config" in config:
         own["quantization_config"] = config["quantization_config"]
-    return Text(own, str(whole), config.get("architectures"), tied, tuple(notes))
+    at = f"{where}: {place}" if place else where
+    return Text(own, at, str(whole), config.get("architectures"), tied, tuple(notes))
 
 
-def _tied(config: Config, text: Config, known: Composite | None) -> tuple[bool, str]:
+def _holder(config: Config, known: Composite | None) -> tuple[Config, str]:
+    """The part that has the text part in it, the whole where no other has; and the text part's place in print."""
+    inside = known.inside if known else ""
+    if isinstance(config.get(inside), dict):
+        return config[inside], f"{inside}.text_config"
+    return config, "text_config"
+
+
+def _tied(holder: Config, text: Config, known: Composite | None, row: Family) -> tuple[bool, str]:
     """Whether the head's matrix is the token table, and what was guessed to say so."""
-    whole, inner = config.get("tie_word_embeddings"), bool(text.get("tie_word_embeddings"))
+    usual = row.fields["tied"]
+    inner = bool(text.get("tie_word_embeddings", usual.default if isinstance(usual, Key) else usual))
+    whole = holder.get("tie_word_embeddings")
     if known is None:
         tied = inner if whole is None else bool(whole)
         return tied, f"its head is taken to {'reuse the token table' if tied else 'have a matrix of its own'}"
     outer = known.tied if whole is None else bool(whole)
-    return {"whole": outer, "text": inner, "either": outer or inner}[known.tied_by], ""
+    return {"whole": outer, "text": inner, "either": outer or inner, "neither": False}[known.tied_by], ""
 
 
 def text_head(arch: Architecture, text: Text, where: str) -> Head:

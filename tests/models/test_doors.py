@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.memory import parameters
+from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.config import architecture
 from roofmodel.models.families.composites import COMPOSITES, SIZES
@@ -23,19 +26,54 @@ def read(config: dict[str, Any], family: str | None = None) -> Any:
     return architecture(config, "drawn", "config.json", family)
 
 
-@pytest.mark.parametrize("model_type", COMPOSITES)
-def test_a_text_part_ties_its_head_where_the_real_class_of_the_whole_does(model_type: str) -> None:
+# What the classes of other parts insist on, where the text part is as small as TEXT.
+OTHER_PARTS: dict[str, dict[str, Any]] = {
+    "aya_vision": {"vision_config": {"num_attention_heads": 16}},
+    "fun_asr_nano": {"adaptor_config": {"hidden_size": 16, "intermediate_size": 4}},
+    "granite4_vision": {"deepstack_layer_map": [], "downsample_rate": "1/4"},
+    "granite_docling": {"vision_config": {"out_hidden_size": 16}},
+    "qwen2_5_omni": {"enable_audio_output": False},
+    "qwen3_omni_moe": {"enable_audio_output": False},
+}
+
+
+UNHELD = {"qwen3_asr"}  # whose class wants the text part beside the others, unlike its checkpoints
+
+
+def real(config: dict[str, Any]) -> Any:
+    """The class of the whole, without memory."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
+    auto = transformers.models.auto.modeling_auto
+    named = auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    settings = {key: value for key, value in config.items() if key != "model_type"}
+    with torch.device("meta"):
+        return getattr(transformers, named[config["model_type"]])(
+            transformers.AutoConfig.for_model(config["model_type"], **settings)
+        )
+
+
+def text_of(model: Any) -> tuple[Any, Any, Any]:
+    """Layers, token table and head."""
+    inner = getattr(model, "thinker", model)
+    layers = inner.get_decoder() if hasattr(inner, "get_decoder") else inner.language_model
+    return layers, inner.get_input_embeddings(), inner.get_output_embeddings()
+
+
+@pytest.mark.parametrize("model_type", COMPOSITES)
+def test_a_text_part_is_that_of_the_real_class_and_ties_its_head_where_the_whole_does(model_type: str) -> None:
+    known = COMPOSITES[model_type]
     words: list[dict[str, bool]] = [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}]
     for outer, inner in itertools.product(words, words):
-        config = {"text_config": TEXT | inner | {"model_type": COMPOSITES[model_type].text}} | outer
-        with torch.device("meta"):
-            real = transformers.AutoModelForImageTextToText.from_config(
-                transformers.AutoConfig.for_model(model_type, **config)
-            )
-        tied = real.get_output_embeddings().weight is real.get_input_embeddings().weight
-        assert read({"model_type": model_type} | config).tied == tied
+        own = {"text_config": TEXT | inner | {"model_type": known.text}} | outer
+        held = {known.inside: own} if known.inside and model_type not in UNHELD else own
+        config = {"model_type": model_type} | held | OTHER_PARTS.get(model_type, {})
+        parts = text_of(real(config))
+        arch = read(config)
+        assert arch.tied == (parts[1].weight is parts[2].weight)
+        counted = operators(arch, Workload(("forward",)).steps()[0])
+        sizes = {id(p): p.numel() for part in parts for p in part.parameters()}
+        assert parameters(arch, counted) == sum(sizes.values())
 
 
 @pytest.mark.parametrize("model_type", SIZES)
@@ -43,6 +81,43 @@ def test_the_sizes_that_a_text_part_may_lack_are_those_of_its_class(model_type: 
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
     real = transformers.AutoConfig.for_model(model_type)
     assert {key: getattr(real, key) for key in SIZES[model_type]} == SIZES[model_type]
+
+
+@pytest.mark.parametrize("model_type", [name for name, known in COMPOSITES.items() if known.flat])
+def test_older_configs_have_the_text_part_s_keys_among_their_own(model_type: str) -> None:
+    """As the class reads them, but for GLM-4.1V's, whose class takes its defaults for what such a config says."""
+    own = TEXT | {"tie_word_embeddings": True}
+    nested = read({"model_type": model_type, "text_config": own})
+    flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | own)
+    assert (flat.stack, flat.tied, flat.head) == (nested.stack, nested.tied, nested.head)
+    if model_type != "glm4v":
+        layers, tokens, head = text_of(real({"model_type": model_type} | own))
+        assert tokens.weight is head.weight
+        assert parameters(flat, operators(flat, Workload(("forward",)).steps()[0])) == sum(
+            p.numel() for p in layers.parameters()
+        )
+
+
+def test_qwen3_asr_s_checkpoints_have_the_text_part_in_a_thinker() -> None:
+    text = TEXT | {"model_type": "qwen3_asr_text"}
+    held = read({"model_type": "qwen3_asr", "thinker_config": {"text_config": text}})
+    assert held.stack == read({"model_type": "qwen3_asr", "text_config": TEXT}).stack
+
+
+def test_a_message_about_a_text_part_says_that_it_is_one() -> None:
+    config = {"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": {}}}
+    with pytest.raises(ModelError, match=re.escape("config.json: thinker_config.text_config: lacks 'hidden_size'")):
+        read(config)
+
+
+def test_a_text_part_without_a_model_type_is_refused_as_such() -> None:
+    with pytest.raises(ModelError, match="'yodel' has a text part without a model_type, which is unknown"):
+        read({"model_type": "yodel", "text_config": TEXT})
+
+
+def test_a_whole_whose_text_part_is_not_counted_is_refused_with_the_reason() -> None:
+    with pytest.raises(ModelError, match="'mllama' is not counted: its text part has layers that attend to an image"):
+        read({"model_type": "mllama", "text_config": TEXT})
 
 
 def test_the_text_part_is_said_to_be_a_part() -> None:

@@ -250,6 +250,7 @@ NOT_READ = {
     "phimoe": {"num_experts_per_tok"},
     "gpt_bigcode": {"num_key_value_heads"},
     "qwen3_vl_moe_text": {"sliding_window"},
+    "qwen3_omni_moe_text": {"sliding_window"},
     "deepseek_v32": LATENT | {"mlp_bias", "layer_types"},
     "glm_moe_dsa": LATENT | {"mlp_bias", "layer_types"},
     "youtu": LATENT | {"embedding_initializer_range"},

@@ -18,11 +18,12 @@ from roofmodel.models.families.mixtures import MIXTURES
 from roofmodel.models.families.short_convolutions import SHORT_CONVOLUTIONS
 from roofmodel.models.families.sparse import SPARSES
 from roofmodel.models.families.state_spaces import STATE_SPACES
+from roofmodel.models.families.text_parts import TEXT_PARTS
 from roofmodel.models.families.uneven import UNEVEN
 from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 
 FAMILIES: dict[str, Family] = {
     **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **SPARSES, **UNEVEN, **LATENTS, **LINEAR_ATTENTION,
-    **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **SHORT_CONVOLUTIONS, **VISION,
+    **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **SHORT_CONVOLUTIONS, **VISION, **TEXT_PARTS,
 }  # fmt: skip

@@ -8,37 +8,88 @@ from typing import Literal, NamedTuple
 class Composite(NamedTuple):
     """What the whole config says about its text part, by the defaults of its class.
 
-    `tied_by`: whose `tie_word_embeddings` holds: the whole's, the text part's, or either one's.
+    `tied_by`: whose `tie_word_embeddings` holds: the whole's, the text part's, either one's, or neither's where the
+    class never ties.
     """
 
     text: str  # the text part's model_type, where its config does not name it
     tied: bool = False  # the whole's default
-    tied_by: Literal["whole", "text", "either"] = "whole"
+    tied_by: Literal["whole", "text", "either", "neither"] = "whole"
+    inside: str = ""  # the part that holds the text part and speaks for the whole, where a config has it
+    flat: bool = False  # whether older configs have the text part's keys among their own
 
 
 COMPOSITES: dict[str, Composite] = {
+    "aria": Composite("aria_text"),
+    "audioflamingo3": Composite("qwen2", tied_by="neither"),
+    "aya_vision": Composite("cohere2", tied=True),
+    "blip-2": Composite("opt", tied_by="text"),
     "cohere2_vision": Composite("cohere2", tied=True),
+    "cosmos3_omni": Composite("qwen3_vl_text"),
+    "deepseek_vl": Composite("llama", tied=True),
+    "deepseek_vl_hybrid": Composite("llama", tied=True),
+    "exaone4_5": Composite("exaone4"),
+    "fun_asr_nano": Composite("qwen3", tied=True),
+    "fuyu": Composite("persimmon"),
     "gemma3": Composite("gemma3_text", tied=True),
     "gemma4": Composite("gemma4_text", tied=True),
     "gemma4_unified": Composite("gemma4_unified_text", tied=True),
+    "glm46v": Composite("glm4v_text"),
+    "glm4v": Composite("glm4v_text", tied_by="either", flat=True),
+    "glm4v_moe": Composite("glm4v_moe_text", tied_by="either"),
+    "glm_ocr": Composite("glm_ocr_text", tied_by="either"),
+    "glmasr": Composite("llama", tied=True),
+    "glmga": Composite("glm4v_text"),
+    "got_ocr2": Composite("qwen2", tied=True),
+    "granite4_vision": Composite("granite4_vision_text"),
+    "granite_docling": Composite("granite_docling_text", tied=True),
+    "granite_speech": Composite("granite", tied=True),
+    "granite_speech_plus": Composite("granite", tied=True),
+    "hunyuan_vl": Composite("hunyuan_vl_text", tied=True, tied_by="either", flat=True),
+    "hyperclovax_vision_v2": Composite("hyperclovax", tied=True),
     "idefics2": Composite("mistral"),
     "idefics3": Composite("llama"),
+    "instructblip": Composite("opt", tied_by="text"),
     "internvl": Composite("qwen2", tied=True),
+    "janus": Composite("llama", tied=True),
     "kimi_k25": Composite("deepseek_v3", tied=True),
     "lfm2_vl": Composite("lfm2", tied=True),
     "lfm3_vl": Composite("lfm3", tied=True),
+    "lighton_ocr": Composite("qwen3", tied=True),
     "llama4": Composite("llama4_text", tied_by="text"),
     "llava": Composite("llama", tied_by="either"),
     "llava_next": Composite("llama"),
+    "llava_next_video": Composite("llama", tied_by="either"),
     "llava_onevision": Composite("qwen2", tied_by="either"),
+    "minicpm_ocr": Composite("qwen3_5_text", tied=True),
+    "minicpmv4_6": Composite("qwen3_5_text"),
+    "minicpmv4_7": Composite("qwen3_5_text"),
     "mistral3": Composite("mistral", tied=True),
+    "moss_transcribe_diarize": Composite("qwen3", tied=True),
+    "musicflamingo": Composite("qwen2", tied_by="neither"),
+    "paddleocr_vl": Composite("paddleocr_vl_text", tied=True, tied_by="either", flat=True),
     "paligemma": Composite("gemma", tied=True),
+    "pp_chart2table": Composite("qwen2", tied=True),
+    "qianfan_ocr": Composite("qwen3"),
+    "qwen2_5_omni": Composite("qwen2_5_omni_text", inside="thinker_config"),
+    "qwen2_5_omni_thinker": Composite("qwen2_5_omni_text"),
+    "qwen2_5_vl": Composite("qwen2_5_vl_text", tied_by="either", flat=True),
+    "qwen2_audio": Composite("qwen2", tied_by="neither"),
+    "qwen2_vl": Composite("qwen2_vl_text", tied_by="either", flat=True),
     "qwen3_5": Composite("qwen3_5_text"),
     "qwen3_5_moe": Composite("qwen3_5_moe_text"),
+    "qwen3_asr": Composite("qwen3", tied=True, inside="thinker_config"),
+    "qwen3_omni_moe": Composite("qwen3_omni_moe_text", inside="thinker_config"),
+    "qwen3_omni_moe_thinker": Composite("qwen3_omni_moe_text"),
     "qwen3_vl": Composite("qwen3_vl_text"),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text"),
     "smolvlm": Composite("llama"),
     "step3p7": Composite("step3p5"),
+    "vibevoice_asr": Composite("qwen2", tied_by="neither"),
+    "video_llama_3": Composite("qwen2", tied_by="either"),
+    "video_llava": Composite("llama"),
+    "vipllava": Composite("llama"),
+    "voxtral": Composite("llama", tied_by="neither"),
 }
 
 # The core sizes by default, of the text parts that are often written without them.
@@ -46,6 +97,8 @@ SIZES: dict[str, dict[str, int]] = {
     "gemma3_text": dict(vocab_size=262208, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8),
     "llama": dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
     "mistral": dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
+    "qwen2": dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
 }
-# Names that checkpoints use for a family of another name; transformers reads them so too (Kimi_K25Config).
-ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3"}
+# Names that checkpoints use for a family of another name; transformers reads them so too (Kimi_K25Config), or what they
+# were published with did (Qwen3-ASR).
+ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
