@@ -2,8 +2,8 @@
 
     benchmarks/collect_gpu.sh -o FOLDER
 
-After each part `manifest.json` says what became of it. In the end, or when it is interrupted, the folder is packed
-beside itself as FOLDER.tar.gz.
+`manifest.json` says which part has begun, when, and what became of it. In the end, or when it is interrupted, the
+folder is packed beside itself as FOLDER.tar.gz.
 """
 
 from __future__ import annotations
@@ -16,61 +16,114 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 from benchmarks.collect.environment import gpu
-from benchmarks.collect.parts import Outcome, Part, parts, run
+from benchmarks.collect.parts import Outcome, Part, end_with_parent, parts, put, run
 from benchmarks.collect.scrub import scrub
+from roofmodel.study.clocks import end
 
 LEAST = 10  # seconds, with less than which no part is begun
-CLOCKS = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_throttle_reasons.active"
+CLOCKS = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")
+REASONS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")  # by older and newer drivers
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal's, a batch system's, a terminal's that is gone
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where every part is done or does not apply, 1 where one failed or was cut off, 130 where we were."""
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
     folder = asked.output.resolve()
-    chosen = _chosen(parts(folder, asked.small), asked.only)
-    if folder.exists() and any(folder.iterdir()):
-        print(f"{asked.output} is not empty: a collection wants a folder of its own", file=sys.stderr)
+    every = parts(folder, asked.small)
+    names = asked.only.split(",") if asked.only else [part.name for part in every]
+    if unknown := set(names) - {part.name for part in every}:
+        parser.error(f"--only: there is no part {min(unknown)!r}; there are {', '.join(part.name for part in every)}")
+    chosen = [part for part in every if part.name in names]
+    if problem := _make(folder):
+        print(f"-o {asked.output}: {problem}", file=sys.stderr)
         return 2
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # batch systems end a job so
-    begin, outcomes, status = time.monotonic(), dict[str, Outcome](), 0
-    clocks = _watch_clocks(folder / "clocks.csv")
+    for each in SIGNALS:
+        if signal.getsignal(each) != signal.SIG_IGN:  # as nohup ignores that of a terminal that is gone
+            signal.signal(each, _interrupt)
+    begin, outcomes, status, clocks = time.monotonic(), dict[str, Outcome](), 0, None
     try:
-        for part, outcome in _run_all(chosen, folder, asked.minutes * 60):
-            outcomes[part.name] = outcome
-            status = status or int(outcome.status in ("failed", "cut off"))
+        clocks = _watch_clocks(folder / "clocks.csv")
+        for number, part in enumerate(chosen, 1):
+            gone = time.monotonic() - begin
+            _say(f"[{gone:4.0f} s] {number}/{len(chosen)} {part.name} …")
+            began = datetime.now().astimezone().isoformat(timespec="milliseconds")
+            outcomes[part.name] = Outcome("begun", 0, began=began)
             _record(folder, chosen, outcomes, asked.small)
+            outcome = _run(part, folder, asked.minutes * 60 - gone)._replace(began=began)
+            outcomes[part.name] = outcome
+            _say(f"         {outcome.status} in {outcome.seconds:.0f} s{outcome.message and f': {outcome.message}'}")
+            status = status or int(outcome.status in ("failed", "cut off"))
     except KeyboardInterrupt:
         status = 130
-        print("interrupted: what is written stays", file=sys.stderr)
+        _say("interrupted: what is written stays")
+        for name, outcome in outcomes.items():
+            if outcome.status == "begun":
+                outcomes[name] = outcome._replace(status="cut off", message="interrupted; what it had written stays")
     finally:
+        _ignore()  # what follows takes seconds, and is what makes the rest worth sending
         if clocks is not None:
-            clocks.terminate()
-            clocks.wait()
+            end(clocks)
     _record(folder, chosen, outcomes, asked.small)
-    scrub(folder)
-    packed = _pack(folder)
-    print(f"[{time.monotonic() - begin:4.0f} s] {packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
-    print(f"what it holds: PYTHONPATH={_ROOT} {sys.executable} -m benchmarks.collect.report {folder}")
+    unread = scrub(folder)
+    for file in unread:
+        _say(f"left out of what is to be sent, since names of this machine cannot be taken out of it: {file}")
+    try:
+        packed = _pack(folder, unread)
+    except OSError as error:
+        _say(f"{folder} could not be packed ({error.strerror}); it is there, and holds what was measured")
+        return status or 1
+    _say(f"[{time.monotonic() - begin:4.0f} s] {packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
+    _say(f"what it holds: PYTHONPATH={_ROOT} {sys.executable} -m benchmarks.collect.report {folder}")
     return status
 
 
-def _run_all(chosen: list[Part], folder: Path, seconds: float) -> Iterator[tuple[Part, Outcome]]:
-    """Each part in turn, while there is time, told on stdout as it begins and ends."""
-    begin = time.monotonic()
-    for number, part in enumerate(chosen, 1):
-        gone = time.monotonic() - begin
-        print(f"[{gone:4.0f} s] {number}/{len(chosen)} {part.name} …", flush=True)
-        outcome = Outcome("cut off", 0, "no time left")
-        if seconds - gone > LEAST:
-            outcome = run(part, folder / "logs" / f"{part.name}.txt", seconds - gone)
-        print(f"         {outcome.status} in {outcome.seconds:.0f} s{outcome.message and f': {outcome.message}'}")
-        yield part, outcome
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """The first signal ends the collection. Those after it must not end the ending."""
+    _ignore()
+    raise KeyboardInterrupt
+
+
+def _ignore() -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def _say(text: str) -> None:
+    """On stdout, as long as anybody is there: a terminal that is gone, or a full disk, ends no collection."""
+    with suppress(OSError):
+        print(text, flush=True)
+
+
+def _make(folder: Path) -> str | None:
+    """The folder, and a try at what goes beside it in the end; why not, where it cannot be."""
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            return "is not empty: a collection wants a folder of its own"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = _beside(folder)
+        beside.touch()
+        beside.unlink()
+        (folder / "logs").mkdir(parents=True)
+    except OSError as error:
+        return f"{error.filename} cannot be written ({error.strerror}); name a folder where it and its tar.gz can be"
+    return None
+
+
+def _run(part: Part, folder: Path, seconds: float) -> Outcome:
+    if seconds <= LEAST:
+        return Outcome("cut off", 0, "no time left")
+    try:
+        return run(part, folder / "logs" / f"{part.name}.txt", seconds)
+    except OSError as error:  # a full disk, say: the next part may still write a little
+        return Outcome("failed", 0, str(error))
 
 
 _ROOT = Path(__file__).parents[2]
@@ -86,17 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(all_parts: list[Part], only: str | None) -> list[Part]:
-    known = [part.name for part in all_parts]
-    names = only.split(",") if only else known
-    for name in names:
-        if name not in known:
-            sys.exit(f"--only: there is no part {name!r}; there are {', '.join(known)}")
-    return [part for part in all_parts if part.name in names]
-
-
 def _record(folder: Path, chosen: list[Part], outcomes: dict[str, Outcome], small: bool) -> None:
-    """What became of each part so far, written beside and renamed: never half a file."""
+    """What became of each part so far."""
     document = {
         "schema": "roofmodel.collection/1",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -108,26 +152,57 @@ def _record(folder: Path, chosen: list[Part], outcomes: dict[str, Outcome], smal
             for part in chosen
         ],
     }
-    beside = folder / "manifest.json.part"
-    beside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    beside.replace(folder / "manifest.json")
+    try:
+        put(folder / "manifest.json", json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        _say(f"manifest.json cannot be written ({error.strerror})")
 
 
 def _watch_clocks(file: Path) -> subprocess.Popen[bytes] | None:
-    """nvidia-smi, a line a second until the end: clocks before, during and after each part."""
+    """nvidia-smi, a line a second until the end: clocks before, during and after each part. None where there is none,
+    or it does not answer."""
     if not shutil.which("nvidia-smi"):
         return None
-    command = ["nvidia-smi", "-i", gpu(), f"--query-gpu={CLOCKS}", "--format=csv", "-l", "1"]
-    with file.open("wb") as out:
-        return subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+    for fields in (*((*CLOCKS, reason) for reason in REASONS), CLOCKS):
+        command = ["nvidia-smi", "-i", gpu(), f"--query-gpu={','.join(fields)}", "--format=csv"]
+        try:  # once, for one field that a driver does not know costs all of them
+            subprocess.run(command, capture_output=True, timeout=20, check=True)
+            with file.open("wb") as out:
+                return subprocess.Popen(
+                    [*command, "-l", "1"], stdout=out, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
+                )
+        except subprocess.CalledProcessError:
+            continue
+        except (OSError, subprocess.TimeoutExpired):
+            break
+    _say("no clocks.csv: nvidia-smi does not tell")
+    return None
 
 
-def _pack(folder: Path) -> Path:
-    packed = folder.with_name(f"{folder.name}.tar.gz")
-    beside = packed.with_name(f"{packed.name}.part")
-    with tarfile.open(beside, "w:gz") as archive:
-        archive.add(folder, folder.name)
-    return beside.replace(packed)
+def _beside(folder: Path) -> Path:
+    """The packed folder, while it is being written."""
+    return folder.with_name(f"{folder.name}.tar.gz.part")
+
+
+def _pack(folder: Path, without: list[Path]) -> Path:
+    """Raises OSError where there is no room for it."""
+
+    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    beside = _beside(folder)
+    try:
+        with tarfile.open(beside, "w:gz") as archive:
+            for path in (folder, *sorted(folder.rglob("*"))):
+                if path not in without:
+                    name = Path(folder.name) / path.relative_to(folder)
+                    archive.add(path, str(name), recursive=False, filter=anonymous)
+        return beside.replace(folder.with_name(f"{folder.name}.tar.gz"))
+    finally:
+        with suppress(OSError):
+            beside.unlink()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What this device reaches: bandwidths of DRAM and L2, products of each type, the time that a launch takes.
 
-Writes ceilings.json after every figure, and measured.yaml, whose lines a device's YAML takes under `measured`. Bytes
-are those that a kernel must read and write; FLOPs of a product are 2 n^3.
+Writes ceilings.json and measured.yaml, whose lines a device's YAML takes, after every figure. Bytes are those that a
+kernel must read and write; FLOPs of a product are 2 n^3.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.collect.parts import put
 from benchmarks.collect.report import pipe
 from roofmodel.study.stopwatch import Gpu, Machine, machine
 from roofmodel.units import si
@@ -43,20 +45,20 @@ class Kit(NamedTuple):
         clocks = {name: value for name, value in self.watch.read_clocks()._asdict().items() if value is not None}
         self.found.append({"ceiling": ceiling, "by": by, "value": value, "unit": unit, **more, **clocks})
         document = {"schema": "roofmodel.ceilings/1", "gpu": self.watch.evidence.name, "ceilings": self.found}
-        (self.folder / "ceilings.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        put(self.folder / "ceilings.json", json.dumps(document, indent=1) + "\n")
+        put(self.folder / "measured.yaml", "\n".join(as_yaml(self)) + "\n")
         print(f"{ceiling:>12}  {by:<24} {si(value, unit)}", flush=True)
 
 
 def main(folder: Path, small: bool) -> None:
     """All of them; what fails is told, and the next is measured."""
-    watch = machine()
+    watch = machine(None if small else "cuda")
     l2 = watch.evidence.l2_bytes or 2**20
     kit = Kit(watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES)
     try:
         for measure in (streams, cache, launches, products, sustained):
             with told(measure.__name__):
                 measure(kit)
-        (folder / "measured.yaml").write_text("measured:\n" + "\n".join(as_yaml(kit)) + "\n", encoding="utf-8")
     finally:
         watch.close()
 
@@ -66,7 +68,7 @@ def told(what: str) -> Iterator[None]:
     """What fails on this device is a line of the log."""
     try:
         yield
-    except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
+    except Exception as error:
         print(f"{what}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
 
 
@@ -121,8 +123,11 @@ def launches(kit: Kit) -> None:
 
 
 def products(kit: Kit) -> None:
-    """The fastest square product of each type: dense tensor cores, or CUDA cores where the type has no others."""
+    """The fastest square product of each type that the device has: dense tensor cores, or CUDA cores where the type
+    has no others. Of types that it has not, torch multiplies some in another one, which says nothing of them."""
     for dtype, make in PRODUCTS.items():
+        if not _multiplies(kit.watch, dtype):
+            continue
         with told(f"products in {dtype}"):
             best, size = 0.0, 0
             for n in kit.rows:
@@ -134,17 +139,22 @@ def products(kit: Kit) -> None:
             kit.write(dtype, "matmul", best, "FLOP/s", n=size)
 
 
+def _multiplies(watch: Machine, dtype: str) -> bool:
+    """Whether the device has the type; of fp64 and int8 its types say nothing, being those that models run in."""
+    if dtype == "int8":  # tensor cores have it since Turing
+        return float(watch.evidence.compute_capability or 0) >= 7.5
+    return dtype == "fp64" or dtype in watch.dtypes
+
+
 def sustained(kit: Kit) -> None:
     """16-bit products for seconds on end: what is left when power and heat have had their say."""
-    n = kit.rows[-1]
-    run = PRODUCTS["bf16" if "bf16" in kit.watch.dtypes else "fp16"](n, kit.watch.device)
+    n, dtype = kit.rows[-1], next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in kit.watch.dtypes)
+    run = PRODUCTS[dtype](n, kit.watch.device)
     taken, begin = [], time.monotonic()
     while time.monotonic() - begin < (SUSTAINED if isinstance(kit.watch, Gpu) else 0.1):
         taken.append(kit.watch.elapsed(run))
     last = taken[-max(1, len(taken) // 4) :]
-    kit.write(
-        "bf16" if "bf16" in kit.watch.dtypes else "fp16", "matmul, sustained", 2 * n**3 / median(last), "FLOP/s", n=n
-    )
+    kit.write(dtype, "matmul, sustained", 2 * n**3 / median(last), "FLOP/s", n=n)
 
 
 def _plain(form: torch.dtype, tf32: bool = False) -> Callable[[int, str], Callable[[], object]]:
@@ -159,7 +169,7 @@ def _plain(form: torch.dtype, tf32: bool = False) -> Callable[[int, str], Callab
 def _fp8(n: int, device: str) -> Callable[[], object]:
     a, b = (torch.randn(n, n, device=device).to(torch.float8_e4m3fn) for _ in range(2))
     one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16)
+    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
 def _int8(n: int, device: str) -> Callable[[], object]:
@@ -180,11 +190,15 @@ PRODUCTS: dict[str, Callable[[int, str], Callable[[], object]]] = {
 
 def as_yaml(kit: Kit) -> Iterator[str]:
     """Lines as `hardware/*.yaml` has them; launches have no ceiling there."""
+    yield "# lines for the YAML of a device: where it has `measured:` or `sources:` already, what is below goes there"
+    yield "measured:"
     for each in kit.found:
         if each["ceiling"] != "launch":
             name, value = each["ceiling"], si(each["value"], each["unit"], 4)
             name = pipe(name, kit.watch.evidence.compute_capability) if name in PRODUCTS else name
             yield f"  - {{ceiling: {name}, by: '{each['by']}', value: {value}, source: collected}}"
+    yield "sources:"
+    yield f'  collected: "the GPU kit of roofmodel on {kit.watch.evidence.name}, {kit.watch.framework}, {date.today()}"'
 
 
 if __name__ == "__main__":

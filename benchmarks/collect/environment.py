@@ -1,4 +1,7 @@
-"""What the machine is and how it stands: device, driver, versions, limits of clock and power: environment.json."""
+"""What the machine is and how it stands: device, driver, versions, limits of clock and power: environment.json.
+
+What is cheap to know is written first, and the file again after each question that may take long or fail.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import platform
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
+from benchmarks.collect.parts import put
+from roofmodel.errors import WorkloadError
 from roofmodel.study.identify import GENERATION_ALIAS, UnknownDevice, identify
-from roofmodel.study.stopwatch import Machine, machine
+from roofmodel.study.stopwatch import Machine, cpu_name, machine
 
 PACKAGES = ("torch", "transformers", "triton", "numpy", "roofmodel")
 STATE = (
@@ -21,39 +27,63 @@ STATE = (
     "clocks.max.sm", "clocks.max.memory", "clocks.applications.graphics", "power.limit", "power.default_limit",
     "memory.total", "memory.used", "pcie.link.gen.current", "pcie.link.width.current",
 )  # fmt: skip
+UNKNOWN = "unknown"  # what a tool has not told, and why
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE")
 
 
-def main(folder: Path) -> None:
-    """Each figure is asked for apart: an old driver lacks some, and a missing one must not cost the others."""
-    watch = machine()
-    document = {
+def main(folder: Path, small: bool) -> int:
+    """1, with the reason as the last line, where torch sees no GPU that works and `small` does not ask for a trial."""
+    document: dict[str, Any] = {
         "schema": "roofmodel.environment/1",
-        "device": {
-            **{name: value for name, value in vars(watch.evidence).items() if value is not None},
-            "types": watch.dtypes,
-            "framework": watch.framework,
-        },
-        "hardware": hardware(watch),
-        "state": {name: _state(name) for name in STATE} if shutil.which("nvidia-smi") else {},
-        "host": {"cpu": _cpu(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}"},
+        "host": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}"},
         "python": sys.version.split()[0],
         "packages": {name: _version(name) for name in PACKAGES},
-        "cudnn": _cudnn(),
-        "tools": {name: _tool(name) for name in ("ncu", "nsys", "nvprof", "nvcc")},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
-    (folder / "environment.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(document, indent=1))
+    problem = ""
+
+    def tell(**more: object) -> None:
+        document.update(more)
+        put(folder / "environment.json", json.dumps(document, indent=1) + "\n")
+
+    tell()
+    try:
+        tell(**_device(small))
+    except WorkloadError as error:
+        problem = str(error).removeprefix("--device cuda: ").partition("; --device cpu")[0]
+    except Exception as error:  # a torch that is broken: what follows is told all the same
+        traceback.print_exc()
+        problem = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    if problem:
+        tell(problem=problem)
+    tell(state=_state())
+    tell(tools={name: _tool(name) for name in ("ncu", "nsys", "nvprof", "nvcc")})
+    if problem:
+        print(f"error: {problem}; --small tries the kit out without a GPU")
+    return int(bool(problem))
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """What `main` has written, which it does now where it has not been asked to."""
+def read(folder: Path, small: bool) -> dict[str, Any]:
+    """What `main` has written, which it does now where it has not been asked to, or did not come to the device."""
     file = folder / "environment.json"
-    if not file.exists():
-        main(folder)
+    if not file.exists() or "device" not in json.loads(file.read_text(encoding="utf-8")):
+        main(folder, small)
     document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return document
+
+
+def _device(small: bool) -> dict[str, Any]:
+    """What torch says of it, and what roof calls it."""
+    watch = machine(None if small else "cuda")
+    try:
+        known = {name: value for name, value in vars(watch.evidence).items() if value is not None}
+        return {
+            "device": {**known, "types": watch.dtypes, "framework": watch.framework},
+            "hardware": hardware(watch),
+            "cudnn": _cudnn(),
+        }
+    finally:
+        watch.close()
 
 
 def hardware(watch: Machine) -> str | None:
@@ -64,8 +94,18 @@ def hardware(watch: Machine) -> str | None:
         return GENERATION_ALIAS.get(watch.evidence.compute_capability or "")
 
 
-def _state(name: str) -> str:
-    return _output("nvidia-smi", "-i", gpu(), f"--query-gpu={name}", "--format=csv,noheader")
+def _state() -> dict[str, str]:
+    """All in one question, for each may take seconds; one by one where an old driver does not know one of them."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    ask = ("nvidia-smi", "-i", gpu(), "--format=csv,noheader")
+    answer = _output(*ask, f"--query-gpu={','.join(STATE)}")
+    values = answer.split(", ")
+    if len(values) == len(STATE):
+        return dict(zip(STATE, values, strict=True))
+    if answer.startswith(UNKNOWN):
+        return {"nvidia-smi": answer}
+    return {name: _output(*ask, f"--query-gpu={name}") for name in STATE}
 
 
 def gpu() -> str:
@@ -85,7 +125,7 @@ def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"unknown ({type(error).__name__})"
+        return f"{UNKNOWN} ({type(error).__name__})"
     return (done.stdout or done.stderr).strip()
 
 
@@ -102,11 +142,5 @@ def _cudnn() -> Any:
     return torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
 
 
-def _cpu() -> str:
-    from roofmodel.study.stopwatch import Cpu
-
-    return Cpu().evidence.name or platform.machine()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(main(Path(sys.argv[1]), "--small" in sys.argv))

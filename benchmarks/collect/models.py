@@ -15,6 +15,11 @@ import transformers
 
 from benchmarks.collect.workloads import ROOM, Work, kind
 
+if not transformers.utils.is_torch_available():
+    raise ImportError(
+        f"transformers {transformers.__version__} does not take torch {torch.__version__}; "
+        "pip install 'transformers>=4.57,<5' takes one of 2.4 and newer"
+    )
 transformers.logging.set_verbosity_error()
 
 
@@ -57,7 +62,7 @@ def step(built: Built, work: Work) -> Callable[[], object]:
     if work.phase == "train":
         return _train(built, inputs)
     if kind(built.config) == "decoder":
-        inputs |= dict(use_cache=True, **{_logits_argument(built.model): 1})
+        inputs |= dict(use_cache=True, **_last_logits(built.model))
 
     def forward() -> object:
         with torch.no_grad():
@@ -77,24 +82,28 @@ def _tokens(built: Built, *shape: int) -> torch.Tensor:
     return torch.randint(built.config["vocab_size"], shape, device=built.device)
 
 
-def _logits_argument(model: Any) -> str:
-    """Which argument asks for the last position's logits only; its name was another one before transformers 4.50."""
-    return next(n for n in ("logits_to_keep", "num_logits_to_keep") if n in inspect.signature(model.forward).parameters)
+def _last_logits(model: Any) -> dict[str, int]:
+    """The argument that asks for the last position's logits only. Raises NotImplementedError where there is none: the
+    logits of all positions are another work than the one that is counted."""
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        raise NotImplementedError(
+            f"transformers {transformers.__version__} has no logits of the last position alone; 4.57 or newer has them"
+        )
+    return dict(logits_to_keep=1)
 
 
 def _decode(built: Built, work: Work) -> Callable[[], object]:
     """A token more after `context`, into a static cache. Each step writes one place on, for which the cache has room;
     attention reads that too, masked."""
     context = work.context or 0
-    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + ROOM)
+    before_4_56: dict[str, Any] = dict(max_batch_size=work.batch, device=built.device, dtype=FORMATS[built.dtype])
+    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + ROOM, **before_4_56)
     token, place = _tokens(built, work.batch, 1), torch.full((work.batch, 1), context, device=built.device)
     inputs: dict[str, Any] = dict(past_key_values=cache, use_cache=True)
     by_place = "cache_position" in inspect.signature(built.model.forward).parameters  # before transformers 5
     with torch.no_grad():
         first = dict(cache_position=torch.arange(context, device=built.device)) if by_place else {}
-        built.model(
-            input_ids=_tokens(built, work.batch, context), **inputs, **first, **{_logits_argument(built.model): 1}
-        )
+        built.model(input_ids=_tokens(built, work.batch, context), **inputs, **first, **_last_logits(built.model))
     if by_place:
         inputs["cache_position"] = place[0]
 

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.collect import environment
-from benchmarks.collect.parts import PYTHON, SKIPPED
+from benchmarks.collect.parts import PYTHON, SKIPPED, end_with_parent
 from benchmarks.collect.workloads import config_of
 from roofmodel.study.collect import collect
 
@@ -37,32 +37,33 @@ def main(folder: Path, name: str, phase: str, small: bool) -> int:
     """SKIPPED, with the reason as the last line, where there is no ncu, no device for it, or no right to count."""
     if not shutil.which("ncu"):
         return _skip("there is no ncu on the PATH; `module load` or CUDA's own bin folder may bring it")
-    found = environment.read(folder)
-    device = found["hardware"] or ("a100" if small else None)
+    found = environment.read(folder, small)
+    device = found.get("hardware") or ("a100" if small else None)
     if device is None:
         return _skip("no device of roof's is this one, so its metrics are not known")
     config = folder / "configs" / f"{name}-{LAYERS}-layers.json"
     config.parent.mkdir(exist_ok=True)
-    facts = config_of(name, small, found["device"].get("dram_bytes"), layers=LAYERS)
+    facts = config_of(name, small, found.get("device", {}).get("dram_bytes"), layers=LAYERS)
     config.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     program = [*PYTHON, "benchmarks.collect.one_step", str(config), phase, *(["--small"] if small else [])]
     report = folder / f"ncu-{name}-{phase}.ncu-rep"
-    with (folder / f"ncu-{name}-{phase}.txt").open("w", encoding="utf-8") as said:
-        for roofline in (True, False):
-            done = _run(line(program, device, report, roofline), said)
-            if REFUSED in done.stdout:
-                return _skip(f"{REFUSED}: counters are for administrators on this machine")
-            if done.returncode == 0 and report.exists():
-                break
+    told = folder / f"ncu-{name}-{phase}.txt"
+    for roofline in (True, False):
+        status, said = _run(line(program, device, report, roofline), told)
+        if REFUSED in said:
+            return _skip(f"{REFUSED}: counters are for administrators on this machine")
+        if status == 0 and report.exists():
+            break
+    else:
+        print(f"error: {_reason(said, status)}")
+        return 1
+    for suffix, options in PAGES.items():
+        page, beside = report.with_suffix(f".{suffix}"), folder / f"{report.stem}.{suffix}.part"
+        status, said = _run(["ncu", "--import", str(report), *options], told, beside)
+        if status == 0:
+            beside.replace(page)
         else:
-            print(done.stdout[-2000:])
-            return 1
-        for suffix, options in PAGES.items():
-            made = _run(["ncu", "--import", str(report), *options], said, quiet=True)
-            if made.returncode == 0:
-                report.with_suffix(f".{suffix}").write_text(made.stdout, encoding="utf-8")
-            else:
-                print(f"{suffix}: {made.stdout[:200]}")
+            print(f"{suffix}: {_reason(said, status)}")
     if report.stat().st_size > LARGEST:
         report.unlink()
     return 0
@@ -75,10 +76,26 @@ def line(program: list[str], device: str, report: Path, roofline: bool) -> list[
     return ["ncu", *words, "-f", "-o", str(report.with_suffix("")), *program]
 
 
-def _run(command: list[str], said: object, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    print(f"$ {shlex.join(command)}\n{'' if quiet else done.stdout}", file=said, flush=True)  # type: ignore[call-overload]
-    return done
+def _run(command: list[str], told: Path, page: Path | None = None) -> tuple[int, str]:
+    """Its status, and what it said. Both go straight into a file, so that they are there if it is cut off: the line
+    behind what `told` holds, what it said behind that, or into a page of its own."""
+    with told.open("a", encoding="utf-8") as out:
+        print(f"$ {shlex.join(command)}", file=out)
+    into = page or told
+    with into.open("ab") as out:
+        before = out.tell()
+        done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, preexec_fn=end_with_parent, check=False)
+    with into.open("rb") as written:
+        written.seek(before)
+        return done.returncode, written.read(2**20).decode(errors="replace")
+
+
+def _reason(said: str, status: int) -> str:
+    """ncu's own word for what went wrong, else its last."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    why = next((line for line in lines if line.startswith("==ERROR==")), last)
+    return f"ncu ended with status {status}: {why[:200]}"
 
 
 def _skip(why: str) -> int:

@@ -21,7 +21,7 @@ from roofmodel.study.stopwatch import Gpu, machine
 
 def main(config: Path, phase: str, small: bool) -> None:
     """Warmed up before, so that libraries have chosen their kernels."""
-    watch = machine()
+    watch = machine(None if small else "cuda")
     facts = json.loads(config.read_text(encoding="utf-8"))
     built = build(facts, watch.device, dtype(watch.dtypes, watch.device))
     run = step(built, next(work for work in works(facts, small) if work.phase == phase))

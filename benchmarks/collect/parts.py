@@ -6,17 +6,23 @@ last line of what it prints.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 SKIPPED = 3
-GRACE = 20  # seconds that a part has to write what it holds, once it is told to end
+GRACE = 10  # seconds that a part has to write what it holds, once it is told to end
 PYTHON = (sys.executable, "-m")
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+_C = ctypes.CDLL(None)
+_WHY = re.compile(r"error: |[\w.]+(Error|Exception)\b")  # how roof's and Python's own messages begin
 
 
 class Part(NamedTuple):
@@ -28,11 +34,13 @@ class Part(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`done`, `skipped`, `failed` or `cut off`; how long it took; and in a line, why."""
+    """`done`, `skipped`, `failed`, `cut off`, or `begun`; how long it took; in a line, why; and when it began, in
+    local time as in `clocks.csv`."""
 
     status: str
     seconds: float
     message: str = ""
+    began: str = ""
 
 
 def parts(folder: Path, small: bool) -> list[Part]:
@@ -42,15 +50,17 @@ def parts(folder: Path, small: bool) -> list[Part]:
     def kit(module: str, *arguments: str) -> tuple[str, ...]:
         return (*PYTHON, f"benchmarks.collect.{module}", str(folder), *arguments, *size)
 
+    on = () if small else ("--device", "cuda")  # nobody wants the CPU's figures by mistake
+
     def measure(name: str, seconds: int, *options: str) -> Part:
         budget = 2 if small else seconds
         table = str(folder / f"{name}.csv")
-        command = (*PYTHON, "roofmodel", "measure", "-o", table, "--budget", str(budget), *options)
+        command = (*PYTHON, "roofmodel", "measure", "-o", table, "--budget", str(budget), *on, *options)
         return Part(name, command, budget + 40)
 
     model = "gpt2" if small else "gpt2-xl"
     return [
-        Part("environment", kit("environment"), 30),
+        Part("environment", kit("environment"), 80),
         Part("ceilings", kit("ceilings"), 70),
         measure("operators-cold", 100),
         Part("model-gpt2-xl", kit("whole_models", "gpt2-xl"), 80),
@@ -73,31 +83,57 @@ def run(part: Part, log: Path, seconds: float) -> Outcome:
     """
     begin, limit = time.monotonic(), min(part.limit, seconds)
     with log.open("wb") as out:
-        process = subprocess.Popen(part.command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            part.command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=end_with_parent
+        )
         try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return Outcome("cut off", time.monotonic() - begin, f"after {limit:.0f} s; what it had written stays")
-        except KeyboardInterrupt:
+            try:
+                status = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                return Outcome("cut off", time.monotonic() - begin, f"after {limit:.0f} s; what it had written stays")
+        except BaseException:
             _end(process)
             raise
     took = time.monotonic() - begin
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else f"exit status {status}, and not a word"
     if status == 0:
         return Outcome("done", took)
-    return Outcome("skipped" if status == SKIPPED else "failed", took, last[:300])
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    if status == SKIPPED and lines:
+        return Outcome("skipped", took, lines[-1][:300])
+    return Outcome("failed", took, _reason(lines, status)[:300])
+
+
+def _reason(lines: list[str], status: int) -> str:
+    """The line that says why: that of the last error, whose message may go on over lines of advice."""
+    if status < 0:
+        return f"ended by signal {-status} ({signal.strsignal(-status)}){f', after: {lines[-1]}' if lines else ''}"
+    last = lines[-1] if lines else f"exit status {status}, and not a word"
+    return next((line for line in reversed(lines) if _WHY.match(line)), last)
+
+
+def end_with_parent() -> None:
+    """In a child, before it begins: Linux is to end it when its parent is gone, as one that was killed is."""
+    with suppress(AttributeError):
+        _C.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def put(file: Path, text: str) -> None:
+    """A text, written beside its place and renamed: never half a file."""
+    beside = file.with_name(f"{file.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(file)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it has started."""
-    for name in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, name)
-            process.wait(GRACE)
-            return
-        except subprocess.TimeoutExpired:
-            continue
-        except ProcessLookupError:
-            return
+    """End a process and those that it has started, which may have more to write than it has."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            process.poll()
+            os.killpg(process.pid, 0)  # is anybody left?
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):  # it hangs in a driver, and is left behind
+        process.wait(GRACE)

@@ -1,4 +1,5 @@
-"""What a collected folder holds: `python -m benchmarks.collect.report FOLDER [HW]`.
+"""What a collected folder holds: `python -m benchmarks.collect.report FOLDER [HW]`. HW is roof's name of the device,
+or a YAML file, where the folder does not tell it.
 
 The parts and what became of them, ceilings beside the datasheet's, whole models beside bound and expectation, and the
 lines with which roof goes on.
@@ -6,6 +7,7 @@ lines with which roof goes on.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
@@ -22,7 +24,7 @@ from roofmodel.units import seconds, si
 
 
 def main(folder: Path, hw: str | None = None) -> None:
-    """On stdout."""
+    """On stdout. Raises RoofError for a device that is not known."""
     environment = _json(folder / "environment.json")
     hw = hw or environment.get("hardware")
     print(f"{environment.get('device', {}).get('name', 'a device that is not told')}, {hw or 'no device of roof'}\n")
@@ -118,7 +120,7 @@ def _steps(folder: Path) -> Iterator[dict[str, str]]:
     """The rows of all models' tables."""
     for file in sorted(folder.glob("model-*.csv")):
         with file.open(newline="", encoding="utf-8") as text:
-            yield from csv.DictReader(text)
+            yield from (row for row in csv.DictReader(text) if None not in row.values())  # not half of one
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -130,5 +132,23 @@ def _json(file: Path) -> dict[str, Any]:
     return document
 
 
+def command(arguments: list[str] | None = None) -> int:
+    """2, with the reason on stderr, where there is no such folder or device."""
+    parser = argparse.ArgumentParser("python -m benchmarks.collect.report", description="What a collection holds.")
+    parser.add_argument("folder", type=Path, help="as collect_gpu.sh wrote it; of a .tar.gz, unpacked")
+    parser.add_argument("hw", nargs="?", help="roof's name of the device, or a YAML file; else what the folder says")
+    asked = parser.parse_args(arguments)
+    if not (asked.folder / "manifest.json").exists():
+        packed = "; tar xzf unpacks it" if asked.folder.is_file() else ""
+        print(f"{asked.folder}: no folder of a collection, which has a manifest.json{packed}", file=sys.stderr)
+        return 2
+    try:
+        main(asked.folder, asked.hw)
+    except RoofError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:3])
+    sys.exit(command())

@@ -9,9 +9,7 @@ from __future__ import annotations
 import csv
 import gc
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -34,7 +32,7 @@ REPEATS = 7
 
 def main(folder: Path, name: str, small: bool) -> None:
     """Everything of one model; what fails is a row with its reason."""
-    watch = machine()
+    watch = machine(None if small else "cuda")
     config = config_of(name, small, watch.evidence.dram_bytes)
     (folder / "configs").mkdir(exist_ok=True)
     (folder / "configs" / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -50,10 +48,14 @@ def main(folder: Path, name: str, small: bool) -> None:
                 file.flush()
             if work.phase not in traced:
                 traced.add(work.phase)
+                reason = ""
                 try:
                     trace(built, work, folder / f"trace-{name}-{work.phase}.json.gz", watch)
-                except RuntimeError as error:
-                    print(f"{work.phase}: no trace: {_reason(error)}", flush=True)
+                except Exception as error:
+                    reason = _reason(error)
+                if reason:
+                    print(f"{work.phase}: no trace: {reason}", flush=True)
+                    _free(watch)
     watch.close()
 
 
@@ -66,20 +68,25 @@ def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         try:
             row |= _timed(built, work, watch, runtime)
-        except RuntimeError as error:  # out of memory is one; so is what no graph may do
+        except Exception as error:  # no memory, what no graph may do, what this transformers lacks
             row["status"] = _reason(error)
         took = in_words(row["seconds"]) if "seconds" in row else row["status"]
         print(f"{work.phase} batch {work.batch} {runtime}: {took}", flush=True)
         yield row
-        if row["status"] != "done":  # by now nothing holds what the failing step had in memory
-            gc.collect()
-            watch.recover()
+        if row["status"] != "done":
+            _free(watch)
+
+
+def _free(watch: Machine) -> None:
+    """What a step that failed had in memory: by now nothing holds it. Raises where the device has died."""
+    gc.collect()
+    watch.recover()
 
 
 def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
-    if isinstance(watch, Gpu):
-        torch.cuda.reset_peak_memory_stats()
     run = step(built, work)
+    if isinstance(watch, Gpu):  # not before: the prefill that fills a decode's cache is none of its memory
+        torch.cuda.reset_peak_memory_stats()
     if runtime == "graph":
         taken, least, repeats = watch.time(run, cold=False)
     else:
@@ -91,7 +98,7 @@ def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, 
         "seconds": taken, "seconds_min": least, "repeats": repeats,
         "tokens_per_second": "" if work.image else tokens / taken,
         "images_per_second": work.batch / taken if work.image else "",
-        "peak_bytes": torch.cuda.max_memory_allocated() if isinstance(watch, Gpu) else "",
+        "peak_bytes": torch.cuda.max_memory_allocated() - watch.buffer if isinstance(watch, Gpu) else "",
         "sm_mhz": "" if clocks.sm_mhz is None else clocks.sm_mhz, "watts": "" if clocks.watts is None else clocks.watts,
     }  # fmt: skip
 
@@ -109,14 +116,15 @@ def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
         with nvtx.range("step"):
             run()
         watch.recover()  # which waits for the device
-    with tempfile.TemporaryDirectory() as elsewhere:  # the profiler does not write in one go
-        beside = Path(elsewhere) / file.name
-        profiler.export_chrome_trace(str(beside))
-        shutil.move(beside, file)
+    beside = file.with_name(f"unfinished-{file.name}")  # the profiler does not write in one go
+    profiler.export_chrome_trace(str(beside))
+    beside.replace(file)
 
 
 def _reason(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    reason = next(iter(str(error).splitlines()), "")
+    plain = isinstance(error, RuntimeError | NotImplementedError)  # of others the name says more than the words
+    return (reason if plain and reason else f"{type(error).__name__}: {reason}")[:200]
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import suppress
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 EVERY = 200  # milliseconds between two readings
+PATIENCE = 2.0  # seconds that nvidia-smi has to end
 _QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu"
 
 
@@ -42,9 +44,17 @@ class Clocks:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._thread.join()
+            end(self._process)
+            self._thread.join(PATIENCE)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process, which may not listen, or hang in a driver: then it is left behind."""
+    for ask in (process.terminate, process.kill):
+        ask()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+            return
 
 
 def parse(line: str) -> Reading:

@@ -75,7 +75,12 @@ def machine(device: str | None = None) -> Machine:
         built = torch.version.cuda or torch.version.hip
         why = "torch sees no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
         raise WorkloadError(f"--device cuda: {why}; --device cpu measures the CPU")
-    return Gpu() if sees and device != "cpu" else Cpu()
+    if not sees or device == "cpu":
+        return Cpu()
+    try:
+        return Gpu()
+    except RuntimeError as error:
+        raise WorkloadError(f"{_unusable(torch, error)}; --device cpu measures the CPU") from None
 
 
 class Cpu:
@@ -88,7 +93,7 @@ class Cpu:
     def __init__(self) -> None:
         import torch
 
-        self.evidence = Evidence(name=_cpu_name())
+        self.evidence = Evidence(name=cpu_name())
         self.framework = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
         self._caches = torch.ones(2 * _last_cache() // 4)
 
@@ -115,7 +120,8 @@ class Cpu:
 
 
 class Gpu:
-    """The current CUDA device of torch, on a stream of its own: capturing wants one."""
+    """The current CUDA device of torch, on a stream of its own: capturing wants one. `buffer` is how many bytes of it
+    the stopwatch takes for itself, to empty the L2 with."""
 
     device = "cuda"
     largest = (1e12, 2.0**31)
@@ -137,7 +143,8 @@ class Gpu:
         has = {"fp32": (0, 0), "fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
         self.dtypes = tuple(dtype for dtype, since in has.items() if capability >= since)
         self._stream = self._torch.cuda.Stream()
-        self._caches = torch.ones(2 * (self.evidence.l2_bytes or CACHE) // 4, device="cuda")
+        self.buffer = 2 * (self.evidence.l2_bytes or CACHE)
+        self._caches = torch.ones(self.buffer // 4, device="cuda")
         self._clocks = Clocks(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
 
     def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
@@ -177,6 +184,7 @@ class Gpu:
     def capture(self, run: Callable[[], object], launches: int) -> Any:
         """A graph of launches. Its outputs are freed as they come, so that each takes the place of the one before."""
         graph = self._torch.cuda.CUDAGraph()
+        self._torch.cuda.empty_cache()  # a graph has memory of its own, and what lies in torch's cache is none of it
         with self._torch.cuda.stream(self._stream):
             graph.capture_begin()
             try:
@@ -204,6 +212,18 @@ class Gpu:
         self._caches.sum()
 
 
+def _unusable(torch: Any, error: RuntimeError) -> str:
+    """Why nothing runs on the GPU that torch sees: a build without code for it, mostly."""
+    reason = str(error).splitlines()[0]
+    if "no kernel image" not in reason:
+        return f"torch sees a GPU that does not work: {reason}"
+    major, minor = torch.cuda.get_device_capability()
+    return (
+        f"torch {torch.__version__} has no code for this GPU, of compute capability {major}.{minor}, but for "
+        f"{', '.join(torch.cuda.get_arch_list())}; a V100 wants pip install 'torch<2.11'"
+    )
+
+
 def _host(run: Callable[[], object]) -> float:
     begin = time.perf_counter()
     run()
@@ -215,7 +235,7 @@ def _repeats(once: float) -> int:
     return max(3, min(REPEATS, int(REPEATS * LONG / max(once, 1e-9))))
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     """The processor's name as Linux tells it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

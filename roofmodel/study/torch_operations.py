@@ -51,8 +51,8 @@ def _scaled(torch: Any, x: Any, w: Any) -> Callable[[], object]:
         raise CannotRun("this torch has no product of fp8")
     columns, one = w.to(torch.float8_e4m3fn).t(), torch.ones((), device=x.device)
 
-    def call() -> object:
-        return torch._scaled_mm(x.to(torch.float8_e4m3fn), columns, one, one, out_dtype=torch.bfloat16)
+    def call() -> object:  # the scales by name: in torch 2.4 their places were others
+        return torch._scaled_mm(x.to(torch.float8_e4m3fn), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
     return call
 

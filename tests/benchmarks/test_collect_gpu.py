@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tarfile
 import time
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,15 +24,18 @@ pytest.importorskip("torch", reason="the kit needs torch: pip install 'roofmodel
 pytest.importorskip("transformers", reason="the kit's models need transformers: pip install 'roofmodel[dev]'")
 
 import torch
+import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.collect import ceilings, environment, ncu, one_step, report, scrub, whole_models
+from benchmarks.collect import __main__ as kit_main
+from benchmarks.collect import ceilings, environment, models, ncu, one_step, report, scrub, whole_models
 from benchmarks.collect.__main__ import main
 from benchmarks.collect.models import build, step
 from benchmarks.collect.parts import GRACE, SKIPPED, Outcome, Part, parts, run
-from benchmarks.collect.workloads import NAMES, config_of, kind, works
+from benchmarks.collect.workloads import NAMES, Work, config_of, kind, works
 from roofmodel.api import estimate
 from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study import stopwatch
@@ -78,12 +84,24 @@ def test_one_command_leaves_a_folder_and_a_file_to_send(tmp_path: Path) -> None:
     assert "not empty" in again.stderr
 
 
-def test_every_part_that_there_is_can_be_asked_for(tmp_path: Path) -> None:
+def test_every_part_that_there_is_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = [part.name for part in parts(tmp_path, small=False)]
     assert len(set(every)) == len(every)
     assert sum(part.limit for part in parts(tmp_path, small=False)) < 15 * 60  # what does not fit is cut off
-    with pytest.raises(SystemExit, match=r"no part 'cielings'.*ceilings"):
+    with pytest.raises(SystemExit, match="2"):
         main(["--only", "cielings", "-o", str(tmp_path / "x")])
+    assert re.search("no part 'cielings'.*ceilings", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["file/found", "/proc/found", "blocked"])
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "blocked.tar.gz.part").mkdir()  # so that nothing can be packed beside it
+    assert main(["--small", "-o", str(tmp_path / name)]) == 2
+    assert re.search(f"-o .*{name}: .* cannot be written .*; name a folder", capsys.readouterr().err)
+    assert not (tmp_path / name).exists()
 
 
 # --- Parts that go wrong --------------------------------------------------------------------------------
@@ -100,7 +118,12 @@ def test_a_part_that_fails_says_why_and_one_that_does_not_apply_is_no_failure(tm
     assert "measuring" in log.read_text()
     skipped = run(part(f"print('no such unit'); raise SystemExit({SKIPPED})"), log, 60)
     assert (skipped.status, skipped.message) == ("skipped", "no such unit")
-    assert run(part("import os; os.kill(os.getpid(), 9)"), log, 60).message == "exit status -9, and not a word"
+    assert run(part("import os; os.kill(os.getpid(), 9)"), log, 60).message == "ended by signal 9 (Killed)"
+    advice = "CUDA error: no kernel image is available\\nCompile with `TORCH_USE_CUDA_DSA`\\n"
+    failed = run(part(f"raise RuntimeError('{advice}')"), log, 60)
+    assert failed.message == "RuntimeError: CUDA error: no kernel image is available"
+    told = run(part("print('error: measuring needs torch\\nmore'); raise SystemExit(2)"), log, 60)
+    assert told.message == "error: measuring needs torch"
 
 
 def test_a_part_that_takes_too_long_is_told_to_end_with_what_it_started(tmp_path: Path) -> None:
@@ -122,8 +145,11 @@ def test_what_an_interruption_finds_is_packed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("benchmarks.collect.__main__.run", interrupted)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small"]) == 130
-    statuses = [each["status"] for each in json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]]
-    assert statuses[:2] == ["done", "not begun"]
+    done, begun, *rest = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
+    assert (done["status"], begun["status"], rest[0]["status"]) == ("done", "cut off", "not begun")
+    assert begun["message"] == "interrupted; what it had written stays"
+    assert datetime.fromisoformat(done["began"]) <= datetime.fromisoformat(begun["began"])
+    assert "began" not in rest[0]
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert "found/logs/environment.txt" in archive.getnames()
 
@@ -133,6 +159,87 @@ def test_no_part_is_begun_that_has_no_time(tmp_path: Path, monkeypatch: pytest.M
     assert main(["-o", str(tmp_path / "found"), "--small", "--minutes", "0.1", "--only", "ceilings"]) == 1
     (only,) = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
     assert (only["status"], only["message"]) == ("cut off", "no time left")
+
+
+def test_a_full_disk_costs_neither_the_other_parts_nor_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> Any:
+        raise OSError(28, "No space left on device")
+
+    tried = []
+    monkeypatch.setattr("benchmarks.collect.__main__.run", lambda one, *_: tried.append(one.name) or full())
+    monkeypatch.setattr("benchmarks.collect.__main__.put", full)
+    monkeypatch.setattr(tarfile, "open", full)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["-o", str(tmp_path / "found"), "--small", "--only", "environment,ceilings"]) == 1
+    said = capsys.readouterr().out
+    assert tried == ["environment", "ceilings"]
+    assert said.count("failed in 0 s: [Errno 28] No space left on device") == 2
+    assert "found could not be packed (No space left on device); it is there" in said
+    assert not list(tmp_path.glob("*.part"))
+
+
+DRIVER = """\
+import sys
+from benchmarks.collect import __main__ as kit
+from benchmarks.collect.parts import Part
+code = "import os, time; open({pid!r}, 'w').write(str(os.getpid()) + chr(10)); time.sleep(60)"
+kit.parts = lambda folder, small: [Part("sleeps", (sys.executable, "-c", code), 60)]
+sys.exit(kit.main(["-o", "found", "--small"]))
+"""
+
+
+@pytest.mark.parametrize("signals", ["SIGTERM", "SIGHUP", "SIGINT SIGINT SIGTERM", "SIGKILL"])
+def test_whatever_ends_a_collection_leaves_no_process_and_what_it_has(signals: str, tmp_path: Path) -> None:
+    """Of two interruptions the second one comes while the first is seen to. nvidia-smi does not listen to any."""
+    smi = tmp_path / "nvidia-smi"
+    deaf = "" if signals == "SIGKILL" else "trap '' TERM\n"
+    smi.write_text(
+        f"#!/bin/sh\ncase $* in *' -l '*) ;; *) exit;; esac\n{deaf}echo $$ > smi\nwhile :; do sleep 0.1; done\n"
+    )
+    smi.chmod(0o755)
+    program = DRIVER.format(pid=str(tmp_path / "pid"))
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env=surroundings, stdout=subprocess.PIPE, start_new_session=True
+    ) as kit:
+        pids = [int(written(tmp_path / name)) for name in ("pid", "smi")]
+        for name in signals.split():
+            os.kill(kit.pid, getattr(signal, name))
+            time.sleep(0.02)
+        said = kit.communicate(timeout=30)[0].decode()
+    deadline = time.monotonic() + 10
+    while any(map(alive, pids)):
+        assert time.monotonic() < deadline, "a process was left"
+        time.sleep(0.05)
+    (only,) = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
+    if signals == "SIGKILL":
+        assert only["status"] == "begun"
+        return
+    assert (kit.returncode, only["status"]) == (130, "cut off"), said
+    with tarfile.open(tmp_path / "found.tar.gz") as archive:
+        assert "found/logs/sleeps.txt" in archive.getnames()
+
+
+def written(file: Path) -> str:
+    """What a file holds, as soon as it holds a line."""
+    deadline = time.monotonic() + 30
+    while not (file.exists() and file.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"no {file.name}"
+        time.sleep(0.02)
+    return file.read_text()
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, which nobody has yet to bury."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# --- Privacy --------------------------------------------------------------------------------------------
 
 
 def test_names_of_the_machine_are_taken_out_of_packed_files_too(
@@ -149,15 +256,107 @@ def test_names_of_the_machine_are_taken_out_of_packed_files_too(
     assert gzip.decompress((tmp_path / "b.json.gz").read_bytes()).decode() == told
 
 
+def test_names_that_are_words_of_what_is_collected_are_taken_out_of_paths_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host h100 and a user cuda: a device, a config and a trace stay what they are."""
+    monkeypatch.setattr(scrub.socket, "gethostname", lambda: "h100.example.org")
+    monkeypatch.setattr(scrub, "_user", lambda: "cuda")
+    file = tmp_path / "environment.json"
+    file.write_text(
+        '{"hardware": "h100-sxm", "torch": "2.9, CUDA", "cat": "cuda", "at": "/data/cuda/x", "on": "h100.example.org"}'
+    )
+    scrub.scrub(tmp_path)
+    assert (
+        file.read_text()
+        == '{"hardware": "h100-sxm", "torch": "2.9, CUDA", "cat": "cuda", "at": "/data/USER/x", "on": "HOST"}'
+    )
+
+
+def test_what_cannot_be_read_is_not_sent_and_what_is_unfinished_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cut(one: Part, log: Path, seconds: float) -> Outcome:
+        (log.parents[1] / "unfinished-trace-x.json.gz").write_bytes(gzip.compress(b"node0317" * 999)[:-9])
+        (log.parents[1] / "operators-cold.csv.part").write_text("gpu\nnode0317\n")
+        return Outcome("failed", 1.0)
+
+    monkeypatch.setattr(scrub.socket, "gethostname", lambda: "node0317")
+    monkeypatch.setattr("benchmarks.collect.__main__.run", cut)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["-o", str(tmp_path / "found"), "--small", "--only", "ceilings"]) == 1
+    assert re.search("left out .*unfinished-trace-x.json.gz", capsys.readouterr().out)
+    with tarfile.open(tmp_path / "found.tar.gz") as archive:
+        names = set(archive.getnames())
+        assert {(each.uid, each.gid, each.uname, each.gname) for each in archive} == {(0, 0, "", "")}
+    assert "found/operators-cold.csv.part" in names
+    assert "found/unfinished-trace-x.json.gz" not in names
+    assert (tmp_path / "found" / "operators-cold.csv.part").read_text() == "gpu\nHOST\n"
+
+
 # --- The machine, its ceilings --------------------------------------------------------------------------
 
 
 def test_the_environment_tells_device_and_versions(tmp_path: Path) -> None:
-    found = environment.read(tmp_path)
+    found = environment.read(tmp_path, small=True)
     assert found["packages"]["torch"] == torch.__version__
     assert found["device"]["types"] == ["fp32", "bf16"]
     assert found["hardware"] is None
-    assert environment.read(tmp_path) == found
+    assert environment.read(tmp_path, small=True) == found
+
+
+def test_without_a_gpu_the_reason_is_told_and_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless it is a trial: nobody wants to wait for 8 billion parameters on a processor."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert environment.main(tmp_path, small=False) == 1
+    assert re.search("^error: torch .*; --small tries the kit out without a GPU$", capsys.readouterr().out)
+    found = json.loads((tmp_path / "environment.json").read_text())
+    assert found["packages"]["torch"] == torch.__version__
+    assert found["problem"].startswith("torch ")
+    for measure in (ceilings.main, lambda *_: whole_models.main(tmp_path, "llama", small=False)):
+        with pytest.raises(WorkloadError, match="--device cuda"):
+            measure(tmp_path, False)
+    assert all("--device cuda" in " ".join(p.command) for p in parts(tmp_path, False) if "operators" in p.name)
+
+
+SMI = """\
+#!/bin/sh
+for word in "$@"; do case $word in --query-gpu=*) asked=${word#*=};; esac; done
+case $asked in *persistence_mode*) echo 'Field "persistence_mode" is not a valid field to query.'; exit 2;; esac
+echo "$asked" | sed 's/,/, /g'
+"""
+
+
+def test_a_field_that_a_driver_does_not_know_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    state = environment.read(tmp_path, small=True)["state"]
+    assert state.pop("persistence_mode") == 'Field "persistence_mode" is not a valid field to query.'
+    assert state == {name: name for name in environment.STATE if name != "persistence_mode"}
+    program.write_text(SMI.replace("persistence_mode", "clocks_throttle_reasons"))
+    assert environment._state() == {name: name for name in environment.STATE}
+    clocks = kit_main._watch_clocks(tmp_path / "clocks.csv")
+    assert clocks is not None
+    clocks.wait()
+    assert (tmp_path / "clocks.csv").read_text().strip().endswith("clocks_event_reasons.active")
+
+
+def test_what_is_cheap_to_know_is_written_before_what_may_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(*_: object) -> Any:
+        raise KeyboardInterrupt  # as a part that is told to end does
+
+    monkeypatch.setattr(environment, "_state", hangs)
+    with pytest.raises(KeyboardInterrupt):
+        environment.main(tmp_path, small=True)
+    assert json.loads((tmp_path / "environment.json").read_text())["device"]["types"] == ["fp32", "bf16"]
+    monkeypatch.setattr(environment, "machine", hangs)
+    with pytest.raises(KeyboardInterrupt):
+        environment.main(tmp_path, small=True)
+    assert json.loads((tmp_path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
 
 
 def test_ceilings_are_measured_and_become_lines_of_a_device_file(tmp_path: Path) -> None:
@@ -168,7 +367,6 @@ def test_ceilings_are_measured_and_become_lines_of_a_device_file(tmp_path: Path)
     (tmp_path / "cpu.yaml").write_text(
         "name: A processor\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n"
         + (tmp_path / "measured.yaml").read_text()
-        + "sources:\n  collected: by the kit\n"
     )
     device = Device.load(tmp_path / "cpu.yaml")
     triad = next(each for each in found if each["by"] == "triad")
@@ -203,6 +401,37 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
     assert [found["dram", by] for by in ("copy", "read", "write", "triad")] == [8192, 4096, 4096, 12288]
     assert found["l2", "read"] == 4 * 1024
     assert found["fp32", "matmul"] == 2 * 32**3
+
+
+@pytest.mark.parametrize(
+    ("capability", "types", "expected"),
+    [
+        ("7.0", ("fp32", "fp16"), {"fp64", "fp32", "fp16"}),  # a V100: no bf16, tf32, int8 on its tensor cores
+        ("8.0", ("fp32", "fp16", "bf16", "tf32"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8"}),
+        ("9.0", ("fp32", "fp16", "bf16", "tf32", "fp8"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8", "fp8"}),
+    ],
+)
+def test_products_of_types_that_a_chip_does_not_have_are_not_measured(
+    capability: str, types: tuple[str, ...], expected: set[str], tmp_path: Path
+) -> None:
+    """torch multiplies them all the same, in fp32: that is no ceiling of theirs."""
+
+    class Chip(stopwatch.Cpu):
+        def __init__(self) -> None:
+            self.evidence, self.framework, self.dtypes = Evidence(compute_capability=capability), "torch", types
+
+        def time(self, run: Any, cold: bool = True) -> stopwatch.Timing:
+            run()
+            return stopwatch.Timing(1.0, 1.0, 1)
+
+    kit = ceilings.Kit(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
+    ceilings.products(kit)
+    assert {each["ceiling"] for each in kit.found} == expected
+    text = (tmp_path / "measured.yaml").read_text()
+    pipes = {report.pipe(dtype, capability) for dtype in expected}
+    assert set(re.findall(r"ceiling: (\w+)", text)) == pipes
+    for name in {"7.0": ["v100-sxm2-16gb"], "8.0": ["a100-sxm-80gb"], "9.0": ["h100-sxm"]}[capability]:
+        assert pipes <= set(Device.load(name).pipes)
 
 
 # --- Whole models ---------------------------------------------------------------------------------------
@@ -285,7 +514,7 @@ def test_whole_models_are_timed_traced_and_predicted(
 class Pretended(stopwatch.Gpu):
     """A processor that runs what only a GPU is asked for: graphs, memory in use."""
 
-    device, dtypes = "cpu", ("fp32", "bf16")
+    device, dtypes, buffer = "cpu", ("fp32", "bf16"), 2**12
 
     def __init__(self) -> None:
         self.evidence, self.framework = Evidence(name="A pretended GPU", dram_bytes=80 * 2**30), "torch"
@@ -314,7 +543,7 @@ class Pretended(stopwatch.Gpu):
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (ceilings, whole_models, one_step):
-        monkeypatch.setattr(module, "machine", Pretended)
+        monkeypatch.setattr(module, "machine", lambda _: Pretended())
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 2**20)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -329,7 +558,20 @@ def test_on_a_gpu_each_step_is_also_a_graph_and_memory_and_clocks_are_told(tmp_p
     assert [(row["phase"], row["runtime"]) for row in rows] == [
         (phase, runtime) for phase in ("prefill", "decode", "train") for runtime in ("eager", "graph")
     ]
-    assert {(row["status"], row["peak_bytes"], row["sm_mhz"]) for row in rows} == {("done", str(2**20), "1410")}
+    peak = str(2**20 - 2**12)  # without what the stopwatch takes for itself
+    assert {(row["status"], row["peak_bytes"], row["sm_mhz"]) for row in rows} == {("done", peak, "1410")}
+
+
+@pytest.mark.usefixtures("pretended")
+def test_the_peak_of_a_decode_is_not_that_of_the_prefill_that_fills_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("llama", small=True, memory=None)
+    built, log = build(config, "cpu", "fp32"), []
+    built.model.register_forward_pre_hook(lambda _, __, k: log.append(k["input_ids"].shape[1]), with_kwargs=True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: log.append("reset"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: log.append("read") or 0)
+    list(whole_models.rows(built, Work("decode", 2, context=16), Pretended()))
+    for runtime in " ".join(map(str, log)).split("read")[:2]:
+        assert re.fullmatch(r" ?16 reset( 1)+ ", runtime)
 
 
 @pytest.mark.usefixtures("pretended")
@@ -356,6 +598,39 @@ def test_what_a_model_cannot_do_is_a_row_with_its_reason(tmp_path: Path, monkeyp
     assert statuses == {"forward": "done", "train": "CUDA out of memory. Tried to allocate 20 GiB"}
 
 
+def test_what_a_torch_or_transformers_lacks_is_a_row_and_costs_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(built: Any, work: Any) -> Any:
+        if work.phase == "decode":
+            raise TypeError("__init__() missing 1 required positional argument")
+        return step(built, work)
+
+    monkeypatch.setattr(whole_models, "step", lacks)
+    whole_models.main(tmp_path, "llama", small=True)
+    with (tmp_path / "model-llama.csv").open(newline="") as file:
+        statuses = {row["phase"]: row["status"] for row in csv.DictReader(file)}
+    missing = "TypeError: __init__() missing 1 required positional argument"
+    assert statuses == {"prefill": "done", "decode": missing, "train": "done"}
+    assert [path.name for path in sorted(tmp_path.glob("*.json.gz"))] == [
+        "trace-llama-prefill.json.gz", "trace-llama-train.json.gz"
+    ]  # fmt: skip
+
+
+def test_logits_of_all_positions_are_not_taken_for_those_of_the_last() -> None:
+    """As GPT-2 had them until transformers 4.51."""
+    built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
+    built.model.forward = lambda input_ids, use_cache: None
+    with pytest.raises(NotImplementedError, match=r"no logits of the last position alone; 4\.57 or newer"):
+        step(built, Work("prefill", 2, 16))
+
+
+def test_a_transformers_that_does_not_take_this_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers.utils, "is_torch_available", lambda: False)
+    with pytest.raises(ImportError, match=r"transformers .* does not take torch .*'transformers>=4.57,<5'"):
+        importlib.reload(models)
+
+
 # --- Nsight Compute -------------------------------------------------------------------------------------
 
 FAKE = """\
@@ -377,6 +652,12 @@ if "--import" in words:
 elif mode == "old" and "--set" in words:
     print("==ERROR== Cannot find any section matching set 'roofline'")
     sys.exit(1)
+elif mode == "silent":
+    sys.exit(1)
+elif mode == "hangs":
+    print("==PROF== Profiling gemm", flush=True)
+    import time
+    time.sleep(60)
 elif mode == "forbidden":
     print("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters")
     sys.exit(1)
@@ -458,6 +739,27 @@ def test_counters_for_administrators_only_are_no_failure(
     assert "administrators" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_what_an_ncu_that_is_cut_off_had_said_is_there(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "hangs")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = tmp_path / "found"
+    environment.main(folder, small=True)
+    arguments = ("benchmarks.collect.ncu", str(folder), "gpt2-xl", "train", "--small")
+    cut = run(Part("ncu-train", (sys.executable, "-m", *arguments), 5), tmp_path / "log.txt", 60)
+    assert cut.status == "cut off"
+    assert (folder / "ncu-gpt2-xl-train.txt").read_text().endswith("==PROF== Profiling gemm\n")
+
+
+def test_an_ncu_that_says_nothing_is_told_so(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "silent")
+    assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "error: ncu ended with status 1: it said nothing"
+
+
 def test_ncu_is_asked_for_what_the_chip_has(tmp_path: Path) -> None:
     """Volta counts instructions of its tensor cores, and knows no bf16."""
     line = ncu.line(["python", "x.py"], "v100-sxm2-16gb", tmp_path / "r.ncu-rep", roofline=True)
@@ -529,5 +831,21 @@ def test_the_report_tells_parts_ceilings_models_and_what_to_do_next(
 
 
 def test_a_folder_that_was_cut_off_early_is_reported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report.main(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"parts": []}')
+    (tmp_path / "model-gpt2-xl.csv").write_text("model,phase,seconds\ngpt2-xl,pre")  # the disk was full
+    assert report.command([str(tmp_path)]) == 0
     assert "a device that is not told" in capsys.readouterr().out
+
+
+def test_what_is_no_collection_and_an_unknown_device_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "found.tar.gz").touch()
+    for what, words in (("found.tar.gz", "tar xzf unpacks it"), ("nowhere", "no folder of a collection")):
+        assert report.command([str(tmp_path / what)]) == 2
+        assert words in capsys.readouterr().err
+    (tmp_path / "manifest.json").write_text('{"parts": []}')
+    assert report.command([str(tmp_path), "a1000"]) == 2
+    assert "error: " in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        report.command([])

@@ -303,6 +303,29 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     assert len(rows("t.csv")) == 1
 
 
+def test_a_call_that_this_torch_does_not_take_costs_its_own_case_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted(monkeypatch, TypeError("_other() got an unexpected keyword argument"), 0.0, KeyboardInterrupt())
+    _, _, err = roof("measure -o t.csv --ops gemm", monkeypatch, capsys)
+    assert "not measured, all or some: gemm fp32 torch_linear: _other() got an unexpected" in err
+    assert len(rows("t.csv")) == 1
+
+
+def test_products_of_fp8_are_called_as_torch_2_4_wants_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the scales come behind other arguments, and what comes out is two tensors."""
+    new = torch._scaled_mm
+
+    def old(
+        a: object, b: object, *, out_dtype: object = None, scale_a: object = None, scale_b: object = None
+    ) -> object:
+        return new(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype), torch.ones(())
+
+    monkeypatch.setattr(torch, "_scaled_mm", old)
+    product, _ = prepare(Case("gemm", "fp8", "torch_scaled_mm", (("m", 16), ("n", 32), ("k", 16))), "cpu")()  # type: ignore[misc]
+    assert product.shape == (16, 32)
+
+
 def test_a_device_that_has_died_ends_the_run_with_what_there_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

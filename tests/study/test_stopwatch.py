@@ -94,6 +94,15 @@ class Simulated:
     def synchronize(self) -> None:
         pass
 
+    def empty_cache(self) -> None:
+        self.log.append("empties")
+
+    def get_arch_list(self) -> list[str]:
+        return ["sm_75", "sm_80"]
+
+    def is_available(self) -> bool:
+        return True
+
     def Event(self, enable_timing: bool) -> Any:
         event = SimpleNamespace(at=0.0, synchronize=lambda: None)
         event.record = lambda: setattr(event, "at", self.now)
@@ -105,6 +114,7 @@ class Simulated:
 
         def begin() -> None:
             outer.recording, outer.graphs = work, outer.graphs + 1
+            outer.log.append("captures")
 
         def end() -> None:
             outer.recording = None
@@ -137,7 +147,36 @@ def test_a_launch_takes_its_kernel_and_the_gap_behind_it(
     timing = watch.time(lambda: simulated.kernel(seconds), cold)
     assert timing.seconds == pytest.approx(seconds + simulated.GAP, rel=1e-6)
     assert simulated.graphs == 0, "a graph was kept"
-    assert set(simulated.log) == {"waits for default"}
+    assert "waits for default" in simulated.log
+
+
+def test_what_runs_left_in_torchs_cache_is_given_back_before_a_graph_takes_memory(
+    gpu: tuple[Simulated, stopwatch.Gpu],
+) -> None:
+    simulated, watch = gpu
+    watch.time(lambda: simulated.kernel(1e-3))
+    told = [word for word in simulated.log if not word.startswith("waits")]
+    assert told == ["empties", "captures"] * 2  # of the run with the reads that empty the L2, and of these alone
+
+
+def test_a_torch_without_code_for_the_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A V100 beside a torch that has dropped it: it is seen, and every kernel fails."""
+    message = (
+        "CUDA error: no kernel image is available for execution on the device\nCompile with `TORCH_USE_CUDA_DSA`\n"
+    )
+
+    def fail(elements: int, device: str) -> Any:
+        raise RuntimeError(message)
+
+    simulated = Simulated()
+    monkeypatch.setattr(simulated, "ones", fail)
+    monkeypatch.setattr(simulated, "get_device_capability", lambda: (7, 0))
+    monkeypatch.setitem(sys.modules, "torch", simulated)
+    with pytest.raises(WorkloadError, match=r"no code for this GPU.* 7\.0, but for sm_75, sm_80; .*'torch<2\.11'"):
+        stopwatch.machine("cuda")
+    message = "CUDA error: out of memory\nadvice"
+    with pytest.raises(WorkloadError, match="a GPU that does not work: CUDA error: out of memory; --device cpu"):
+        stopwatch.machine()
 
 
 def test_a_gpu_says_which_it_is(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
@@ -182,6 +221,19 @@ def test_clocks_follow_a_running_nvidia_smi(tmp_path: Path, monkeypatch: pytest.
     assert (
         "-i 0 --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu" in (tmp_path / "nvidia-smi.args").read_text()
     )
+
+
+def test_an_nvidia_smi_that_does_not_listen_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\ntrap '' TERM\necho 1410, 1593, 300.5, 55\nwhile :; do sleep 0.2; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(clocks, "PATIENCE", 0.2)
+    watched = clocks.Clocks("0")
+    _until(lambda: watched.last.sm_mhz == 1410)
+    begin = time.monotonic()
+    watched.close()
+    assert time.monotonic() - begin < 5
 
 
 def _until(happened: Callable[[], bool], seconds: float = 10) -> None:
