@@ -15,8 +15,8 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study import runs
-from roofmodel.study.comparing import formats, items, matching, passes, sequence, summary
-from roofmodel.study.comparing.comparison import Comparison
+from roofmodel.study.comparing import formats, items, layers, matching, passes, sequence, summary
+from roofmodel.study.comparing.comparison import Comparison, Layers
 from roofmodel.study.comparing.items import Item
 from roofmodel.study.comparing.matching import Matching
 from roofmodel.study.comparing.naming import NO_HINT, anchor, sort
@@ -96,6 +96,7 @@ def _compared(
         left_kernels=tuple(tally.left_kernels()),
         left_operators=tuple(tally.left_operators()),
         shaped=tuple(tally.shaped()),
+        doubtful=paired.doubtful,
         matched_by=paired.by,
         other=other,
         notes=(
@@ -109,13 +110,15 @@ def _compared(
 
 
 class _Paired(NamedTuple):
-    """Kernels with their operators, the passes that count, what told them, and what is to be said of it."""
+    """Kernels with their operators, the passes that count, what told them, what is to be said of it, and what of the
+    file's layers speaks against the model."""
 
     matching: Matching
     sequences: Sequence[Sequence[Occurrence]]  # of the phases' operators, as they ran
     chosen: Chosen
     by: tuple[str, ...]
     notes: tuple[str, ...]
+    doubtful: tuple[Layers, ...] = ()
 
 
 def _in_order(
@@ -135,7 +138,8 @@ def _in_order(
     chosen = passes.choose(matched, sequences, phases, steps)
     ranges = any(item.hint != NO_HINT for item in found)
     by = (*["ranges"] * ranges, "order", "kind", "shape", "time")
-    return _Paired(matched, sequences, chosen, by, (*chosen.notes, *_other_ways(matched, phases)))
+    doubtful = tuple(layers.doubtful(kernels, matched, sequences, phases))
+    return _Paired(matched, sequences, chosen, by, (*chosen.notes, *_other_ways(matched, phases)), doubtful)
 
 
 def _fuses(sequences: Sequence[Sequence[Occurrence]]) -> bool:

@@ -45,6 +45,22 @@ def _model(found: Comparison, finding: Finding) -> str:
     )
 
 
+def _layers(found: Comparison, finding: Finding) -> str:
+    said = next(layers for layers in found.doubtful if layers.phase == finding.phase)
+    name = found.estimate.architecture.name
+    if said.kind == "named":
+        return f"ranges in the file name layer {said.many}, and {name} has {said.whole}: is it a profile of that model?"
+    if said.kind == "end":
+        return (
+            f"the file ends after {said.many} of {name}'s {said.whole} layers and one more product, as a model of "
+            f"{said.many} layers ends with its head: is it a profile of that model, whole?"
+        )
+    return (
+        f"in the file {said.many} layers follow an embedding, up to the next or to the end, where {name} has "
+        f"{said.whole}: is it a profile of that model?"
+    )
+
+
 def _attention(found: Comparison, finding: Finding) -> str:
     return (
         f"no kernel in the file looks like attention, of which a {finding.phase} pass of "
@@ -127,6 +143,7 @@ def _most(found: Comparison, finding: Finding) -> str:
 
 _WORDS: Mapping[str, Callable[[Comparison, Finding], str]] = {
     "model": _model,
+    "layers": _layers,
     "attention": _attention,
     "shape": _shape,
     "impossible": _impossible,

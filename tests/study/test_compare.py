@@ -279,6 +279,44 @@ def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> No
         compare("gpt2", [file], "a100", workload={})
 
 
+@pytest.mark.parametrize(
+    ("passes", "model", "whole"),
+    [(1, "distilgpt2", 6), (3, "distilgpt2", 6), (2, "gpt2-medium", 24), (5, "gpt2-medium", 24), (3, "gpt2-xl", 48)],
+)
+def test_a_model_of_other_layers_is_doubted(passes: int, model: str, whole: int, tmp_path: Path) -> None:
+    """GPT-2 has 12, which are matched as two passes of six, or two of its passes as one of 24."""
+    found = of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
+    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 12, whole)]
+    assert closing(found)[0].startswith("in the file 12 layers follow an embedding, ")
+
+
+@pytest.mark.parametrize("model", ["gpt2-medium", "gpt2-xl"])
+def test_a_file_that_ends_as_a_smaller_model_does_is_doubted(model: str, tmp_path: Path) -> None:
+    """Its head is taken for the first product of layer 12; cut off within a layer, it may well be a part."""
+    found = of(tmp_path, [*traces.gpt2_eager(12)], model)
+    assert [(each.kind, each.many) for each in found.doubtful] == [("end", 12)]
+    assert "and one more product, as a model of 12 layers ends with its head" in closing(found)[0]
+    assert not of(tmp_path, [*traces.gpt2_eager(12)][:70], model).doubtful
+
+
+def test_an_engines_layers_beyond_the_models_are_doubted(tmp_path: Path) -> None:
+    """36 of them as one pass of 32, and four of another."""
+    found = of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
+    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 36, 32)]
+
+
+def test_a_layer_that_ranges_name_and_the_model_lacks_is_doubted(tmp_path: Path) -> None:
+    launches = [*traces.marked(traces.gpt2_eager(12), 12)]
+    assert not of(tmp_path, launches, "gpt2").doubtful
+    (named,) = of(tmp_path, launches, "distilgpt2").doubtful
+    assert (named.kind, named.many, named.whole) == ("named", 11, 6)
+
+
+@pytest.mark.parametrize(("cut", "end"), [(0, None), (60, None), (0, 200), (60, 200), (0, 100)])
+def test_parts_of_the_right_model_are_not_doubted(cut: int, end: int | None, tmp_path: Path) -> None:
+    assert not of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).doubtful
+
+
 def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12))
     traces.write(tmp_path / "a.json", launches)

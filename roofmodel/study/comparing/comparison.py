@@ -85,6 +85,19 @@ class Shaped(NamedTuple):
     fits: bool  # whether its matrix is as large as the operator's
 
 
+class Layers(NamedTuple):
+    """Layers of the file that are others than the model's.
+
+    `run`: so `many` follow an embedding; `end`: the file ends after so many, and one kernel that may be a head;
+    `named`: ranges name the one of this number.
+    """
+
+    kind: str
+    phase: str
+    many: int
+    whole: int  # those of the model
+
+
 class Comparison(NamedTuple):
     """What was compared, and what was found."""
 
@@ -96,6 +109,7 @@ class Comparison(NamedTuple):
     left_kernels: tuple[LeftKernels, ...]
     left_operators: tuple[LeftOperators, ...]
     shaped: tuple[Shaped, ...]  # products in the layers whose shapes the file holds
+    doubtful: tuple[Layers, ...]  # what of the file's layers speaks against the model
     matched_by: tuple[str, ...]  # what told which operators kernels are, the surest first
     other: Other | None  # the format of the kernels, where it is another one than was told
     notes: tuple[str, ...]

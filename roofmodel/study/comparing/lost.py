@@ -129,7 +129,8 @@ def _kind(row: Row) -> str | None:
 class Finding(NamedTuple):
     """Something that costs time, or that puts the comparison in doubt. `seconds` are what is at stake in one pass."""
 
-    kind: str  # "model", "attention", "shape", "impossible", "idle", "left kernels", "left operators", "row", "most"
+    # "model", "layers", "attention", "shape", "impossible", "idle", "left kernels", "left operators", "row", "most"
+    kind: str
     phase: str
     seconds: float
     share: float  # of the pass
@@ -144,7 +145,7 @@ NOTABLE = 0.03  # of a pass
 def findings(found: Comparison) -> tuple[Finding, ...]:
     """The three that matter: what puts the comparison in doubt first, then what costs most."""
     every = [finding for passes in found.passes for finding in _of_pass(found, passes)]
-    doubts = [f for f in every if f.kind in ("model", "attention", "shape", "impossible")]
+    doubts = [f for f in every if f.kind in ("model", "layers", "attention", "shape", "impossible")]
     costs = sorted((f for f in every if f not in doubts), key=lambda f: -f.seconds)
     return tuple([*doubts[:2], *costs][:LISTED])
 
@@ -154,6 +155,7 @@ def _of_pass(found: Comparison, passes: Passes) -> Iterator[Finding]:
     rows = [row for row in found.rows if row.phase == phase]
     whole = passes.seconds
     yield from _shapes(found, phase)
+    yield from (Finding("layers", phase, 0.0, 1.0) for layers in found.doubtful if layers.phase == phase)
     heads = sum(left.occurrences for left in found.left_operators if _attends(found, left.operator, phase))
     if heads and not any(row.work[0].anchor == "attention" for row in rows):
         yield Finding("attention", phase, 0.0, 1.0, detail=units.significant(heads))
