@@ -764,9 +764,10 @@ def test_the_version_is_printed_without_a_command(roof: Roof) -> None:
 
 def test_the_families_are_listed(roof: Roof) -> None:
     from roofmodel.models.families import FAMILIES
+    from roofmodel.models.families.custom_code import CUSTOM_CODE
 
     listed = json.loads(roof("models", "families", "--format", "json").out)
-    assert {entry["model_type"] for entry in listed} == set(FAMILIES)
+    assert {entry["model_type"] for entry in listed} == set(FAMILIES) | set(CUSTOM_CODE)
     assert "GPT2LMHeadModel" in roof("models", "families").out
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from roofmodel.errors import ModelError, choices, shorten, suggest
 from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan
 from roofmodel.models.doors import as_family, offer, text_head, text_part
-from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.composites import ALIASES
+from roofmodel.models.families import FAMILIES, family_of
+from roofmodel.models.families.custom_code import CUSTOM_CODE
 from roofmodel.models.families.refused import REFUSED
 from roofmodel.models.family import Family
 from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, Key, Kind
@@ -108,7 +108,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     if not isinstance(model_type, str):
         what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
-    family = FAMILIES.get(ALIASES.get(model_type, model_type))
+    family = family_of(model_type)
     if model_type in REFUSED:
         raise ModelError(f"{where}: model_type {model_type!r} is not counted: it has {REFUSED[model_type]}")
     if family is None:
@@ -117,11 +117,12 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         near = suggest(model_type, alike, cutoff=0.8) or offer(config)
         raise ModelError(
             f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
-            f"`roof models families` lists the {len(FAMILIES)} that are"
+            f"`roof models families` lists the {len(FAMILIES) + len(CUSTOM_CODE)} that are"
         )
     for switch in family.refuses:
         if config.get(switch):
-            raise ModelError(f"{where}: {switch!r} is true, and that work is not counted for {model_type}")
+            value = "true" if config[switch] is True else shorten(config[switch])
+            raise ModelError(f"{where}: {switch!r} is {value}, and that work is not counted for {model_type}")
     return model_type, family
 
 

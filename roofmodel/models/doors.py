@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import ModelError, shorten, suggest
 from roofmodel.models.architecture import Architecture, Head
-from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.composites import ALIASES, COMPOSITES, SIZES, Composite
+from roofmodel.models.families import FAMILIES, family_of
+from roofmodel.models.families.composites import COMPOSITES, SIZES, Composite
 from roofmodel.models.families.refused import REFUSED
 from roofmodel.models.family import LM, Family
 from roofmodel.models.fields import CORE, Key
@@ -36,32 +36,32 @@ def text_part(config: Config, where: str) -> Text | None:
     whole = config.get("model_type")
     known = COMPOSITES.get(whole) if isinstance(whole, str) else None
     holder, place = _holder(config, known)
-    text = holder.get("text_config")
+    text = holder.get(known.named if known else "text_config")
     if known and known.flat and text is None and _fits(FAMILIES[known.text], config):
         text, place = {key: value for key, value in config.items() if key != "model_type"}, ""
     if not isinstance(text, dict):
         if known is None:
             return None
         raise ModelError(f"{where}: lacks {place!r}, the part of a {whole} model that is counted")
-    part = text.get("model_type") or (known and known.text)
-    if whole in REFUSED:
+    if isinstance(whole, str) and whole in REFUSED:
         raise ModelError(f"{where}: model_type {whole!r} is not counted: its text part has {REFUSED[whole]}")
-    if not isinstance(part, str) or ALIASES.get(part, part) not in FAMILIES:
-        why = f"not counted: it has {REFUSED[part]}" if part in REFUSED else "unknown, or not counted yet"
+    part = text.get("model_type") or (known.text if known else None)
+    if not isinstance(part, str) or (family := family_of(part)) is None:
+        reason = REFUSED.get(part) if isinstance(part, str) else None
+        why = f"not counted: it has {reason}" if reason else "unknown, or not counted yet"
         what = f"of model_type {shorten(part)}" if part else "without a model_type"
         raise ModelError(f"{where}: model_type {shorten(whole)} has a text part {what}, which is {why}")
-    row = FAMILIES[ALIASES.get(part, part)]
     lacking = {key: size for key, size in SIZES.get(part, {}).items() if text.get(key) is None}
-    tied, guess = _tied(holder, text, known, row)
+    tied, guess = _tied(holder, text, known, family)
     notes = [f"{where}: the text part of a {whole} model: its other parts are not counted"]
     if lacking:
         sizes = ", ".join(f"{key} = {size}" for key, size in lacking.items())
-        notes.append(f"{where}: not in {place}, so {row.config_class}'s defaults hold: {sizes}")
+        notes.append(f"{where}: not in {place}, so {family.config_class}'s defaults hold: {sizes}")
     if guess:
         notes.append(f"{where}: {whole} is not known: {guess}")
     # head and tying are the whole's, whatever the text part would have alone
     own = {**text, **lacking, "model_type": part, "tie_word_embeddings": tied}
-    own["architectures"] = [row.prefix + next(iter(row.classes))]
+    own["architectures"] = [family.prefix + next(iter(family.classes))]
     if "quantization_config" in config:
         own["quantization_config"] = config["quantization_config"]
     at = f"{where}: {place}" if place else where
@@ -70,15 +70,15 @@ def text_part(config: Config, where: str) -> Text | None:
 
 def _holder(config: Config, known: Composite | None) -> tuple[Config, str]:
     """The part that has the text part in it, the whole where no other has; and the text part's place in print."""
-    inside = known.inside if known else ""
+    inside, named = (known.inside, known.named) if known else ("", "text_config")
     if isinstance(config.get(inside), dict):
-        return config[inside], f"{inside}.text_config"
-    return config, "text_config"
+        return config[inside], f"{inside}.{named}"
+    return config, named
 
 
-def _tied(holder: Config, text: Config, known: Composite | None, row: Family) -> tuple[bool, str]:
+def _tied(holder: Config, text: Config, known: Composite | None, family: Family) -> tuple[bool, str]:
     """Whether the head's matrix is the token table, and what was guessed to say so."""
-    usual = row.fields["tied"]
+    usual = family.fields["tied"]
     inner = bool(text.get("tie_word_embeddings", usual.default if isinstance(usual, Key) else usual))
     whole = holder.get("tie_word_embeddings")
     if known is None:
@@ -91,7 +91,7 @@ def _tied(holder: Config, text: Config, known: Composite | None, row: Family) ->
 def text_head(arch: Architecture, text: Text, where: str) -> Head:
     """The head of the whole, on the text part: logits of the next token. Raises ModelError for another head."""
     named = text.architectures[0] if isinstance(text.architectures, list) and text.architectures else None
-    if named is not None and not str(named).endswith(("ForConditionalGeneration", "ForCausalLM")):
+    if named is not None and not str(named).endswith(("ForConditionalGeneration", "ForCausalLM", "ChatModel")):
         raise ModelError(
             f"{where}: 'architectures' names {shorten(named)}, a head that is not counted for {text.whole}"
         )
@@ -129,7 +129,7 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[st
 
     Its head is the family's of the same suffix, or the usual one. Raises ModelError for an unknown family.
     """
-    row = FAMILIES.get(family)
+    row = family_of(family)
     if row is None:
         near = suggest(family, FAMILIES) or ";"
         raise ModelError(f"--family: unknown family {shorten(family)}{near} `roof models families` lists all")

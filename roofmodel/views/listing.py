@@ -14,8 +14,7 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.composites import ALIASES
+from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
@@ -61,16 +60,24 @@ def models(entries: list[Entry]) -> Listing:
     )
 
 
-def families(known: Mapping[str, Family]) -> Listing:
-    """The model types that a config may have, and the classes that it may name."""
-    table = _table("model_type", "classes")
-    for model_type, family in sorted(known.items()):
-        table.add_row(model_type, ", ".join(f"{family.prefix}{suffix}" for suffix in family.classes))
+def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> Listing:
+    """The model types that a config may have, and the classes that it may name.
+
+    `custom_code` has those whose classes come with their checkpoints.
+    """
     classes = {
-        model_type: [family.prefix + suffix for suffix in family.classes] for model_type, family in known.items()
+        model_type: [family.prefix + suffix for suffix in family.classes]
+        for model_type, family in {**known, **custom_code}.items()
     }
+    table = _table("model_type", "classes")
+    for model_type, names in sorted(classes.items()):
+        table.add_row(model_type, ", ".join(names))
+    said = (
+        "of a config.json; its parameters and FLOPs equal those of the real class\n"
+        f"but for {', '.join(custom_code)}: those that were published of their checkpoints"
+    )
     return Listing(
-        Group(table, Text("of a config.json; its parameters and FLOPs equal those of the real class", style="dim")),
+        Group(table, Text(said, style="dim")),
         [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes.items())],
     )
 
@@ -84,7 +91,7 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
     The table leaves out what the family's row leaves at its usual value, such as experts where a model has none.
     """
     table, told = _table("field", "value", "from"), set(ALWAYS)
-    if family := FAMILIES.get(ALIASES.get(arch.model_type, arch.model_type)):  # none: it is described in YAML
+    if family := family_of(arch.model_type):  # none: it is described in YAML
         told |= {*family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
     for name, fact in arch.facts.items():
         if name in told or fact.key is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families import FAMILIES
+from roofmodel.models.families import family_of
 from roofmodel.models.fields import CORE, REQUIRED, Key
 
 
 def sources(model_type: str) -> dict[str, Any]:
     """Where each field is read from, by name: the switches as well, and `encoder_layers` of an encoder-decoder."""
-    family = FAMILIES[model_type]
+    family = family_of(model_type)
+    assert family is not None
     own = {field: family.fields.get(field, usual) for field, (_, usual) in family.schema.items()}
     switches = {name: source for name, (_, source) in family.switches.items()}
     return switches | own | {f"encoder_{field}": source for field, source in family.source.items()}

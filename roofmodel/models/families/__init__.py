@@ -7,6 +7,8 @@ reads a config through its row.
 
 from __future__ import annotations
 
+from roofmodel.models.families.composites import ALIASES
+from roofmodel.models.families.custom_code import CUSTOM_CODE
 from roofmodel.models.families.decoders import DECODERS
 from roofmodel.models.families.encoder_decoders import ENCODER_DECODERS
 from roofmodel.models.families.encoders import ENCODERS
@@ -27,3 +29,9 @@ FAMILIES: dict[str, Family] = {
     **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **SPARSES, **UNEVEN, **LATENTS, **LINEAR_ATTENTION,
     **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **SHORT_CONVOLUTIONS, **VISION, **TEXT_PARTS,
 }  # fmt: skip
+
+
+def family_of(model_type: str) -> Family | None:
+    """The row of a model_type, of one that comes with its own code too; None where it is not counted."""
+    name = ALIASES.get(model_type, model_type)
+    return FAMILIES.get(name) or CUSTOM_CODE.get(name)

@@ -16,6 +16,7 @@ class Composite(NamedTuple):
     tied: bool = False  # the whole's default
     tied_by: Literal["whole", "text", "either", "neither"] = "whole"
     inside: str = ""  # the part that holds the text part and speaks for the whole, where a config has it
+    named: str = "text_config"  # the text part
     flat: bool = False  # whether older configs have the text part's keys among their own
 
 
@@ -51,6 +52,7 @@ COMPOSITES: dict[str, Composite] = {
     "idefics3": Composite("llama"),
     "instructblip": Composite("opt", tied_by="text"),
     "internvl": Composite("qwen2", tied=True),
+    "internvl_chat": Composite("internlm2", tied_by="text", named="llm_config"),
     "janus": Composite("llama", tied=True),
     "kimi_k25": Composite("deepseek_v3", tied=True),
     "lfm2_vl": Composite("lfm2", tied=True),
@@ -97,6 +99,7 @@ SIZES: dict[str, dict[str, int]] = {
     "gemma3_text": dict(vocab_size=262208, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8),
     "llama": dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
     "mistral": dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
+    "opt": dict(vocab_size=50272, hidden_size=768, num_hidden_layers=12, num_attention_heads=12),
     "qwen2": dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
 }
 # Names that checkpoints use for a family of another name; transformers reads them so too (Kimi_K25Config), or what they

@@ -1,0 +1,102 @@
+"""Decoders whose code comes with the checkpoint, not with transformers: known families under other keys. A row each.
+
+No class of a pinned version stands behind these rows. They are held to the parameters that were published of their
+checkpoints (`configs/`), and to the family that they are under other keys, which is held to its class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.models.families.llama import GLM, LLAMA
+from roofmodel.models.family import LM, Family, heads
+from roofmodel.models.fields import FLAG, SIZE, key
+
+
+def _not(flag: Any) -> Any:
+    return not flag if isinstance(flag, bool) else flag
+
+
+def _half(width: Any) -> Any:
+    """Qwen's code shares the width out between gate and up."""
+    return width // 2 if type(width) is int else width
+
+
+def _rms_norm(flag: Any) -> Any:
+    return {True: "rmsnorm", False: "layernorm"}.get(flag, flag)
+
+
+CUSTOM_CODE: dict[str, Family] = {
+    # the 13B turns nothing: its configs have no max_position_embeddings
+    "baichuan": LLAMA.like(
+        "Baichuan",
+        classes=heads("ForCausalLM", "Model"),
+        kv_heads=lambda f: f["heads"],
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        fused_qkv=True,
+        qkv_bias=False,
+        out_bias=False,
+        alibi=lambda f: f["positions"] is None,
+        rotary=lambda f: 0 if f["alibi"] else 1,
+        mlp_bias=False,
+        positions=key("max_position_embeddings", default=None),
+    ),
+    "qwen": LLAMA.like(
+        "QWen",
+        classes={"LMHeadModel": LM, "Model": ()},
+        hidden=key("hidden_size", "n_embd"),
+        layers=key("num_hidden_layers", "n_layer"),
+        heads=key("num_attention_heads", "n_head"),
+        kv_heads=lambda f: f["heads"],
+        head_dim=key("kv_channels", default=128),
+        fused_qkv=True,
+        qkv_bias=True,
+        out_bias=key("no_bias", default=True, read=_not),
+        mlp_width=key("intermediate_size", "ffn_hidden_size", default=22016, read=_half),
+        mlp_bias=key("no_bias", default=True, read=_not),
+        activation="silu",
+        positions=key("max_position_embeddings", "n_positions", default=8192),
+    ),
+    "internlm2": LLAMA.like(
+        "InternLM2",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        fused_qkv=True,
+        qkv_bias=key("bias", default=True),
+        out_bias=key("bias", default=True),
+        mlp_bias=False,
+    ),
+    "chatglm": GLM.like(
+        "ChatGLM",
+        classes={"ForConditionalGeneration": LM, "Model": LM},  # the head is within the inner class
+        switches=dict(
+            grouped=(FLAG, key("multi_query_attention", default=False)),
+            kv_groups=(SIZE, key("multi_query_group_num", default=1)),
+            biased=(FLAG, key("add_bias_linear", default=False)),
+            qkv_biased=(FLAG, key("add_qkv_bias", default=False)),
+        ),
+        layers=key("num_layers", "num_hidden_layers"),
+        vocabulary=key("padded_vocab_size"),
+        kv_heads=lambda f: f["kv_groups"] if f["grouped"] else f["heads"],
+        head_dim=key("kv_channels", default=128),
+        fused_qkv=True,
+        qkv_bias=lambda f: f["biased"] or f["qkv_biased"],
+        out_bias=lambda f: f["biased"],
+        rotary=0.5,
+        norm=key("rmsnorm", default=True, read=_rms_norm),
+        final_norm=key("post_layer_norm", default=True),
+        mlp_width=key("ffn_hidden_size", default=13696),
+        mlp_bias=lambda f: f["biased"],
+        activation="silu",
+        positions=key("seq_length", default=2048),
+    ),
+    # its factors on embedding, residual sums and logits are no parameters and no kernels of their own, as Granite's
+    "minicpm": LLAMA.like(
+        "MiniCPM",
+        classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
+        refuses=("num_experts", "sparse_config"),
+        head_dim=lambda f: f["hidden"] // f["heads"],
+        mlp_bias=False,
+        tied=key("tie_word_embeddings", default=True),
+    ),
+}

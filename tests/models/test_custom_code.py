@@ -1,0 +1,107 @@
+"""Families whose code comes with the checkpoint: each is another under other keys, which its real class vouches for.
+
+Their published parameters are those of the packaged checkpoints (`test_catalogue.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.blocks import operators
+from roofmodel.counting.memory import parameters
+from roofmodel.counting.workload import Workload
+from roofmodel.errors import ModelError
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.families.custom_code import CUSTOM_CODE
+
+SHAPE = {
+    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "vocab_size": 70, "intermediate_size": 26,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+GLM = {
+    "hidden_size": 48, "num_layers": 3, "num_attention_heads": 6, "padded_vocab_size": 70, "kv_channels": 8,
+    "ffn_hidden_size": 26, "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True,
+}  # fmt: skip
+# a config in its own keys, and the same of the other family
+TWINS = {
+    "baichuan": (SHAPE, SHAPE | {"model_type": "llama"}),
+    "qwen": (
+        SHAPE | {"intermediate_size": 52, "kv_channels": 8},
+        SHAPE | {"model_type": "qwen2", "num_key_value_heads": 6},
+    ),
+    "internlm2": (
+        SHAPE | {"num_key_value_heads": 2, "bias": False},
+        SHAPE | {"model_type": "llama", "num_key_value_heads": 2},
+    ),
+    "chatglm": (GLM, SHAPE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 8}),
+    "minicpm": (SHAPE, SHAPE | {"model_type": "granite", "tie_word_embeddings": True}),
+}
+
+
+def read(config: dict[str, Any]) -> Any:
+    return architecture(config, "drawn", "config.json")
+
+
+def flops(arch: Any, phase: Any, context: int | None) -> int:
+    work = Workload((phase,), batch=2, seq=11, context=context, attention="eager", logits="all")
+    return sum(op.total.matmul_flops for op in operators(arch, work.steps()[0]))
+
+
+def size(arch: Any) -> int:
+    return parameters(arch, operators(arch, Workload(("forward",)).steps()[0]))
+
+
+def test_every_such_family_has_a_twin_and_is_no_family_of_transformers() -> None:
+    assert TWINS.keys() == CUSTOM_CODE.keys()
+    assert CUSTOM_CODE.keys().isdisjoint(FAMILIES)
+
+
+@pytest.mark.parametrize("model_type", TWINS)
+def test_it_counts_as_its_twin(model_type: str) -> None:
+    own, other = TWINS[model_type]
+    arch, twin = read(own | {"model_type": model_type}), read(other)
+    assert size(arch) == size(twin)
+    for phase, context in (("forward", None), ("prefill", None), ("prefill", 7), ("decode", 9)):
+        assert flops(arch, phase, context) == flops(twin, phase, context)
+
+
+def test_the_first_qwen_s_configs_have_gpt_2_s_names_as_well() -> None:
+    names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+    names |= {"intermediate_size": "ffn_hidden_size", "max_position_embeddings": "n_positions"}
+    own = TWINS["qwen"][0] | {"model_type": "qwen"}
+    assert read({names.get(key, key): value for key, value in own.items()}).stack == read(own).stack
+
+
+def test_a_baichuan_without_positions_is_the_13b_which_turns_nothing() -> None:
+    """13B's README: ALiBi in place of rotary embedding."""
+    config = {key: value for key, value in SHAPE.items() if key != "max_position_embeddings"}
+    (attention, *_) = read(config | {"model_type": "baichuan"}).stack.parts
+    assert attention.alibi
+    assert attention.rotary_dim == 0
+
+
+def test_biases_of_a_chatglm_stand_where_its_switches_say() -> None:
+    bare = GLM | {"model_type": "chatglm", "add_qkv_bias": False}
+    qkv, mlp = 48 + 2 * 2 * 8, 2 * 26 + 48  # queries, two groups of keys and values; gate and up, down
+    assert size(read(bare | {"add_qkv_bias": True})) - size(read(bare)) == 3 * qkv
+    assert size(read(bare | {"add_bias_linear": True})) - size(read(bare)) == 3 * (qkv + 48 + mlp)
+
+
+@pytest.mark.parametrize("extra", [{"num_experts": 8}, {"sparse_config": {"kernel_size": 32}}])
+def test_a_minicpm_with_experts_or_sparse_attention_is_refused(extra: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=f"'{next(iter(extra))}' is .*, and that work is not counted for minicpm"):
+        read(SHAPE | {"model_type": "minicpm"} | extra)
+
+
+def test_internvl_s_checkpoints_have_their_text_part_in_llm_config() -> None:
+    config = {"model_type": "internvl_chat", "architectures": ["InternVLChatModel"]}
+    text = TWINS["internlm2"][0] | {"model_type": "internlm2", "tie_word_embeddings": False}
+    arch = read(config | {"llm_config": text})
+    assert arch.stack == read(text).stack
+    assert not arch.tied
+    assert read(
+        config | {"llm_config": SHAPE | {"model_type": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True}}
+    ).tied
