@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from roofmodel.views.estimate_words import describe_phase, describe_workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 SHOWN = 18  # bars; the rest is in the table
 NAME, LINE = 40, 170  # letters that there is room for
@@ -38,21 +40,20 @@ def draw(found: Comparison, path: Path, form: str) -> None:
         said = [line for i, words in enumerate(closing(found), 1) for line in textwrap.wrap(f"{i}. {words}", LINE)]
         below = 0.03 * max(3, len(said))
         axes.set_position((0.27, 0.11 + below, 0.7, 0.73 - below))
-        for place, row in enumerate(timed):
-            _bar(axes, place, row)
         several = len(found.passes) > 1
         names = [called(found, row) + (f" · {row.phase}" if several else "") for row in timed]
         axes.set_yticks(range(len(timed)), [_cut(name, NAME) for name in names])
         axes.set_ylim(-0.7, len(timed) - 0.3)
         axes.set_xscale("log")
         if timed:
-            least = min(min(row.bound_seconds, _achieved(row)) for row in timed)
-            most = max(max(row.bound_seconds, _achieved(row)) for row in timed)
-            axes.set_xlim(least / 1.3, most * (most / least) ** 0.3)  # room for what is written behind the bars
+            ends = [_end(row) for row in timed]
+            axes.set_xlim(min(min(row.bound_seconds, _achieved(row)) for row in timed) / 1.3, max(ends))
+            written = [_bar(axes, place, row) for place, row in enumerate(timed)]
+            _make_room(axes, ends, written)
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
-        _legend(figure, expected)
+        _legend(figure, expected, any(_achieved(row) < row.bound_seconds for row in timed))
         for line, words in enumerate(said):
             figure.text(0.02, 0.015 + below - 0.03 * line, words, fontsize=8)
 
@@ -65,7 +66,19 @@ def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def _bar(axes: Axes, place: int, row: Row) -> None:
+def _end(row: Row) -> float:
+    """Where what is written of a row begins, behind all that is drawn of it."""
+    return max(_achieved(row), row.bound_seconds, row.expected_seconds or 0.0)
+
+
+def _make_room(axes: Axes, ends: Sequence[float], written: Sequence[Text]) -> None:
+    """Move the right end of a logarithmic axis until what is written behind the bars fits."""
+    left, wide = axes.get_xlim()[0], axes.get_window_extent().width
+    widths = [text.get_window_extent().width for text in written]
+    axes.set_xlim(left, max(left * (end / left) ** (wide / (wide - w)) for end, w in zip(ends, widths, strict=True)))
+
+
+def _bar(axes: Axes, place: int, row: Row) -> Text:
     achieved, bound = _achieved(row), row.bound_seconds
     beaten = achieved < bound
     axes.barh(
@@ -76,11 +89,10 @@ def _bar(axes: Axes, place: int, row: Row) -> None:
     if row.expected_seconds is not None:
         axes.plot([row.expected_seconds] * 2, [place - 0.4, place + 0.4], color=canvas.RED, lw=2, zorder=4)
     part = f"  {units.seconds(achieved)}, {units.significant(achieved / bound, 2)} × its bound"
-    end = max(achieved, bound, row.expected_seconds or 0.0)
-    axes.text(end, place, part, va="center", fontsize=8.5, color="0.25", zorder=5)
+    return axes.text(_end(row), place, part, va="center", fontsize=8.5, color="0.25", zorder=5)
 
 
-def _legend(figure: Figure, expected: bool) -> None:
+def _legend(figure: Figure, expected: bool, beaten: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -88,5 +100,6 @@ def _legend(figure: Figure, expected: bool) -> None:
         Line2D([], [], color="0.15", lw=2, label="bound"),
         *([Line2D([], [], color=canvas.RED, lw=2, label="expected")] if expected else []),
         Patch(color=canvas.SKY, label="bound to achieved"),
+        *([Patch(color=canvas.YELLOW, label="quicker than its bound")] if beaten else []),
     ]
-    figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.98, 0.9), ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.98, 0.9), ncols=4, frameon=False, fontsize=9)

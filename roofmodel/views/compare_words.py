@@ -86,8 +86,8 @@ def _impossible(found: Comparison, finding: Finding) -> str:
     row = finding.row
     assert row is not None
     return (
-        f"{called(found, row)} takes {took(row.measured_seconds)}, less than its bound of {took(row.bound_seconds)}, "
-        "as no kernel can: workload, type or device are others; check --batch, --seq, --context, --dtype and --hw"
+        f"{called(found, row)}: {took(row.measured_seconds)}, less than the bound of {took(row.bound_seconds)}, as no "
+        "kernel can: workload, type or device are others; check --batch, --seq, --context, --dtype and --hw"
     )
 
 
@@ -136,7 +136,7 @@ def _most(found: Comparison, finding: Finding) -> str:
     assert row is not None
     expected = "" if row.expected_seconds is None else f", expected {took(row.expected_seconds)}"
     return (
-        f"{called(found, row)} takes most of the kernels' time in a {finding.phase} pass, {finding.share:.0%}: "
+        f"{called(found, row)}: most of the kernels' time in a {finding.phase} pass, {finding.share:.0%}: "
         f"{took(row.measured_seconds)}, bound {took(row.bound_seconds)}{expected}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _marks(axes: Axes, point: float) -> Iterator[Box]:
 
     for marks in axes.collections:
         if isinstance(marks, PathCollection):
-            for centre, area in zip(axes.transData.transform(marks.get_offsets()), marks.get_sizes(), strict=False):
+            centres = axes.transData.transform(marks.get_offsets())
+            for centre, area in zip(centres, cycle(marks.get_sizes())):  # one size may stand for all
                 yield _around(centre, math.sqrt(area) / 2 * point)
 
 

@@ -31,6 +31,7 @@ LEGEND = 20  # series that it names
 CLOUD = 500  # points that are marks, around which numbers find their place; more are a cloud
 CURVES = 6  # tasks whose curves and fronts are drawn; the points of others are dots
 PANELS = 6  # heat maps
+CROSSES = 2000  # cells of one, of which each has a cross where it does not fit; of more there is a line
 LATENCY = {
     "prefill": "time to first token", "decode": "time per output token", "forward": "time of a pass",
     "generate": "time of prefill and decodes", "train": "time of a step",
@@ -149,7 +150,8 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     kind, seconds = ("", "expected_seconds") if known else ("bound_", "bound_seconds")
     what = "images" if table["images_per_second"].notna().any() else "tokens"
     rate, phases, series = f"{kind}{what}_per_second", list(table["phase"].unique())[:3], _series(table)
-    remarks, waits = ["● fits the memory    × does not", "line: the front; numbers: batch"], False
+    remarks, waits = ["● fits the memory    × does not", "line: the front, the batch at its ends"], False
+    remarks += ["marks shrink down the list, to hide none"] * (len(series) > 1)
     edge = _edge(series, remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
         for place, (points, colour) in enumerate(series.values()):
@@ -238,14 +240,16 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     groups = found[:PANELS]
     columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
+    signs = set()
     for place, (key, group) in enumerate(groups):
         row, column = divmod(place, columns)
-        width, height = 0.88 / columns - 0.06, 0.74 / rows - 0.1
-        axes = figure.add_axes((0.08 + column * 0.92 / columns, 0.13 + (rows - 1 - row) * 0.76 / rows, width, height))
+        width, height = 0.88 / columns - 0.06, (0.83 - 0.13 * rows) / rows
+        below = 0.13 + (rows - 1 - row) * (height + 0.13)
+        axes = figure.add_axes((0.08 + column * 0.92 / columns, below, width, height))
         across, *others = sorted(lengths or ["seq"], key=lambda name: -group[name].nunique())
         for other in others:  # of further lengths, the first
             group = group[group[other] == group[other].iloc[0]]
-        _heat(axes, group, across)
+        signs.add(_heat(axes, group, across))
         fixed = [f"{other} {_short(group[other].iloc[0])}" for other in others]
         axes.set_title(" ".join([_way(names, key), *fixed]), fontsize=9, loc="left")
     roofs = [name for name in FORM if table["bound"].eq(name).any()]
@@ -254,12 +258,15 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         figure.text(0.537 + place * 0.125, 0.948, name, fontsize=9)
     if len(found) > PANELS:
         figure.text(0.02, 0.875, f"and {len(found) - PANELS} more; fewer values, or -o FILE .csv", fontsize=9)
-    if table["fits"].eq(False).any():
-        figure.text(0.67, 0.91, "× or beyond a line: does not fit the memory", fontsize=9, color="0.35")
+    if signs := signs - {""}:
+        words = f"{' or '.join(sorted(signs, reverse=True))}: does not fit the memory"
+        figure.text(0.98, 0.91, words, fontsize=9, color="0.35", ha="right")
 
 
-def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
-    """A cell a point: the colour of its roof, the paler the less of the time is due to it; a cross: it does not fit."""
+def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
+    """A cell a point: the colour of its roof, the paler the less of the time is due to it. The sign of those that do
+    not fit: a cross each, or of many points a line around them.
+    """
     from matplotlib.colors import to_rgb
 
     xs, ys = sorted(group[across].dropna().unique()) or [0], sorted(group["batch"].unique())
@@ -275,7 +282,8 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
         image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(colour)))
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     out = ~_fitting(group)
-    if len(group) <= 2000:
+    outlined = len(group) > CROSSES
+    if not outlined:
         axes.plot(column[out], row[out], ls="", marker="x", color="0.1", ms=5, alpha=0.6)
     elif out.any():
         beyond = np.zeros((len(ys), len(xs)))
@@ -287,6 +295,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> None:
     axes.tick_params(labelsize=8)
     axes.set_xlabel(across, fontsize=9)
     axes.set_ylabel("batch", fontsize=9)
+    return "" if not out.any() else "beyond the line" if outlined else "×"
 
 
 # --- Costs ------------------------------------------------------------------------------------------
@@ -300,7 +309,9 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         )
     series = {name: each for name, each in _series(table).items() if _fitting(each[0]).any()}
     phases, shapes = list(table["phase"].unique())[:3], dict[str, str]()
-    for phase, axes in zip(phases, _panels(figure, len(phases), 0.675), strict=True):
+    remarks = "— expected    - - at least", "points that do not fit are left out"
+    edge = _edge([*series, *(words for words, _ in _tasks(table, lengths))], remarks)
+    for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
         for points, colour in series.values():
             for words, task in _tasks(points[points["phase"] == phase], lengths):
                 marker = shapes.setdefault(words, MARKERS[len(shapes) % len(MARKERS)])
@@ -312,4 +323,4 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         )
         axes.set_title(phase, fontsize=10, loc="left")
     signs = (f"{marker} {words}" for words, marker in shapes.items() if words)
-    _legend(figure, series, 0.675, *signs, "— expected    - - at least", "points that do not fit are left out")
+    _legend(figure, series, edge, *signs, *remarks)

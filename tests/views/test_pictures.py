@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from roofmodel import api
+from roofmodel.views import labels
 from tests.views.conftest import opened, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -146,3 +147,36 @@ def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path)
     assert words[words.index("wait for other stages") + 1] == shares[-1]
     assert 45 < int(shares[-1][:-1]) < 55
     assert abs(sum(int(share[:-1]) for share in shares) - 100) <= len(shares) / 2
+
+
+# --- Signs, and bars with words behind them ---------------------------------------------------------
+
+
+def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
+    """Marks of one size are many with one number for all."""
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6, 6), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 100), ylim=(0, 100))
+    marks = [(50, 50), (57, 48), (57, 52), (43, 50), (50, 57), (50, 43)]
+    axes.scatter(*zip(*marks, strict=True), s=80)
+    labels.place(axes, [("64, seq 512", 50, 50)], figure.dpi)
+    (sign,) = axes.texts
+    left, low, right, high = sign.get_window_extent().extents
+    half = 80**0.5 / 2 * 100 / 72
+    for x, y in axes.transData.transform(marks):
+        assert x + half <= left or x - half >= right or y + half <= low or y - half >= high
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_what_stands_behind_bars_is_within_the_picture(
+    figures: list[Any], batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch of one is the file; of more each kernel would take longer at least than was achieved."""
+    asked = ("gpt2", str(EXAMPLES / "gpt2_trace_by_hand.json.gz"), "--hw", "a100", "--phase", "prefill", "--seq", "512")
+    path = tmp_path / "x.svg"
+    assert run("compare", *asked, "--batch", str(batch), "-o", str(path), monkeypatch=monkeypatch) == 0
+    (figure,) = figures
+    wide = figure.get_window_extent().width
+    behind = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(behind) == 12
+    assert all(extent.x1 <= wide for extent in behind)
+    assert (">quicker than its bound<" in path.read_text()) == (batch > 1)

@@ -264,6 +264,17 @@ def test_panels_that_have_no_room_are_counted(tmp_path: Path) -> None:
     assert "and 6 more; fewer values" in (tmp_path / "some.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("batch", "sign"), [([1], None), ([1, 10**6], "×"), ([*range(1, 2002), 10**6], "beyond the line")]
+)
+def test_the_sign_of_what_does_not_fit_is_the_one_that_is_drawn(
+    batch: list[int], sign: str | None, tmp_path: Path
+) -> None:
+    small(hw="a100", dtype="fp16", batch=batch, seq=8, phase="decode").save(tmp_path / "grid.svg", "roofs")
+    said = re.findall(">([^<]*): does not fit the memory<", (tmp_path / "grid.svg").read_text())
+    assert said == ([sign] if sign else [])
+
+
 def test_a_picture_says_where_the_host_is_waited_for(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"batch": "1:64:*4", "seq": [512, 1000], "phase": "decode"}
     report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked)
