@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.collect import environment
-from benchmarks.collect.parts import PYTHON, SKIPPED, end_with_parent
+from benchmarks.collect.parts import PYTHON, SKIPPED, end_with_parent, reason
 from benchmarks.collect.workloads import config_of
 from roofmodel.study.collect import collect
 
@@ -38,6 +38,9 @@ def main(folder: Path, name: str, phase: str, small: bool) -> int:
     if not shutil.which("ncu"):
         return _skip("there is no ncu on the PATH; `module load` or CUDA's own bin folder may bring it")
     found = environment.read(folder, small)
+    if "problem" in found:
+        print(f"error: {found['problem']}")
+        return 1
     device = found.get("hardware") or ("a100" if small else None)
     if device is None:
         return _skip("no device of roof's is this one, so its metrics are not known")
@@ -91,11 +94,10 @@ def _run(command: list[str], told: Path, page: Path | None = None) -> tuple[int,
 
 
 def _reason(said: str, status: int) -> str:
-    """ncu's own word for what went wrong, else its last."""
+    """ncu's own word for what went wrong, or that of the program that it ran, else its last."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
-    why = next((line for line in lines if line.startswith("==ERROR==")), last)
-    return f"ncu ended with status {status}: {why[:200]}"
+    words = [line for line in lines if line.startswith("==ERROR==") and "application returned" not in line]
+    return f"ncu ended with status {status}: {(words[0] if words else reason(lines) or 'it said nothing')[:200]}"
 
 
 def _skip(why: str) -> int:

@@ -101,15 +101,15 @@ def run(part: Part, log: Path, seconds: float) -> Outcome:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     if status == SKIPPED and lines:
         return Outcome("skipped", took, lines[-1][:300])
-    return Outcome("failed", took, _reason(lines, status)[:300])
-
-
-def _reason(lines: list[str], status: int) -> str:
-    """The line that says why: that of the last error, whose message may go on over lines of advice."""
     if status < 0:
-        return f"ended by signal {-status} ({signal.strsignal(-status)}){f', after: {lines[-1]}' if lines else ''}"
-    last = lines[-1] if lines else f"exit status {status}, and not a word"
-    return next((line for line in reversed(lines) if _WHY.match(line)), last)
+        after = f", after: {lines[-1]}" if lines else ""
+        return Outcome("failed", took, f"ended by signal {-status} ({signal.strsignal(-status)}){after[:250]}")
+    return Outcome("failed", took, (reason(lines) or f"exit status {status}, and not a word")[:300])
+
+
+def reason(lines: list[str]) -> str:
+    """The line that says why: that of the last error, whose message may go on over lines of advice, else the last."""
+    return next((line for line in reversed(lines) if _WHY.match(line)), lines[-1] if lines else "")
 
 
 def end_with_parent() -> None:

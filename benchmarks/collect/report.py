@@ -55,8 +55,8 @@ def ceilings(folder: Path, device: Device | None) -> Iterator[str]:
 
 
 def pipe(dtype: str, capability: str | None) -> str:
-    """The pipe that multiplies a type: a tensor core, but for fp32 and, outside of the large chips, fp64."""
-    if capability is None or dtype == "fp32" or (dtype == "fp64" and capability not in ("8.0", "9.0", "10.0")):
+    """The pipe that multiplies a type: a tensor core, but for fp32 and, where these are no faster at it, fp64."""
+    if capability is None or dtype == "fp32" or (dtype == "fp64" and capability not in ("8.0", "9.0")):
         return dtype
     return f"tensor_{dtype}"
 

@@ -117,8 +117,11 @@ def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
             run()
         watch.recover()  # which waits for the device
     beside = file.with_name(f"unfinished-{file.name}")  # the profiler does not write in one go
-    profiler.export_chrome_trace(str(beside))
-    beside.replace(file)
+    try:
+        profiler.export_chrome_trace(str(beside))
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _reason(error: BaseException) -> str:

@@ -34,6 +34,7 @@ from benchmarks.collect.models import build, step
 from benchmarks.collect.parts import GRACE, SKIPPED, Outcome, Part, parts, run
 from benchmarks.collect.workloads import NAMES, Work, config_of, kind, works
 from roofmodel.api import estimate
+from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles import reading
@@ -222,10 +223,10 @@ def test_whatever_ends_a_collection_leaves_no_process_and_what_it_has(signals: s
         assert "found/logs/sleeps.txt" in archive.getnames()
 
 
-def written(file: Path) -> str:
-    """What a file holds, as soon as it holds a line."""
+def written(file: Path, end: str = "\n") -> str:
+    """What a file holds, as soon as it ends so."""
     deadline = time.monotonic() + 30
-    while not (file.exists() and file.read_text().endswith("\n")):
+    while not (file.exists() and file.read_text().endswith(end)):
         assert time.monotonic() < deadline, f"no {file.name}"
         time.sleep(0.02)
     return file.read_text()
@@ -378,7 +379,7 @@ def test_ceilings_are_measured_and_become_lines_of_a_device_file(tmp_path: Path)
     ("dtype", "capability", "pipe"),
     [
         ("fp16", "7.0", "tensor_fp16"), ("fp64", "7.0", "fp64"), ("fp64", "8.0", "tensor_fp64"),
-        ("fp64", "8.9", "fp64"), ("fp32", "9.0", "fp32"), ("bf16", None, "bf16"),
+        ("fp64", "8.9", "fp64"), ("fp64", "10.0", "fp64"), ("fp32", "9.0", "fp32"), ("bf16", None, "bf16"),
     ],
 )  # fmt: skip
 def test_a_product_is_measured_on_the_pipe_that_the_device_has(dtype: str, capability: str | None, pipe: str) -> None:
@@ -408,13 +409,17 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
     [
         ("7.0", ("fp32", "fp16"), {"fp64", "fp32", "fp16"}),  # a V100: no bf16, tf32, int8 on its tensor cores
         ("8.0", ("fp32", "fp16", "bf16", "tf32"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8"}),
-        ("9.0", ("fp32", "fp16", "bf16", "tf32", "fp8"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8", "fp8"}),
+        *(
+            (newer, ("fp32", "fp16", "bf16", "tf32", "fp8"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8", "fp8"})
+            for newer in ("8.9", "9.0", "10.0", "12.0")
+        ),
     ],
 )
 def test_products_of_types_that_a_chip_does_not_have_are_not_measured(
     capability: str, types: tuple[str, ...], expected: set[str], tmp_path: Path
 ) -> None:
-    """torch multiplies them all the same, in fp32: that is no ceiling of theirs."""
+    """torch multiplies them all the same, in fp32: that is no ceiling of theirs. And of what is measured each device's
+    file has the pipe, or it could not take the line."""
 
     class Chip(stopwatch.Cpu):
         def __init__(self) -> None:
@@ -430,8 +435,10 @@ def test_products_of_types_that_a_chip_does_not_have_are_not_measured(
     text = (tmp_path / "measured.yaml").read_text()
     pipes = {report.pipe(dtype, capability) for dtype in expected}
     assert set(re.findall(r"ceiling: (\w+)", text)) == pipes
-    for name in {"7.0": ["v100-sxm2-16gb"], "8.0": ["a100-sxm-80gb"], "9.0": ["h100-sxm"]}[capability]:
-        assert pipes <= set(Device.load(name).pipes)
+    devices = [device for device in map(Device.load, library.names()) if device.compute_capability == capability]
+    assert devices
+    for device in devices:
+        assert pipes <= set(device.pipes), device.id
 
 
 # --- Whole models ---------------------------------------------------------------------------------------
@@ -617,6 +624,17 @@ def test_what_a_torch_or_transformers_lacks_is_a_row_and_costs_no_trace(
     ]  # fmt: skip
 
 
+def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(profiler: Any, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", full)
+    whole_models.main(tmp_path, "bert-large", small=True)
+    assert not list(tmp_path.glob("*trace*"))
+    assert (tmp_path / "model-bert-large.csv").read_text().count("done") == 2
+
+
 def test_logits_of_all_positions_are_not_taken_for_those_of_the_last() -> None:
     """As GPT-2 had them until transformers 4.51."""
     built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
@@ -653,6 +671,10 @@ elif mode == "old" and "--set" in words:
     print("==ERROR== Cannot find any section matching set 'roofline'")
     sys.exit(1)
 elif mode == "silent":
+    sys.exit(1)
+elif mode == "broken":
+    print("Traceback (most recent call last):\\nImportError: transformers 5 does not take torch 2.4")
+    print("==ERROR== The application returned an error code (1).")
     sys.exit(1)
 elif mode == "hangs":
     print("==PROF== Profiling gemm", flush=True)
@@ -747,17 +769,31 @@ def test_what_an_ncu_that_is_cut_off_had_said_is_there(
     folder = tmp_path / "found"
     environment.main(folder, small=True)
     arguments = ("benchmarks.collect.ncu", str(folder), "gpt2-xl", "train", "--small")
-    cut = run(Part("ncu-train", (sys.executable, "-m", *arguments), 5), tmp_path / "log.txt", 60)
-    assert cut.status == "cut off"
-    assert (folder / "ncu-gpt2-xl-train.txt").read_text().endswith("==PROF== Profiling gemm\n")
+    with subprocess.Popen([sys.executable, "-m", *arguments], start_new_session=True) as part_of_ncu:
+        said = written(folder / "ncu-gpt2-xl-train.txt", "==PROF== Profiling gemm\n")
+        os.killpg(part_of_ncu.pid, signal.SIGTERM)
+    assert said.startswith("$ ncu --metrics")
 
 
-def test_an_ncu_that_says_nothing_is_told_so(
+@pytest.mark.parametrize(
+    ("mode", "why"), [("silent", "it said nothing"), ("broken", "ImportError: transformers 5 does not take torch 2.4")]
+)
+def test_what_ncu_failed_of_is_told(
+    mode: str, why: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of the program that it ran is not in its own word for it."""
+    monkeypatch.setenv("FAKE_NCU", mode)
+    assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"error: ncu ended with status 1: {why}"
+
+
+def test_without_a_gpu_ncu_is_not_asked(
     fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FAKE_NCU", "silent")
-    assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "error: ncu ended with status 1: it said nothing"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=False) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("error: torch ")
+    assert not fake.exists()
 
 
 def test_ncu_is_asked_for_what_the_chip_has(tmp_path: Path) -> None:
