@@ -288,7 +288,10 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     elif out.any():
         beyond = np.zeros((len(ys), len(xs)))
         beyond[row[out], column[out]] = 1
-        axes.contour(beyond, levels=[0.5], colors="0.1", linewidths=1.2)
+        window, around = (*axes.get_xlim(), *axes.get_ylim()), np.pad(beyond, 1, mode="edge")  # one column is no area
+        cells = (np.arange(-1, size - 1) for size in around.shape[::-1])
+        axes.contour(*cells, around, levels=[0.5], colors="0.1", linewidths=1.2)
+        axes.axis(window)
     for axis, values in ((axes.xaxis, xs), (axes.yaxis, ys)):
         places = range(0, len(values), -(-len(values) // 8))
         axis.set_ticks(places, [units.significant(float(values[i]), 6) for i in places])
