@@ -42,6 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(names) - {part.name for part in every}:
         parser.error(f"--only: there is no part {min(unknown)!r}; there are {', '.join(part.name for part in every)}")
     chosen = [part for part in every if part.name in names]
+    if asked.pack:
+        if not (folder / "manifest.json").exists():
+            parser.error(f"--pack: {asked.output} has no manifest.json: it is no folder of a collection")
+        return int(not _send(folder))
     if problem := _make(folder):
         print(f"-o {asked.output}: {problem}", file=sys.stderr)
         return 2
@@ -72,6 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
         if clocks is not None:
             end(clocks)
     _record(folder, chosen, outcomes, asked.small)
+    return status if _send(folder) else status or 1
+
+
+def _send(folder: Path) -> bool:
+    """The folder without the names of this machine, packed beside itself; whether there was room for it."""
     unread = scrub(folder)
     for file in unread:
         _say(f"left out of what is to be sent, since names of this machine cannot be taken out of it: {file}")
@@ -79,10 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
         packed = _pack(folder, unread)
     except OSError as error:
         _say(f"{folder} could not be packed ({error.strerror}); it is there, and holds what was measured")
-        return status or 1
-    _say(f"[{time.monotonic() - begin:4.0f} s] {packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
+        _say("with room for it, --pack does what is missing")
+        return False
+    _say(f"{packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
     _say(f"what it holds: PYTHONPATH={_ROOT} {sys.executable} -m benchmarks.collect.report {folder}")
-    return status
+    return True
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -135,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", type=Path, default=Path(f"collected-{now}"), help="a folder, made if need be")
     parser.add_argument("--minutes", type=float, default=8.5, help="in all; what does not fit is left out")
     parser.add_argument("--only", help="these parts, as in ceilings,operators-cold")
+    parser.add_argument("--pack", action="store_true", help="only pack what FOLDER holds, of a run that was killed")
     parser.add_argument("--small", action="store_true", help="try it out with tiny models, on a CPU too")
     return parser
 

@@ -92,6 +92,9 @@ def test_every_part_that_there_is_can_be_asked_for(tmp_path: Path, capsys: pytes
     with pytest.raises(SystemExit, match="2"):
         main(["--only", "cielings", "-o", str(tmp_path / "x")])
     assert re.search("no part 'cielings'.*ceilings", capsys.readouterr().err)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--pack", "-o", str(tmp_path)])
+    assert "no folder of a collection" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["file/found", "/proc/found", "blocked"])
@@ -217,8 +220,9 @@ def test_whatever_ends_a_collection_leaves_no_process_and_what_it_has(signals: s
     (only,) = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
     if signals == "SIGKILL":
         assert only["status"] == "begun"
-        return
-    assert (kit.returncode, only["status"]) == (130, "cut off"), said
+        assert main(["--pack", "-o", str(tmp_path / "found")]) == 0
+    else:
+        assert (kit.returncode, only["status"]) == (130, "cut off"), said
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert "found/logs/sleeps.txt" in archive.getnames()
 
