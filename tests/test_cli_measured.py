@@ -230,7 +230,7 @@ def test_kernels_of_several_devices_say_which(
         ("kernels ncu.csv@v1000", "did you mean 'v100'"),
         ("plot ncu.csv@a100 --hw a1000", "did you mean 'a100'"),
         ("plot ncu.csv@a100 --clock measured", "no file tells the clock"),
-        ("plot ncu.csv@a100 --clock 1.41", "write a number and a unit"),
+        ("plot ncu.csv@a100 --clock 1.41", "'1.41' has no unit"),
         ("plot ncu.csv@a100 --ceilings stream", "known: datasheet, measured"),
         ("kernels missing.csv", "missing.csv"),
         ("kernels text.txt", "text.txt"),

@@ -158,6 +158,11 @@ class Device:
         """DRAM in bytes."""
         return self.levels["dram"].capacity
 
+    @property
+    def types(self) -> set[str]:
+        """The types that it has a pipe for."""
+        return {name.removeprefix("tensor_") for name in self.pipes if not name.endswith("_acc16")}
+
     def matmul_pipe(self, dtype: str) -> Pipe:
         """The fastest dense pipe that multiplies matrices of this type.
 
@@ -166,8 +171,7 @@ class Device:
         """
         candidates = [self.pipes[n] for n in (f"tensor_{dtype}", dtype) if n in self.pipes]
         if not candidates:
-            has = sorted({name.removeprefix("tensor_") for name in self.pipes if not name.endswith("_acc16")})
-            raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; it has {', '.join(has)}")
+            raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; it has {', '.join(sorted(self.types))}")
         return max(candidates, key=lambda pipe: pipe.peak)
 
     def vector_pipe(self, dtype: str) -> Pipe | None:

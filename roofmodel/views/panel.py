@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.study.comparing import formats
+from roofmodel.study.comparing.naming import anchor, helps
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.measured import Placed
 from roofmodel.study.points import LEVELS, Point
@@ -87,8 +89,10 @@ class Panel(NamedTuple):
     def pipes(self) -> list[Pipe]:
         """The pipes that the points used, highest first; all of them where no point tells."""
         used = {self.device.pipes[p.pipe] for p in self.drawn if p.pipe} or set(self.device.pipes.values())
-        if any(p.incomplete for p in self.drawn):  # the roof that the work that was not counted would stand under
-            used.add(self.device.matmul_pipe("fp16"))
+        partly = [p.name for p in self.drawn if p.incomplete]
+        if partly:  # the roof that the work that was not counted would stand under, of tensor cores as products say
+            said = {formats.spelt(name) or "fp16" for name in partly if anchor(name) and not helps(name)} - {"fp32"}
+            used |= {self.device.matmul_pipe(name) for name in said or {"fp16"} if name in self.device.types}
         return sorted(used, key=lambda pipe: -pipe.peak)
 
     @property

@@ -68,6 +68,21 @@ def test_the_roof_of_the_pipe_that_the_points_use_is_drawn_below_the_highest() -
     assert "╌" not in "".join(render(100, color_system=None))  # all of fp32's, whose roof is the highest drawn
 
 
+@pytest.mark.parametrize(
+    ("names", "roof"),
+    [
+        (["sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc", "void implicit_convolve_sgemm<float>"], "tf32"),
+        (["cutlass_tensorop_s1688wgrad_tf32_64x64", "ampere_fp16_s16816gemm_fp16_128x128"], "fp16"),
+        (["ampere_sgemm_128x64_tn"], "fp16"),  # which says nothing of tensor cores
+        (["cutlass_tensorop_s1688wgrad_tf32_64x64", "gemm_kernel"], "fp16"),
+        (["elementwise_kernel"], "fp16"),
+    ],
+)
+def test_work_that_was_not_counted_stands_under_the_roof_that_names_tell(names: list[str], roof: str) -> None:
+    found = [FOUND[0]._replace(name=name, incomplete=True, bound=None) for name in names]
+    assert Panel(A100, "given", found).pipes[0].name == f"tensor_{roof}"
+
+
 def test_letters_are_for_what_is_drawn_longest_first() -> None:
     found = signs(FOUND)
     assert [(p.name[:9], p.level, sign) for p, sign in found.items()] == [

@@ -46,7 +46,7 @@ class Other(NamedTuple):
         return FORMATS[self.named].bits / FORMATS[self.told].bits
 
     def __str__(self) -> str:
-        word = re.search(rf"\w*(?:{dict(_NAMES)[self.named]})\w*", _spelt(self.kernel))
+        word = re.search(rf"\w*(?:{dict(_NAMES)[self.named]})\w*", _plain(self.kernel))
         by = f"as {word[0]} says" if word else "by their counters"
         return (
             f"the kernels multiply in {self.named}, {by}, and {self.told} was told: FLOPs, "
@@ -78,8 +78,13 @@ def multiplies_in(kernel: Kernel) -> str | None:
     counted = {name: getattr(kernel.flops, pipe) or 0.0 for name, pipe in _PIPES.items()}
     if any(counted.values()):
         return max(counted, key=lambda name: counted[name])
-    return next((name for name, pattern in _NAMES if re.search(pattern, _spelt(kernel.name))), None)
+    return spelt(kernel.name)
 
 
-def _spelt(name: str) -> str:
+def spelt(name: str) -> str | None:
+    """The format that a kernel's name says; None where it says none."""
+    return next((form for form, pattern in _NAMES if re.search(pattern, _plain(name))), None)
+
+
+def _plain(name: str) -> str:
     return _SETTING.sub("", name).lower()
