@@ -57,6 +57,7 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
+OF_AMD = "of AMD's GPUs, traces of the PyTorch profiler can be read"
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 

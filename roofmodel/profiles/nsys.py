@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted
+from roofmodel.profiles.kernel import OF_AMD, Evidence, Extent, Kernel, Profile, extent, unlisted
 from roofmodel.profiles.lines import printable
 from roofmodel.profiles.on_disk import on_disk
 from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
@@ -94,6 +94,8 @@ def _profile(database: _Database, name: str) -> Profile:
             f"{name}: is a database of nvprof's, which only nvprof reads; print it with "
             "`nvprof --csv --print-gpu-trace -i FILE --log-file trace.csv` and give that"
         )
+    if any(table.startswith("rocpd_") for table in database.tables) or {"HIP", "KERN"} <= database.tables:
+        raise ProfileError(f"{name}: is a database of AMD's rocprof, which is not read; {OF_AMD}")
     if "StringIds" not in database.tables:
         raise ProfileError(f"{name}: is an SQLite database, but no export of nsys (no table StringIds); {_HOW}")
     graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")

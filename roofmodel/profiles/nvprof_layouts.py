@@ -126,7 +126,9 @@ class _Csv(_Table):
         if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in found):
             self.units = row
             return None
-        if not self.units and self.kind in ("launch", "summary"):
+        # what programs write again may have the unit in each cell
+        timed = row.get("Duration", row.get("Time", ""))
+        if not self.units and self.kind in ("launch", "summary") and not re.fullmatch(r"[\d.]+[num]?s", timed):
             raise ValueError("the row of units below the header is missing, so nobody knows s from ms")
         return row
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import ncu, nsys, nsys_stats, nvprof, torch_trace
-from roofmodel.profiles.kernel import Profile
+from roofmodel.profiles.kernel import OF_AMD, Profile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -33,6 +33,12 @@ _HEAD = 1 << 20  # bytes of a file that must suffice to recognise it: programs p
 _SPREADSHEET = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
 )  # of ncu's and nsys's tables, saved again
+# Headings of tables, and the one key of a document, that AMD's profilers write.
+_AMD = re.compile(
+    rb'^"?(Dispatch_ID|Kernel_Name"?,"?Count|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b'
+    rb'|^\s*\{\s*"rocprofiler-sdk-tool"',
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,8 @@ def _recognise(source: Source) -> tuple[str, Read]:
         what = "the file is empty"
     elif head.startswith(b"PK\x03\x04"):
         what = "a zip archive; unpack it and give the files in it"
+    elif _AMD.search(head):
+        raise ProfileError(f"{source.name}: of AMD's rocprof or rocprofiler, whose files are not read; {OF_AMD}")
     elif b"\0" in head:
         what = "a binary file of a kind not known here"
     else:

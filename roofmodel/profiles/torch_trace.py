@@ -9,6 +9,8 @@ a microsecond there, so numbers are read as decimals and kept as integer nanosec
     its call     the cpu_op event with the same args."External id": the framework's operator, with shapes where recorded
     its ranges   user_annotation events (record_function, ProfilerStep#n) around that launch, see `ranges`
 
+Other tools write Chrome traces too; those, told by what no profiler of PyTorch's leaves out, are refused.
+
 A trace may be an object with `traceEvents` or a bare list of events. The autograd profiler of old wrote no
 categories: there kernels lie in the process "CUDA functions".
 """
@@ -27,7 +29,9 @@ from roofmodel.profiles.lines import decode, printable
 from roofmodel.profiles.ranges import Launch, Range, place, remarks
 
 _MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
+_OWN = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
 _CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 _HOW = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
 _LARGEST = Decimal(10) ** 18  # microseconds: beyond any clock
@@ -49,6 +53,11 @@ def read(file: BinaryIO, name: str) -> Profile:
     """
     document = _parse(decode(file.read()), name)
     events = list(_events(document, name))
+    if events and not (isinstance(document, dict) and document.keys() & _OWN) and not any(map(_of_pytorch, events)):
+        raise ProfileError(
+            f"{name}: is a Chrome trace of another tool{_other(events)}; of these, the PyTorch profiler's are read: "
+            f"{_HOW}"
+        )
     try:
         return _profile(document if isinstance(document, dict) else {}, events, name)
     except _Damaged as error:
@@ -204,6 +213,21 @@ def _attributes(device: _Event, amd: bool) -> Evidence:
         multiprocessors=_integer(device.get("numSms")) or None,
         dram_bytes=_integer(device.get("totalGlobalMem")) or None,
     )
+
+
+def _of_pytorch(event: _Event) -> bool:
+    """Whether the event is of a category of Kineto's, or in a process of the old autograd profiler's."""
+    category = _category(event)
+    known = category in _CATEGORIES or category in _COPIES or _CALL.fullmatch(category)
+    return bool(known) or event.get("pid") in ("CPU functions", "CUDA functions")
+
+
+def _other(events: Iterable[_Event]) -> str:
+    """Whose trace it is, where events say it, in brackets."""
+    keys = {key for event in events for key in _args(event)}
+    if "BeginNs" in keys:
+        return " (AMD's rocprof)"
+    return " (JAX's, or of another program on XLA)" if keys & {"hlo_op", "hlo_module"} else ""
 
 
 # Fields of an event.

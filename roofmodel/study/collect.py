@@ -19,6 +19,8 @@ USAGE = "roof ncu-command [--hw HW] -- CMD…, as in: roof ncu-command --hw a100
 
 def advice(hw: str | None) -> str:
     """What to say where counters are lacking: the one way to collect them, on this device."""
+    if hw and library.load(hw).compute_capability is None:
+        return f"counters are read of NVIDIA's GPUs only, so that kernels on {shorten(hw)} have times and no more"
     device = shlex.quote(hw) if hw else "HW"
     return f"to collect what is missing, run the line that `roof ncu-command --hw {device} -- CMD` prints"
 

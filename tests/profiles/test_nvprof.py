@@ -305,6 +305,16 @@ def test_a_trace_without_its_units_row_is_refused():
         read(TRACE.replace("s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,\n", ""))
 
 
+def test_a_summary_with_the_unit_in_each_cell_needs_no_row_of_units():
+    """As some programs write nvprof's table again."""
+    (kernel,) = read(
+        "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.052ms,12.007ms,12.110ms,saxpy\n"
+    ).kernels
+    assert (kernel.seconds, kernel.invocations) == (0.54236, 45)
+    with pytest.raises(ProfileError, match="the row of units below the header is missing"):
+        read("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79,542.36,45,12.052,12.007,12.110,saxpy\n")
+
+
 def test_decimal_commas_are_refused_with_what_would_work():
     with pytest.raises(ProfileError, match=r"sample:6: .*LC_ALL=C"):
         read(TRACE.replace("9.245914,41.306943", "9,245914,41,306943"))

@@ -3,8 +3,10 @@
 import gzip
 import io
 import os
+import sqlite3
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +112,32 @@ def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
     assert "Nsight Compute" in str(caught.value)
     assert "saxpy" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"saxpy",1,3431611,3431611,100.0\n',
+        b"Dispatch_ID,Kernel_Name,GPU_ID,queue-id\n0,saxpy,2,0\n",
+        b"Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size\n0,2,64,64\n",
+        b"Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nsaxpy,1,2,2,2,100\n",
+        b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}',
+    ],
+)
+def test_what_amd_s_profilers_write_is_named(write, content):
+    with pytest.raises(ProfileError, match="of AMD's rocprof or rocprofiler, whose files are not read") as caught:
+        read([write("results.csv", content)])
+    assert "traces of the PyTorch profiler can be read" in str(caught.value)
+
+
+@pytest.mark.parametrize("tables", [["rocpd_string_1", "rocpd_metadata"], ["HIP", "OPS", "COPY", "KERN"]])
+def test_a_database_of_amd_s_profilers_is_named(tmp_path, tables):
+    with closing(sqlite3.connect(tmp_path / "results.db")) as database:
+        for table in tables:
+            database.execute(f"CREATE TABLE {table} (id INTEGER)")
+        database.commit()
+    with pytest.raises(ProfileError, match="is a database of AMD's rocprof, which is not read"):
+        read([tmp_path / "results.db"])
 
 
 def test_files_of_different_tools_are_refused(write, monkeypatch):

@@ -199,6 +199,34 @@ def test_other_json_is_no_trace(text):
         read(text)
 
 
+ROCPROF = dict(ph="X", name="saxpy(float*)", pid="10", tid="1", ts="622109244416", dur="3431")
+ROCPROF |= dict(args={"BeginNs": "622109244416840", "EndNs": "622109247848451", "dev-id": "4", "queue-id": "0"})
+XLA = dict(ph="X", pid=1, tid=13, ts=1000.5, dur=41.6, name="loop_fusion_2", args={"hlo_op": "loop_fusion.2"})
+
+
+@pytest.mark.parametrize(
+    ("other", "whose"),
+    [
+        (ROCPROF, r" \(AMD's rocprof\)"),
+        (XLA, r" \(JAX's, or of another program on XLA\)"),
+        (dict(ph="X", cat="fee", name="main", pid=1, tid=1, ts=1, dur=2), ""),
+    ],
+)
+def test_a_chrome_trace_of_another_tool_is_refused_and_named(other, whose):
+    for text in (json.dumps({"traceEvents": [{}, other], "otherData": {}}), json.dumps([other])):
+        with pytest.raises(
+            ProfileError, match=f"sample: is a Chrome trace of another tool{whose}; of these, the PyTorch"
+        ):
+            read(text)
+
+
+def test_a_trace_of_any_event_of_pytorch_s_is_read():
+    assert read(json.dumps([event("cpu_op", "aten::mm", 90, 30), XLA])).kernels == ()
+    assert read(trace(XLA)).kernels == ()
+    old = dict(ph="X", name="saxpy", ts=1.0, dur=2.0, tid=0, pid="CPU functions", args={})
+    assert read(json.dumps([old])).kernels == ()
+
+
 def test_absurd_numbers_are_refused_or_unknown_and_never_computed():
     with pytest.raises(ProfileError, match="no profiler writes"):
         read(trace(kernel(dur="@")).replace('"@"', "9" * 5000))

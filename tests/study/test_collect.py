@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel.errors import RoofError
 from roofmodel.profiles import catalogue
-from roofmodel.study.collect import collect
+from roofmodel.study.collect import advice, collect
 from roofmodel.views import collect as views
 
 TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
@@ -104,3 +104,11 @@ def test_a_mistake_says_what_would_work(program, options, said):
     with pytest.raises(RoofError) as caught:
         collect(program, **options)
     assert said in str(caught.value)
+
+
+def test_no_ncu_is_advised_where_it_does_not_run():
+    assert "roof ncu-command --hw h100 -- CMD" in advice("h100")
+    assert "--hw HW" in advice(None)
+    assert advice("mi300x") == (
+        "counters are read of NVIDIA's GPUs only, so that kernels on 'mi300x' have times and no more"
+    )
