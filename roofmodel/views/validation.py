@@ -125,6 +125,7 @@ def save(validation: Validation, path: str) -> Path:
     return files.write(path, lambda file, form: draw(validation, file, form), texts)
 
 
+FEW = 1000  # rows, whose dots are large; more are a cloud
 COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
 
 
@@ -134,6 +135,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
     predicted, name = (validation.expected, "expected") if expects else (validation.bound, "bound")
     known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
+    size, alpha = (7, 0.6) if known.sum() <= FEW else (3, 0.35)
     subtitle = f"{known.sum()} rows of {validation.file}; a point above the line took longer than {_THAN[name]}"
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,
@@ -145,7 +147,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
             if off is None:
                 continue
             axes.plot(
-                predicted[here], validation.measured[here], ls="", marker=".", ms=3, alpha=0.35, zorder=3,
+                predicted[here], validation.measured[here], ls="", marker=".", ms=size, alpha=alpha, mew=0, zorder=3,
                 color=COLOURS[i % len(COLOURS)], label=f"{op}: {here.sum()} rows, {off.mape:.0%} off", rasterized=True,
             )  # fmt: skip
         axes.set_xscale("log")
@@ -163,7 +165,9 @@ def draw(validation: Validation, path: Path, form: str) -> None:
         axes.set_ylabel("measured")
         axes.grid(True, which="major", color="0.92", zorder=0)
         if validation.by_op:
-            figure.legend(loc="upper left", bbox_to_anchor=(0.66, 0.86), frameon=False, markerscale=4, fontsize=9)
+            figure.legend(
+                loc="upper left", bbox_to_anchor=(0.66, 0.86), frameon=False, markerscale=12 / size, fontsize=9
+            )
 
 
 _THAN = {"expected": "expected", "bound": "its bound"}

@@ -7,11 +7,13 @@ import gzip
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from rich.console import Console
 
 from roofmodel.devices.device import Device
@@ -254,6 +256,21 @@ def test_long_names_of_sets_are_told_apart(tmp_path: Path) -> None:
 def test_pictures_are_drawn(form: str, tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, CONTEXT), A100)
     assert views.save(found, str(tmp_path / f"out.{form}")).stat().st_size > 100
+
+
+def test_few_rows_are_dots_that_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[float] = []
+    plot = Axes.plot
+
+    def kept(self: Any, *values: Any, **look: Any) -> Any:
+        sizes.append(look.get("ms", 0))
+        return plot(self, *values, **look)
+
+    monkeypatch.setattr(Axes, "plot", kept)
+    for rows in (2, views.FEW + 1):
+        views.save(validate(table(tmp_path, *[GEMM] * rows), A100), str(tmp_path / "out.svg"))
+    few, _, many, _ = sizes  # after the dots the line
+    assert few > 2 * many > 0
 
 
 @pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation"])
