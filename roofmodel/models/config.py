@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
-from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan
+from roofmodel.models.architecture import Architecture, Dense, Fact, Head, MoE, Network, Plan, Stack
 from roofmodel.models.doors import as_family, offer, text_head, text_part
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.families.custom_code import CUSTOM_CODE
@@ -21,6 +21,13 @@ from roofmodel.models.stack import Fields, Where, check, check_stages, max_token
 Config = Mapping[str, Any]
 
 _MISSING = object()
+# Files that lie beside a model's config.json or have its name, by a key that they alone have.
+OTHER_FILES = {
+    "peft_type": "the config of an adapter; give that of the model that it adapts (its 'base_model_name_or_path')",
+    "_diffusers_version": "a config of diffusers, whose models are not counted; transformers' config.json is read",
+    "word_embedding_dimension": "the config of a pooling layer; give the config.json of the model, in the folder above",
+    "n_layers": "a config without 'model_type', in its maker's own layout; give the one for transformers",
+}
 
 
 def architecture(config: Config, name: str, where: str, family: str | None = None) -> Architecture:
@@ -68,7 +75,7 @@ def by_row(
         tied=fields.get("tied", False),
         max_tokens=limit,
         facts=facts,
-        notes=said + _assumptions(facts, head, family, config, where) + head_notes + _quantisation(config, where),
+        notes=said + _assumptions(facts, body, head, family, config, where) + head_notes + _quantisation(config, where),
         encoder=encoder,
         max_source=source_limit,
         plan=plan,
@@ -106,6 +113,9 @@ def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
 def _family(config: Config, where: str) -> tuple[str, Family]:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
+        other = next((what for key, what in OTHER_FILES.items() if key in config), "")
+        if other and "model_type" not in config:
+            raise ModelError(f"{where}: is {other}")
         what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = family_of(model_type)
@@ -266,7 +276,7 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 
 
 def _assumptions(
-    facts: Mapping[str, Fact], head: Head, family: Family, config: Config, where: Where
+    facts: Mapping[str, Fact], body: Stack | Network, head: Head, family: Family, config: Config, where: Where
 ) -> tuple[str, ...]:
     """The defaults of keys that the config lacks (null is the config's own word for the default).
 
@@ -275,6 +285,8 @@ def _assumptions(
     idle = {"dropout", "attention_dropout"}  # of use to the expectation of a training step alone
     if not any(stage.out == "classes" for stage in head.stages):
         idle.add("labels")
+    if isinstance(body, Stack) and not any(isinstance(part, MoE) for part in body.parts):
+        idle |= {"experts_active", "expert_width", "shared_width"} | ({"experts"} if facts["experts"].value else set())
     assumed = {
         fact.key: fact.value
         for field, fact in facts.items()
@@ -294,4 +306,20 @@ def _quantisation(config: Config, where: Where) -> tuple[str, ...]:
     if not isinstance(settings, dict):
         return ()
     method = shorten(settings.get("quant_method", "unnamed"))
-    return (f"{where}: has a quantization_config ({method}); widths follow --dtype, --weights and --kv, not it",)
+    option = _weights(settings)
+    cure = f"; --weights {option} has them so" if option else ""
+    return (f"{where}: has a quantization_config ({method}); widths follow --dtype, --weights and --kv, not it{cure}",)
+
+
+def _weights(settings: Config) -> str:
+    """The format of --weights that a quantization_config asks for; nothing where none is quite that."""
+    method, bits = settings.get("quant_method"), settings.get("bits")
+    if method in ("gptq", "awq", "auto-round"):
+        return "int4" if bits == 4 and settings.get("group_size") == 128 else ""
+    if method == "bitsandbytes":
+        nf4 = settings.get("load_in_4bit") is True and settings.get("bnb_4bit_quant_type") == "nf4"
+        plain = nf4 and not settings.get("bnb_4bit_use_double_quant")
+        return "nf4" if plain else "int8" if settings.get("load_in_8bit") is True else ""
+    if method == "fp8" and "quant_algo" not in settings:
+        return "fp8_block" if settings.get("weight_block_size") == [128, 128] else "fp8"
+    return "mxfp4" if method == "mxfp4" else ""

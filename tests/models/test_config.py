@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import roofmodel
+from roofmodel.counting.widths import FORMATS
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.config import architecture
@@ -365,6 +366,62 @@ def test_a_quantisation_is_noted() -> None:
     (note,) = [note for note in arch.notes if "quantization_config" in note]
     assert "'gptq'" in note
     assert "--weights" in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}, "int8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+    ],
+)
+def test_a_quantisation_that_weights_can_have_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
+    (note,) = [note for note in read(LLAMA | {"quantization_config": settings}).notes if "quantization_config" in note]
+    assert note.endswith(f"; --weights {weights} has them so")
+    assert weights in FORMATS
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quant_method": "gptq", "bits": 3, "group_size": 128},
+        {"quant_method": "gptq", "bits": 4, "group_size": 32},  # other scales than --weights int4 counts
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},  # fp4, its default
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+        | {"bnb_4bit_use_double_quant": True},
+        {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION"},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        {"quant_method": ["?"], "bits": {}},
+    ],
+)
+def test_a_quantisation_that_weights_cannot_have_is_not(settings: dict[str, Any]) -> None:
+    (note,) = [note for note in read(LLAMA | {"quantization_config": settings}).notes if "quantization_config" in note]
+    assert note.endswith("--kv, not it")
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"base_model_name_or_path": "x", "peft_type": "LORA", "r": 8}, "the config of an adapter"),
+        ({"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0"}, "a config of diffusers"),
+        ({"word_embedding_dimension": 768}, "the config of a pooling layer"),
+        ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "in its maker's own layout"),
+    ],
+)
+def test_another_file_of_a_checkpoint_is_said_to_be_one(config: dict[str, Any], what: str) -> None:
+    with pytest.raises(ModelError, match=f"{WHERE}: is .*{what}"):
+        read(config)
+
+
+def test_experts_are_no_assumption_of_a_model_whose_layers_have_none() -> None:
+    hybrid = good("nemotron_h") | {"hybrid_override_pattern": "M*-M", "num_hidden_layers": 4}
+    assert not any("experts" in note for note in read(hybrid).notes)
+    assert any("n_routed_experts = 8" in note for note in read(hybrid | {"hybrid_override_pattern": "M*EM"}).notes)
 
 
 def test_a_switch_that_is_off_is_not_refused() -> None:
