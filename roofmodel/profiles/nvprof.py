@@ -161,8 +161,8 @@ def _take(entry: Entry, found: _Found, file: str) -> None:
             metric = _DESCRIBED.get(heading.replace(" ", "").lower(), heading)
             counted.averages[metric] = _average(metric, row[heading])
         found.counted[entry.where] = counted
-    elif entry.kind == "stray":
-        found.count("stray")
+    elif entry.kind in ("stray", "cut"):
+        found.count(entry.kind)
 
 
 def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
@@ -247,7 +247,9 @@ def _warnings(found: _Found) -> Iterable[str]:
     if counted and (found.launches or found.summary):
         yield "the file holds times and metrics in separate tables: their rows are listed one after the other"
     yield from unlisted(tally.get("copies", 0))
-    if tally.get("unended"):
+    if tally.get("cut"):
+        yield "the file breaks off within its last row, which is left out: more may be lost"
+    elif tally.get("unended"):
         yield UNENDED
     if tally.get("lost"):
         yield f"nvprof lost {tally['lost']} records (invalid timestamps): the totals are too low"

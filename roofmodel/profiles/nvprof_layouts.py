@@ -23,7 +23,8 @@ class Entry(NamedTuple):
     """A row of a table, or a line between them.
 
     `kind` is "launch", "summary", "metric", "wide" (a launch with metrics as columns), "other" (a row
-    of a table that holds no work of the GPU), "note" (its text under "") or "stray" (no row at all).
+    of a table that holds no work of the GPU), "note" (its text under ""), "stray" (no row at all) or "cut" (the last
+    row, which the file breaks off in).
     """
 
     kind: str
@@ -59,6 +60,9 @@ def entries(lines: Lines) -> Iterator[Entry]:
             try:
                 row = table.row(line)
             except ValueError as error:
+                if not lines.ended and isinstance(table, _Csv) and table.lacks_cells(line):
+                    yield Entry("cut", {}, {}, process, where)
+                    continue
                 if not ended or not isinstance(table, _Text):
                     raise ProfileError(f"{where}: {error}") from None
                 table = None  # what a program printed before another run of nvprof
@@ -111,6 +115,11 @@ class _Csv(_Table):
 
     def split_header(self, line: str) -> list[str]:
         return split(line) or []
+
+    def lacks_cells(self, line: str) -> bool:
+        """Whether a line holds the beginning of a row."""
+        found = split(line)
+        return found is None or len(found) < len(self.columns)
 
     def row(self, line: str) -> Row | None:
         found = split(line)

@@ -305,6 +305,14 @@ def test_a_trace_without_its_units_row_is_refused():
         read(TRACE.replace("s,ms,,,,,,,,KB,B,MB,GB/s,,,,,,\n", ""))
 
 
+@pytest.mark.parametrize("kept", ["2.5,0.04", '"half a na'])
+def test_a_trace_that_breaks_off_within_its_last_row_is_read_without_it(kept):
+    whole = read(TRACE)
+    cut = read(TRACE + kept)
+    assert cut.kernels == whole.kernels
+    assert any("breaks off within its last row" in warning for warning in cut.warnings)
+
+
 def test_a_summary_with_the_unit_in_each_cell_needs_no_row_of_units():
     """As some programs write nvprof's table again."""
     (kernel,) = read(
@@ -348,7 +356,7 @@ def test_reads_and_writes_of_different_kernels_are_no_sum():
 
 def test_a_row_cut_short_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"sample:7: the row has"):
-        read(TRACE[:-60])
+        read(TRACE[:-60] + "\n")
 
 
 def test_a_print_without_a_table_is_refused_with_what_to_collect():
