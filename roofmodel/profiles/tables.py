@@ -92,8 +92,9 @@ def join(tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
             continue
         if twin := next((run for run in runs if _same_launches(run, table)), None):
             common = sorted(twin.own() & table.own())
+            both = f"{table.file} and {twin.file}" if table.file != twin.file else f"two tables of {table.file}"
             warnings.append(
-                f"{table.file} and {twin.file} hold the same kernels and both have {common[0]}"
+                f"{both} hold the same kernels and both have {common[0]}"
                 f"{f' and {len(common) - 1} other metrics' if len(common) > 1 else ''}: "
                 "taken as two measurements, not joined"
             )

@@ -196,6 +196,13 @@ def test_files_that_share_a_metric_stand_side_by_side_with_a_warning(write):
     assert any("two measurements" in text for text in profile.warnings)
 
 
+def test_two_runs_in_one_file_are_not_called_two_files(write):
+    file = write("both", one_metric(BYTES, "byte", ("a", 1)) + one_metric(BYTES, "byte", ("a", 2)))
+    profile = read([file])
+    assert [kernel.bytes.dram for kernel in profile.kernels] == [1, 2]
+    assert any(text.startswith(f"two tables of {file} hold the same kernels") for text in profile.warnings)
+
+
 def test_launches_of_other_extents_are_not_the_same(write):
     other = one_metric(TIME, "ns", ("a", 10)).replace("(64, 2, 1)", "(65, 2, 1)")
     assert drams(write("bytes", one_metric(BYTES, "byte", ("a", 1))), write("time", other)) == [1, None]
