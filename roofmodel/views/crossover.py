@@ -63,15 +63,15 @@ def _variable(found: Crossover) -> str:
 def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
     """`memory binds up to 601, compute from n = 602 on.`"""
     sent = ", and all that it sends" if any(one.first == "communication" for one in operators) else ""
-    means = f"; taken as a whole: all its FLOPs against all its bytes{sent}" if operators else ""
+    means = f"as a whole (all its FLOPs against all its bytes{sent}) " if operators else ""
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
         reach = f"{low} FLOP/B" if low == high else f"{low} FLOP/B at first, {high} in the end"
-        return f"{changes.first} binds at every {variable}{means}: no crossover. The intensity is {reach}."
-    words = f"{changes.first} binds at first"
+        return f"{means}{changes.first} binds at every {variable}: no crossover. The intensity is {reach}."
+    words = f"{means}{changes.first} binds at first"
     for change in changes.changes:
         words += f", {change.to} from {variable} = {change.value} on"
-    return f"{words}{means}."
+    return f"{words}."
 
 
 def _added_up(mostly: Mostly, variable: str) -> str:

@@ -274,7 +274,7 @@ def test_the_title_says_what_does_not_vary_and_the_answer_all_that_it_weighs() -
     shared = roofmodel.crossover("llama-2-70b-hf", "rtx4090", over="batch", tp=8, phase="prefill", seq=64).to_markdown()
     assert "prefill, fp16, seq 64, one of 8 GPUs (tp 8), on" in shared
     assert "communication from batch = 3 on" in shared
-    assert "all its FLOPs against all its bytes, and all that it sends." in shared
+    assert "as a whole (all its FLOPs against all its bytes, and all that it sends) memory binds at first, " in shared
     alone = roofmodel.crossover("gpt2", "a100", over="batch").to_markdown()
     assert "decode, fp16, context 1024, on" in alone
     assert "sends" not in alone
