@@ -297,6 +297,9 @@ function drawBars({ totals, memory }) {
   }
   bars.push(legend(bound.map(({ name, colour }) => [name, colour])), ...memoryBar(memory));
   byId("bars").replaceChildren(...bars);
+  for (const piece of byId("bars").querySelectorAll(".piece")) {
+    if (piece.scrollWidth > piece.clientWidth) piece.textContent = ""; // no room: the legend names it
+  }
 }
 
 function memoryBar(memory) {
@@ -311,13 +314,13 @@ function memoryBar(memory) {
   ];
 }
 
-/** Parts of a whole, as wide as they are large; each names itself where there is room. */
+/** Parts of a whole, as wide as they are large, each with its name. */
 function bar(name, parts, whole, total, end = null) {
   const pieces = parts.map((part) => html("span", {
     class: part.colour ? "piece" : "piece waiting",
     title: `${part.name}: ${part.text}`,
     style: { width: `${100 * part.size / whole}%`, background: part.colour },
-  }, part.size / whole > 0.12 ? part.name : ""));
+  }, part.name));
   const words = `${name}: ${total}; ${parts.map((part) => `${part.name} ${part.text}`).join(", ")}`;
   return html("div", { class: "bar", role: "img", "aria-label": words }, html("span", { class: "name" }, name),
     html("span", { class: "track" }, ...pieces, end), html("span", { class: "total" }, total));

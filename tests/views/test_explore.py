@@ -211,6 +211,13 @@ def test_bound_and_expectation_stand_apart(page: Any) -> None:
     assert "only the bound is known" in text(page, "#figures .expected")
 
 
+def test_no_name_in_a_bar_is_cut(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="prefill", batch=1, runtime="eager", tp=4)
+    pieces = page.find_elements("css selector", "#bars .piece")
+    assert any(one.text for one in pieces)
+    assert not [one.text for one in pieces if one.get_property("scrollWidth") > one.get_property("clientWidth")]
+
+
 def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
     """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
     moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
