@@ -36,7 +36,7 @@ class Fold(NamedTuple):
 
 def fold(path: str, device: str, third: int) -> list[Fold]:
     """Each framework's own set, and that of all (`any`)."""
-    fitted = calibrate([path], Device.load(device), "folds", third).gemm
+    fitted = calibrate([path], Device.load(device), "folds", third).calibration.gemm
     fits = {name: forms[USUAL].fit for name, forms in fitted.items()}
     return [Fold(device, third, name, fit.held_out, fit.error) for name, fit in fits.items()]
 

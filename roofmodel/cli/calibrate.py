@@ -29,9 +29,11 @@ def calibrate_command(
     files.check(output, ("yaml",))
     path, device = library.find(hw), library.load(hw)
     found = calibrate(tables, device, source)
-    text = device_file(path.read_text(encoding="utf-8"), found)
+    text = device_file(path.read_text(encoding="utf-8"), found.calibration)
     note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
-    print_rich(calibration.table(device, found))
+    print_rich(calibration.table(device, found.calibration))
+    for remark in found.remarks:
+        note(f"note: {remark}")
     for table in tables:
         for text in others(device, read(table).get("gpu", ()), table):
             note(f"warning: {text}")

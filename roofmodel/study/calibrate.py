@@ -3,7 +3,8 @@
 Least squares on expected / measured - 1, with a loss that grows like the error itself (soft L1), over the logarithms
 of the parameters, each within a factor of where it starts; then, since formulas have kinks that slopes do not tell of,
 the mean error itself by Powell's method, which needs none. A third of the rows is held out by cells of shapes, so that
-neighbours of a fitted row do not count as unseen; error and interval are those of the rows held out.
+neighbours of a fitted row do not count as unseen; error and interval are those of the rows held out. Rows that beat
+their bound are named, not fitted; so is what has too few rows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import (
+    FAR,
     Calibration,
     CollectiveTiming,
     ContextTiming,
@@ -36,20 +38,22 @@ from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, formats, movement, product
-from roofmodel.study.measurements import HOST_CLOCK, Array, Group, groups, read, seconds
+from roofmodel.study.measurements import HOST_CLOCK, Array, Group, first_few, groups, listed, read, seconds, skipped
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
 FEW = 600  # that suffice to choose between what is no matter of degree
 FEWEST = 3  # rows for each parameter, below which nothing is fitted
+BEATEN = 0.95  # of its bound, below which a measurement cannot be right; clocks differ by less
 SPAN = 20.0  # a parameter stays within this factor of where it starts
 SCALE = 0.03  # errors below it count by their square
 POLISHED = 1500  # evaluations of the last step
 USUAL = "fp16/fp16"
-# Parameters that are no matter of degree; those that change more come first, as each is chosen by itself.
+# Parameters that are no matter of degree; those that change more come first, as each is chosen by itself. Of values
+# that the rows do not tell apart it is the first.
 CHOICES = {
     "packed": (1.0, 0.0),
     "elsewhere": (0.0, 1.0, 2.0),
-    "group": (0.0, 32.0, 1000.0),
+    "group": (0.0, 1000.0, 32.0),
     "queue": (0.0, 1.0),
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
@@ -81,6 +85,13 @@ KINDS = {
 _UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
 
+class Calibrated(NamedTuple):
+    """What was fitted, and what was not, and why."""
+
+    calibration: Calibration
+    remarks: tuple[str, ...]
+
+
 class Sample(NamedTuple):
     """Measurements of one operation and type: an operator over columns, and seconds."""
 
@@ -110,7 +121,7 @@ def _some(values: Any, of: Array) -> Any:
     return values[of] if np.ndim(values) else values
 
 
-def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> Calibration:
+def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> Calibrated:
     """Everything that the tables have measurements of, fitted but for a `third` of the cells of shapes; needs scipy.
 
     Raises ProfileError for what is no table, DeviceError for a file that says too little, WorkloadError where nothing
@@ -124,24 +135,34 @@ def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> 
             f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
             f"with the device's own number, such as '{lacking}'"
         )
-    found, fitter = _samples(paths, third), _Fitter(device, source)
+    remarks: list[str] = []
+    found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks)
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in ORIGINS.items()}
-    kinds["collectives"] = _with_other_links(kinds["collectives"], device)
     if not any(kinds.values()):
-        raise WorkloadError(
-            f"nothing to fit: no operation and kernel has {FEWEST} rows a parameter that the timing model knows"
-        )
-    return Calibration(device.id, **kinds)
+        raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no row that can be fitted"]))))
+    kinds = {kind: _with_others(sets, getattr(device.calibration, kind, {})) for kind, sets in kinds.items()}
+    return Calibrated(Calibration(device.id, **kinds), tuple(remarks))
 
 
-def _samples(paths: list[str], third: int) -> dict[str, list[Sample]]:
+def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -> dict[str, list[Sample]]:
     """The tables' measurements by the kind of parameters that is fitted to them; that third is held out."""
     measured: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)
-        took = seconds(table)
-        for group in (group for group in groups(table)[0] if group.l2 != "warm"):  # its data come from DRAM
-            measured.setdefault(group.op, []).append(Sample(group, took[group.rows], held_out(group.shape, third)))
+        took, (several, notes) = seconds(table), groups(table)
+        remarks += [f"{path}: {words}" for words in listed(skipped(notes.tolist()))]
+        for group in (group for group in several if group.l2 != "warm"):  # its data come from DRAM
+            what = f"{path}: " + " ".join(filter(None, (group.op, group.compute, group.kernel)))
+            try:
+                wrong = took[group.rows] < BEATEN * _least(group, device)
+            except WorkloadError as error:
+                remarks.append(f"{what}: {error}")
+                continue
+            if wrong.any():
+                lines = first_few((group.rows[wrong] + 2).tolist())
+                remarks.append(f"{what}: {lines}: over 5 % quicker than the bound, left out as suspect")
+            sample = Sample(group, took[group.rows], held_out(group.shape, third))
+            measured.setdefault(group.op, []).append(sample.rows(np.flatnonzero(~wrong)))
     found: dict[str, list[Sample]] = {}
     for op in dict.fromkeys((*KINDS, *measured)):
         found.setdefault(KINDS.get(op, "stream"), []).extend(measured.get(op, ()))
@@ -154,17 +175,20 @@ def _samples(paths: list[str], third: int) -> dict[str, list[Sample]]:
     return found
 
 
-def _with_other_links(found: Sets[CollectiveTiming], device: Device) -> Sets[CollectiveTiming]:
-    """These sets of collectives, with those that the device had for links that the tables have no rows of."""
-    if not found or device.calibration is None:
-        return found
-    fitted_to = {form for forms in found.values() for form in forms}
-    kept = {
-        name: {form: one for form, one in forms.items() if form not in fitted_to}
-        for name, forms in device.calibration.collectives.items()
-    }
-    names = dict.fromkeys([*found, *(name for name, forms in kept.items() if forms)])
-    return {name: {**found.get(name, {}), **kept.get(name, {})} for name in names}
+def _least(group: Group, device: Device) -> Array:
+    """Seconds that no measurement of these rows can beat: their bound, but for data that L2 may hold."""
+    placed = place(group.operator.cost, device, group.compute, group.operator.collective)
+    l2 = device.levels.get("l2")
+    resident = np.asarray(placed.cost.bytes) <= ((l2 and l2.capacity) or 0)
+    least = np.maximum(np.maximum(placed.compute_seconds, placed.link_seconds), placed.memory_seconds * ~resident)
+    return np.broadcast_to(least, group.rows.shape)
+
+
+def _with_others(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
+    """These sets of a kind, where there are any, and behind them those that the device had of what the tables have not:
+    other implementations, formats, links."""
+    names = dict.fromkeys([*found, *before]) if found else ()
+    return {name: {**found.get(name, {}), **before.get(name, {}), **found.get(name, {})} for name in names}
 
 
 def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
@@ -182,6 +206,7 @@ def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
 class _Fitter(NamedTuple):
     device: Device
     source: str
+    remarks: list[str]
 
     def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
         """A kind's sets by implementation and formats, the default first; none of rows that are too few."""
@@ -194,12 +219,19 @@ class _Fitter(NamedTuple):
                 kernels.append("any")
             for kernel in dict.fromkeys(kernels):
                 named.setdefault(kernel, {}).setdefault(form, []).append(sample)
-        tried = {
-            name: {form: self.fit(some, start, kind) for form, some in sorted(forms.items())}
-            for name, forms in named.items()
-        }
-        found = {name: {form: one for form, one in forms.items() if one} for name, forms in tried.items()}
-        return {name: found[name] for name in self._default_first(kind, named, found) if found[name]}
+        found: dict[str, dict[str, Fitted[Timing]]] = {}
+        for name, forms in named.items():
+            for form, samples_of in sorted(forms.items()):
+                if one := self.fit(samples_of, start, kind):
+                    found.setdefault(name, {})[form] = one
+                    if one.fit.error > FAR:
+                        what = f"{one.fit.error:.0%} off on rows held out"
+                        self.remarks.append(f"{kind} {name} {form}: {what}: it stands in for nothing else")
+                elif name != "any" or list(named) == ["any"]:  # else its rows are told of by their own name
+                    rows, wanted = sum(len(s.measured) for s in samples_of), FEWEST * len(start)
+                    why = f"{wanted} are wanted" if rows < wanted else "too few of them are held out, or all"
+                    self.remarks.append(f"{kind} {name} {form}: not fitted: of its {rows} rows {why}")
+        return {name: found[name] for name in self._default_first(kind, named, found)}
 
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
         """The one library of matrix products, else what most was measured of; of attention, of which engines have

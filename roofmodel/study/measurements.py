@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +85,44 @@ def groups(table: Table) -> tuple[list[Group], Array]:
             shape, wrong = _shape(table, here, op, dtype, kv)
             notes[here], good = wrong, wrong == ""
             alike = {name: int(shape[name][0]) for name in OPERATIONS[op].alike if good.any()}
-            operator = OPERATIONS[op].operator({**words, **shape, **alike}, widths(PRECISIONS[dtype], kv or None))
-            found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good], shape, operator))
+            for some in _by_kernel(shape):
+                part = {name: values[some] for name, values in shape.items()}
+                operator = OPERATIONS[op].operator({**words, **part, **alike}, widths(PRECISIONS[dtype], kv or None))
+                found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good][some], part, operator))
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes
+
+
+def _by_kernel(shape: Mapping[str, Array]) -> list[Array]:
+    """Which rows go together: one query over keys of earlier ones is a decode, which another kernel runs."""
+    if "kv_len" not in shape:
+        return [np.arange(len(next(iter(shape.values()))))]
+    decodes = (shape["seq"] == 1) & (shape["kv_len"] > 1)
+    return [rows for rows in (np.flatnonzero(~decodes), np.flatnonzero(decodes)) if len(rows)]
+
+
+def skipped(notes: Sequence[str]) -> dict[str, list[int]]:
+    """Reason -> the lines of the file that it skips, the header being the first."""
+    lines: dict[str, list[int]] = {}
+    for line, reason in enumerate(notes, 2):
+        if reason:
+            lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def listed(reasons: Mapping[str, list[int]], most: int = 10) -> Iterator[str]:
+    """Which lines are skipped and why: the first reasons, and how many more there are."""
+    for reason, lines in [*reasons.items()][:most]:
+        yield f"{first_few(lines)}: {reason}"
+    if rest := [*reasons.values()][most:]:
+        yield f"{sum(map(len, rest))} more lines, for {len(rest)} more reasons"
+
+
+def first_few(lines: Sequence[int], most: int = 3) -> str:
+    """The first few lines, in words, and how many they are."""
+    more = f" … ({len(lines)})" if len(lines) > most else ""
+    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:most]))}{more}"
 
 
 def seconds(table: Table) -> Array:
@@ -122,9 +155,11 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
         least = 0 if name == "window" else 1
         whole = (values >= least) & (values <= MOST) & (values == np.floor(values))
         refuse(whole, name, f"a whole number from {least} to {MOST}")
-    for less, more in (("topk", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
+    for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
         if less in columns and more in columns:
             refuse(columns[less] <= columns[more], less, f"at most {more}")
+    if "kv_heads" in columns and "heads" in columns:
+        refuse(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
     latency = _numbers([table["latency_us"][row] for row in rows])
     refuse((latency > 0) & np.isfinite(latency), "latency_us", "a number above zero")
     return {name: values[wrong == ""] for name, values in columns.items()}, wrong

@@ -5,7 +5,7 @@ Errors are relative to the measurement: (predicted - measured) / measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import formula, held
 from roofmodel.study.identify import others
-from roofmodel.study.measurements import Array, Group, Table, groups, read, seconds
+from roofmodel.study.measurements import Array, Group, Table, groups, listed, read, seconds, skipped
 from roofmodel.study.operations import OPERATIONS
 
 
@@ -67,29 +67,7 @@ class Validation(NamedTuple):
     @property
     def skipped_lines(self) -> dict[str, list[int]]:
         """Reason -> the lines of the file that it skips, the header being the first."""
-        return _skipped(self.notes)
-
-
-def _skipped(notes: Sequence[str]) -> dict[str, list[int]]:
-    lines: dict[str, list[int]] = {}
-    for line, reason in enumerate(notes, 2):
-        if reason:
-            lines.setdefault(reason, []).append(line)
-    return lines
-
-
-def listed(skipped: Mapping[str, list[int]], most: int = 10) -> Iterator[str]:
-    """Which lines are skipped and why: the first reasons, and how many more there are."""
-    for reason, lines in [*skipped.items()][:most]:
-        yield f"{some(lines)}: {reason}"
-    if rest := [*skipped.values()][most:]:
-        yield f"{sum(map(len, rest))} more lines, for {len(rest)} more reasons"
-
-
-def some(lines: Sequence[int], most: int = 3) -> str:
-    """The first few lines, in words, and how many they are."""
-    more = f" … ({len(lines)})" if len(lines) > most else ""
-    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:most]))}{more}"
+        return skipped(self.notes)
 
 
 def validate(path: str, device: Device) -> Validation:
@@ -108,7 +86,7 @@ def validate(path: str, device: Device) -> Validation:
     notes[np.isnan(bound) & (notes == "")] = "in a warm L2, whose bandwidth the device's file does not state"
     known = ~np.isnan(bound)
     if not known.any():
-        why = "; ".join(listed(_skipped(notes.tolist())))
+        why = "; ".join(listed(skipped(notes.tolist())))
         raise ProfileError(f"{path}: no row can be bounded on {device.id}: {why or 'it has none below its header'}")
     return Validation(
         file=Path(path).name,

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.validate import Errors, Part, Validation, beaten, listed
+from roofmodel.study.measurements import listed
+from roofmodel.study.validate import Errors, Part, Validation, beaten
 from roofmodel.views import canvas, files, records
 from roofmodel.views.columns import bare
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from tests.profiles.samples import measured
 
 pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofmodel[calibrate]'")
 
-H100 = Device.load("h100")
+A100, H100 = Device.load("a100"), Device.load("h100")
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -46,13 +48,47 @@ def made_up(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
 
 def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path) -> None:
     """Noise of 5 % has a mean absolute error of 4 %; what is fitted may add little to that."""
-    found = calibrate([str(made_up(tmp_path))], H100, "made up")
+    found = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
     fit = found.gemm["any"]["fp16/fp16"].fit
     assert fit.error < 0.055
     assert fit.rows + fit.held_out == 900
     assert 0.2 < fit.held_out / 900 < 0.5
     assert 0.9 < fit.low < 0.97
     assert 1.03 < fit.high < 1.12
+
+
+def test_what_beats_the_roof_is_named_and_not_fitted(tmp_path: Path) -> None:
+    """The longest eight of 400 take a tenth of their bound, as if a clock had been read too early."""
+    path = made_up(tmp_path, rows=400)
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    bound = validate(str(path), H100).bound
+    longest = sorted(np.argsort(bound)[-8:])
+    for at in longest:
+        rows[at] = ",".join((*rows[at].split(",")[:5], str(bound[at] / 10 * 1e6)))
+    path.write_text("\n".join((header, *rows)), encoding="utf-8")
+    found = calibrate([str(path)], H100, "made up")
+    lines = ", ".join(str(at + 2) for at in longest[:3])
+    assert found.remarks == (
+        f"{path}: gemm bf16: lines {lines} … (8): over 5 % quicker than the bound, left out as suspect",
+    )
+    fit = found.calibration.gemm["any"]["fp16/fp16"].fit
+    assert fit.rows + fit.held_out == 392
+    assert fit.error < 0.06
+
+
+def test_what_is_not_fitted_is_said(tmp_path: Path) -> None:
+    """Beside products that are enough: sums that are too few, and products that follow nothing."""
+    path = made_up(tmp_path)
+    rng = np.random.default_rng(5)
+    lines = [f"gemm,fp8,{2**m},4096,4096,{rng.uniform(1e3, 1e6)}" for m in range(14) for _ in range(20)]
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join((header, *rows, *lines)), encoding="utf-8")
+    (tmp_path / "sums.csv").write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
+    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "made up")
+    told = "\n".join(found.remarks)
+    assert re.search(r"gemm any fp8/fp8: \d+% off on rows held out: it stands in for nothing else", told)
+    assert "stream add fp16/fp16: not fitted: of its 1 rows 9 are wanted" in told
+    assert "sums.csv: line 3: unknown op 'sum'" in told
 
 
 def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp_path: Path) -> None:
@@ -66,7 +102,7 @@ def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp
             assert found is not None
             lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.seconds},NCCL")
     path.write_text("\n".join(lines), encoding="utf-8")
-    fitted_to = calibrate([str(path)], device, "made up").collectives["NCCL"]
+    fitted_to = calibrate([str(path)], device, "made up").calibration.collectives["NCCL"]
     assert device.calibration is not None
     before = device.calibration.collectives["NCCL"]
     assert fitted_to["any"].fit.rows + fitted_to["any"].fit.held_out == 80
@@ -89,7 +125,7 @@ def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
     rows = [("bfloat16", "ours")] * 30 + [("bfloat16", "theirs")] * 30 + [("fp8", "theirs")] * 12
     lines = [f"gemm,{dtype},{i + 1},64,64,9,{kernel}" for i, (dtype, kernel) in enumerate(rows)]
     table.write_text("\n".join(("op,dtype,m,n,k,latency_us,kernel", *lines)))
-    found = calibrate([str(table)], H100, "made up").gemm
+    found = calibrate([str(table)], replace(H100, calibration=None), "made up").calibration.gemm
     seen = {name: {form: one.fit.rows for form, one in forms.items()} for name, forms in found.items()}
     assert seen == {
         "any": {"fp16/fp16": 60},
@@ -133,13 +169,13 @@ def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> N
         writer.writerow(("op", "dtype", "kernel", "distribution", *ranges, "latency_us"))
         cells = zip(*shape.values(), expected.seconds * 1e6, strict=True)
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
-    found = calibrate([str(tmp_path / "moe.csv")], H100, "made up").experts["mine"]["fp16/fp16"]
+    found = calibrate([str(tmp_path / "moe.csv")], H100, "made up").calibration.experts["mine"]["fp16/fp16"]
     assert found.timing.elsewhere == 1
     assert found.fit.error < 0.02
 
 
 def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path: Path) -> None:
-    calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"')
+    calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"').calibration
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
     path.write_text(device_file(text, calibration))
@@ -183,7 +219,9 @@ def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, s
 
 
 def test_too_few_rows_are_nothing_to_fit(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="nothing to fit"):
+    with pytest.raises(
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: of its 20 rows 63 are wanted"
+    ):
         calibrate([str(made_up(tmp_path, rows=20))], H100, "made up")
 
 
@@ -247,7 +285,7 @@ def test_expectations_are_within_what_was_promised(table: str, hw: str, most: fl
 
 @pytest.mark.parametrize("heading", ["calibration:", "calibration:  # of another device"])
 def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: Path, heading: str) -> None:
-    calibration = calibrate([str(made_up(tmp_path))], H100, "made up")
+    calibration = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
     text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
     path = tmp_path / "h200.yaml"
     path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
@@ -257,6 +295,34 @@ def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: P
     assert again.gemm == calibration.gemm
     assert "gemm" not in again.borrowed["h100-sxm"]
     assert "context" in again.borrowed["h100-sxm"]
+
+
+def test_what_the_tables_do_not_measure_keeps_its_parameters(tmp_path: Path) -> None:
+    before, found = A100.calibration, calibrate([str(made_up(tmp_path))], A100, "made up").calibration
+    assert before is not None
+    assert found.gemm["any"]["fp16/fp16"] != before.gemm["any"]["fp16/fp16"]
+    for name, forms in before.gemm.items():
+        for form, one in forms.items():
+            assert (name, form) == ("any", "fp16/fp16") or found.gemm[name][form] == one
+    assert not found.context  # of which nothing is fitted: the file keeps it as it is
+
+
+def test_how_many_heads_share_a_block_is_not_guessed_beyond_what_was_measured(tmp_path: Path) -> None:
+    """Decodes of up to 8 query heads a key-value head: nothing says that 33 would take another kernel."""
+    rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
+    shape: dict[str, Any] = {"batch": np.round(2 ** rng.uniform(0, 7, 200)), "kv_heads": rng.choice([1, 2, 4, 8], 200)}
+    shape |= {"heads": shape["kv_heads"] * rng.choice([2, 4, 8], 200)}
+    shape |= {"seq": np.ones(200), "kv_len": np.round(2 ** rng.uniform(6, 14, 200))}
+    operator = OPERATIONS["attn_generation"].operator(shape | {"head_dim": 128}, widths(PRECISIONS["bfloat16"]))
+    expected = expect(operator, H100, "bf16")
+    assert expected is not None
+    with path.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "head_dim", *shape, "latency_us"))
+        cells = zip(*(column.astype(int) for column in shape.values()), expected.seconds * 1e6, strict=True)
+        writer.writerows(("attn_generation", "bfloat16", 128, *row) for row in cells)
+    found = calibrate([str(path)], H100, "made up").calibration.generation["any"]["fp16/fp16/128"]
+    assert found.timing.group in (0, 1000)
 
 
 def test_two_devices_that_name_each_other_are_refused(tmp_path: Path) -> None:

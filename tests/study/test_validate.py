@@ -98,6 +98,14 @@ BOUNDS = {
 }  # fmt: skip
 
 
+def test_what_is_expected_of_a_row_does_not_hang_on_those_beside_it(tmp_path: Path) -> None:
+    """A query a sequence is a decode, whatever the table's other rows are."""
+    one, many = CONTEXT | {"seq": 1, "kv_len": 4096}, CONTEXT | {"seq": 16, "kv_len": 4096}
+    together = validate(table(tmp_path, one, many), A100).expected
+    apart = [validate(table(tmp_path, row), A100).expected[0] for row in (one, many)]
+    assert together.tolist() == apart
+
+
 @pytest.mark.parametrize("claim", BOUNDS)
 def test_a_bound_is_the_one_derived_by_hand(claim: str, tmp_path: Path) -> None:
     row, seconds = BOUNDS[claim]
@@ -138,6 +146,8 @@ def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Pa
         (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number above zero"),
         (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number above zero"),
         (MOE | {"topk": 1000}, "moe: topk is '1000'; it must be at most experts"),
+        (MOE | {"moe_ep": 16}, "moe: moe_ep is '16'; it must be at most experts"),
+        (CONTEXT | {"heads": 7}, "attn_context: heads is '7'; it must be a multiple of kv_heads"),
     ],
 )
 def test_a_row_that_is_skipped_quotes_the_cell(row: dict[str, object], says: str, tmp_path: Path) -> None:
