@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+FAR = 1 / 3  # mean error of rows held out beyond which a set stands in for no other
+FARTHEST = 3.0  # times longer or shorter than expected, to which nothing but rows of its own takes an interval
+
 
 class GemmTiming(NamedTuple):
     """Of a matrix product in tiles; see `prediction/gemm.py`."""
@@ -30,7 +33,7 @@ class GemmTiming(NamedTuple):
     row: float = 0.0  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
     spill: float = 0.0  # what quantising loses where L2 does not hold A: 1 is twice the time
     tall: float = 0.0  # rows that a tile has at least, in products that are as tall; 0 where any will do
-    host: float = 0.0  # seconds that a launch takes at least, where the host is waited for; 0 in a graph
+    host: float = 0.0  # seconds that no product is quicker than, whatever its size; 0 where latency says it all
     parts: float = 32.0  # that K is split into at most
     convert: float = 0.0  # seconds per element of K in which narrower weights are brought to the product's format
     few: float = 0.0  # rows that a kernel of dot products takes at most; 0 where a library has none
@@ -84,7 +87,7 @@ class ExpertsTiming(NamedTuple):
 
 
 class CollectiveTiming(NamedTuple):
-    """Of an exchange between GPUs of one node; see `prediction/collectives.py`."""
+    """Of an exchange between GPUs over links of one kind; see `prediction/collectives.py`."""
 
     latency: float  # seconds
     step: float  # seconds for each step around the ring
@@ -115,6 +118,11 @@ class Fit(NamedTuple):
     high: float
     source: str
     date: str
+
+    def wider(self, power: float) -> Fit:
+        """With the interval of a set that stands in for another: its ends to a power, and at most FARTHEST away."""
+        low = max(self.low**power, min(self.low, 1 / FARTHEST))
+        return self._replace(low=low, high=min(self.high**power, max(self.high, FARTHEST)))
 
 
 Timing = TypeVar("Timing", bound=NamedTuple)

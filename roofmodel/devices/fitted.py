@@ -138,6 +138,6 @@ def _carried(sets: Sets[Timing], pace: float) -> Sets[Timing]:
     def carried(one: Fitted[Any]) -> Fitted[Any]:
         timing, fit = one
         slower = timing._replace(pipe=timing.pipe * pace) if "pipe" in timing._fields else timing
-        return Fitted(slower, fit._replace(low=fit.low**WIDER, high=fit.high**WIDER))
+        return Fitted(slower, fit.wider(WIDER))
 
     return {name: {form: carried(one) for form, one in forms.items()} for name, forms in sets.items()}

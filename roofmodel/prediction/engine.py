@@ -60,7 +60,8 @@ def beside(operators: Sequence[Operator], dropout: Dropout, fused: bool = False)
 
     Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
     gradient of scaling is one more. Its batched products want the rows of a head together, so that queries, keys,
-    values and what comes of them are copied, as are their gradients (`torch.matmul`). A norm's backward pass reads its
+    values and what comes of them are copied, as are their gradients (`torch.matmul`); keys and values that query heads
+    share are copied for each of them (`repeat_kv`), and read so, or added up. A norm's backward pass reads its
     input and gradient once more for gain and bias (`native_layer_norm_backward`). Dropout reads, writes and keeps a
     mask, forward and backward (`native_dropout`); what is dropped of the embedding is left out. The loss is computed in
     fp32, and its gradient filled with zeros first.
@@ -108,7 +109,9 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Bes
         which = operator.group, operator.layers, tensor.name
         if "h" in tensor.axes and which not in copied:
             copied.add(which)
-            yield Beside(f"copy {tensor.name}", 2 * operator.bytes_of(tensor))
+            # Once for each query head that shares it; its product reads all of these, and counts one.
+            sharing = operator.sizes.get("g", 1) if "k" in tensor.axes and "g" not in tensor.axes else 1
+            yield Beside(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
 
 
 def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:

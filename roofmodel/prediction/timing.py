@@ -7,6 +7,7 @@ evaluated for ints and for arrays by the same code. An expectation is never belo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf, log2
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, either, maximum, plain, settled
@@ -14,7 +15,7 @@ from roofmodel.algebra import product as product_of
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.widths import FORMATS, Format
-from roofmodel.devices.calibration import Calibration, Fit, Fitted, Sets, Timing
+from roofmodel.devices.calibration import FAR, Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device, Link
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import Attended
@@ -48,6 +49,15 @@ EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
 BERT base at batch 1, which take as long for 64 tokens as for 384, so that nothing but the host is seen: eager PyTorch
 takes 33 µs an operator on one machine and 45 on another (AITemplate's README), TorchScript, without Python, 22 to 60
 on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
+
+TOLD = 1.17
+"""How many times longer than its launches a step may be whose host is known: the 90th percentile of 15 passes of BERT
+in eager PyTorch, the launch being that of the batch of one (AITemplate's README, `benchmarks/published.py`)."""
+
+
+def told(launch: float) -> Expected:
+    """The seconds that a host takes for an operator, where they are known."""
+    return Expected(launch, launch, TOLD * launch)
 
 
 @settled
@@ -93,7 +103,8 @@ def formula(
 
 def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
     """A formula's time, with the interval of the set that it is by; none of it below the bound."""
-    return Expected(*(maximum(seconds * factor, bound) for factor in (1.0, fit.low, fit.high)))
+    expected = maximum(seconds, bound)
+    return Expected(expected, maximum(seconds * fit.low, bound), expected * fit.high)
 
 
 def _exchange(operator: Operator, calibration: Calibration, device: Device, implementation: str) -> Formula | None:
@@ -106,10 +117,14 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
     def over(link: Link | None) -> Served | None:
         return link and chosen(calibration.collectives, implementation, link.parameters)
 
-    served = _either(way.bridged, over(device.bridge), over(device.inside))
-    served = _either(way.leaves, over(device.network), served)
+    inside = _either(way.bridged, over(device.bridge), over(device.inside))
+    served, bandwidth = _either(way.leaves, over(device.network), inside), way.bandwidth
+    if way.crossing and served and inside:  # within the node at its links' own pace
+        pace = inside.timing.bandwidth / served.timing.bandwidth
+        crossing = way.crossing._replace(inside=way.crossing.inside * pace)
+        bandwidth = either(way.leaves, crossing.bandwidth, bandwidth)
     exchange = Exchange(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), way.nodes)
-    return served and _applied("collectives", collectives.seconds, (exchange, way.bandwidth), served)
+    return served and _applied("collectives", collectives.seconds, (exchange, bandwidth), served)
 
 
 def _either(condition: Number, yes: Served | None, no: Served | None) -> Served | None:
@@ -171,7 +186,7 @@ def _kernel(
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
         fused = attended(operator)
-        if _one_query(fused):
+        if _decodes(fused):
             return found(attention.generation_seconds, fused, sets=calibration.generation, named=implementation)
         return found(attention.context_seconds, fused, sets=calibration.context, named=implementation)
     if operator.kind == "moe":
@@ -198,9 +213,10 @@ class Served(NamedTuple):
 def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
     """The set of an implementation and of formats; None where there are none at all.
 
-    It is the nearest there is: of these formats rather than others, of this implementation rather than another, of
-    heads of nearly this size, and then the first, which is the default. One of other formats or heads has an interval
-    as wide again.
+    It is the nearest there is: of these formats rather than others; of products in this format, of what is stored in
+    nearly as many bits; of this implementation rather than another, of heads of nearly this size, and then the first,
+    which is the default. One of other formats or heads has an interval as wide again; one that is far off on its own
+    rows stands in for nothing else where there is another.
     """
     if form in (named := sets.get(implementation, {})):
         return Served(*named[form], implementation)
@@ -208,13 +224,21 @@ def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
     if not known:
         return None
 
-    def away(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float]:
-        name, other, _ = candidate
-        alike = form.split("/")[:2] == other.split("/")[:2]
-        return not alike, name != implementation, _apart(form, other) if alike else 0.0
+    def away(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
+        name, other, (_, fit) = candidate
+        wanted, found = form.split("/"), other.split("/")
+        same = wanted[0] == found[0]  # what multiplies
+        away_from = _times_wider(*wanted[1:2], *found[1:2]) if same else inf
+        return wanted[:2] != found[:2], fit.error > FAR, away_from, name != implementation, same * _apart(form, other)
 
     name, other, (timing, fit) = min(known, key=away)
-    return Served(timing, fit if other == form else fit._replace(low=fit.low**2, high=fit.high**2), name)
+    return Served(timing, fit if other == form else fit.wider(2), name)
+
+
+def _times_wider(stored: str = "", other: str = "") -> float:
+    """How often the bits of one format double or halve to those of the other; 0 where they are none that is known."""
+    known = FORMATS.keys() >= {stored, other}
+    return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
 
 
 def _apart(form: str, other: str) -> float:
@@ -323,7 +347,8 @@ def attended(operator: Operator) -> Attended:
     )
 
 
-def _one_query(fused: Attended) -> bool:
-    """Whether each sequence has one query: a decode, or a table of them."""
-    one = fused.queries == 1
+def _decodes(fused: Attended) -> bool:
+    """Whether each sequence has one query, over keys of earlier ones: a decode, or a table of them. A prompt of one
+    token is a prefill."""
+    one = (fused.queries == 1) & (fused.keys > 1)
     return bool(one.all() if hasattr(one, "all") else one)

@@ -16,7 +16,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Dropout
 from roofmodel.prediction.engine import Beside, beside, expect_eager, fused
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import EAGER_LAUNCH, Expected
+from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, told
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
@@ -185,7 +185,7 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
             one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
-        launch = EAGER_LAUNCH if host.launch is None else Expected(*[host.launch] * 3)
+        launch = EAGER_LAUNCH if host.launch is None else told(host.launch)
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
 
 

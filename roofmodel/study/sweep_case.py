@@ -174,10 +174,17 @@ def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     """The totals on the stage of layers that takes longest, point by point."""
     (slow, *others), found = paces(staged), _totals(staged[0])
     for phase, pace in zip(staged[1:], others, strict=True):
-        own = _totals(phase)
-        found = {name: own[name] if old is None else either(pace > slow, own[name], old) for name, old in found.items()}
+        later, own = pace > slow, _totals(phase)
+        found = {name: _of_slower(later, own[name], old) for name, old in found.items()}
         slow = maximum(slow, pace)
     return found
+
+
+def _of_slower(later: Any, own: Any, old: Any) -> Any:
+    """A later stage's figure where it is the slower one; NaN where that stage has none, None where no stage has."""
+    if own is None and old is None:
+        return None
+    return either(later, *(float("nan") if figure is None else figure for figure in (own, old)))
 
 
 def _totals(phase: PhaseEstimate) -> dict[str, Any]:

@@ -80,6 +80,19 @@ def test_between_nodes_clusters_that_others_measured_are_met_and_none_beats_its_
     assert min(fastest) > 0.98  # where switches add up (NVLink SHARP) a GPU sends less
 
 
+@pytest.mark.parametrize("device", [A100, H100], ids=["a100", "h100"])
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES))
+def test_two_nodes_exchange_no_faster_than_one(collective: str, device: Device) -> None:
+    """Whole gigabytes: within a node each GPU passes 7/8 of them over its links, however many nodes there are."""
+    times = []
+    for gpus in (8, 16, 32):
+        columns = {"collective": collective, "num_gpus": gpus, "elements": 2**30}
+        expected = expect(OPERATIONS["nccl"].operator(columns, HALF), device, "fp16")
+        assert expected is not None
+        times.append(expected.seconds)
+    assert times == sorted(times)
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @given(SHAPES)
 @settings(deadline=None, max_examples=30)

@@ -84,6 +84,15 @@ def test_what_has_rows_of_heads_is_copied_once_and_its_gradient_once() -> None:
     assert sorted(copied) == sorted((name, 2 * 2 * ROWS) for name in names)
 
 
+def test_keys_and_values_that_query_heads_share_are_copied_for_each() -> None:
+    """Llama 3.1's 8 heads of 128 go to 32 query heads: `repeat_kv` reads one and writes four, and the product reads
+    three more than it counts; 256 tokens."""
+    copied = {name: size for kernels in beside("llama-3.1-8b", "forward").values() for name, size in kernels.items()}
+    of_keys, of_queries = 2 * 256 * 8 * 128, 2 * 256 * 32 * 128
+    assert copied["copy k"] == copied["copy v"] == of_keys * (1 + 4 + 3)
+    assert copied["copy q"] == copied["copy o"] == of_queries * 2
+
+
 def test_what_a_block_adds_is_dropped_out_forward_and_backward() -> None:
     training = beside()
     dropped = {"dropout": 2 * 2 * ROWS + ROWS}

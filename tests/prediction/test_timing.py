@@ -20,7 +20,7 @@ from roofmodel.prediction.attention import Attended
 from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.gemm import Product
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Formula, chosen, expect, formula
+from roofmodel.prediction.timing import Formula, chosen, expect, formula, held
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -287,3 +287,49 @@ def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None
         assert other is not None
         assert other.timing.latency == latency, (name, form)
         assert other.fit.high == 1.2**2
+
+
+def test_formats_that_were_not_measured_take_the_set_of_as_many_bits() -> None:
+    def one(latency: float) -> Fitted[StreamTiming]:
+        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
+
+    sets = {"a": {"fp16/fp16": one(1), "fp16/int4": one(2)}, "b": {"fp16/int8": one(3), "fp8/fp8": one(4)}}
+    for form, latency in (("fp16/nf4", 2), ("fp16/mxfp4", 2), ("fp16/fp8", 3), ("fp8/int8", 4), ("tf32/tf32", 1)):
+        other = chosen(sets, "a", form)
+        assert other is not None
+        assert other.timing.latency == latency, form
+        assert other.fit.high == 1.2**2
+    heads = {"a": {"fp16/fp16/128": one(1), "fp16/fp16/64": one(2)}}
+    other = chosen(heads, "", "fp16/int8/64")
+    assert other is not None
+    assert other.timing.latency == 2  # of other widths, but of these heads
+
+
+def test_a_set_that_is_far_off_stands_in_for_no_other() -> None:
+    def one(latency: float, error: float) -> Fitted[StreamTiming]:
+        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
+
+    sets = {"a": {"fp16/fp16/512": one(1, 0.5)}, "b": {"fp16/fp16/128": one(2, 0.1)}}
+    assert chosen(sets, "a", "fp16/fp16/512") == (*one(1, 0.5), "a")
+    other = chosen(sets, "a", "fp16/fp16/576")
+    assert other is not None
+    assert other.timing.latency == 2
+
+
+@pytest.mark.parametrize(("low", "high", "power", "ends"), [
+    (0.8, 1.5, 2, (0.8**2, 1.5**2)),
+    (0.5, 2.0, 2, (1 / 3, 3.0)),  # one step away from what was measured is not another order of magnitude
+    (0.2, 4.0, 2, (0.2, 4.0)),  # as wide as that by its own rows
+])  # fmt: skip
+def test_a_set_that_stands_in_is_surer_than_a_factor_of_three(
+    low: float, high: float, power: float, ends: tuple[float, float]
+) -> None:
+    wider = Fit(1, 1, 0.1, low, high, "", "").wider(power)
+    assert (wider.low, wider.high) == ends
+
+
+def test_an_expectation_that_its_bound_holds_up_has_an_interval() -> None:
+    """A formula that expects half of the bound, and up to 1.2 times that: measurements lie above the bound."""
+    fit = Fit(1, 1, 0.1, 0.9, 1.2, "", "")
+    assert held(1.0, fit, 2.0) == (2.0, 2.0, 2.4)
+    assert held(2.0, fit, 1.0) == (2.0, 1.8, 2.4)
