@@ -28,7 +28,7 @@ def calibrate_command(
 
     files.check(output, ("yaml",))
     path, device = library.find(hw), library.load(hw)
-    found = calibrate(tables, device, source)
+    found = calibrate(tables, device, source, begin=lambda what: note(f"fitting {what}"))
     text = device_file(path.read_text(encoding="utf-8"), found.calibration)
     note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
     print_rich(calibration.table(device, found.calibration))

@@ -10,7 +10,7 @@ their bound are named, not fitted; so is what has too few rows.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
@@ -121,9 +121,12 @@ def _some(values: Any, of: Array) -> Any:
     return values[of] if np.ndim(values) else values
 
 
-def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> Calibrated:
+def calibrate(
+    paths: list[str], device: Device, source: str, third: int = 0, begin: Callable[[str], None] = lambda _: None
+) -> Calibrated:
     """Everything that the tables have measurements of, fitted but for a `third` of the cells of shapes; needs scipy.
 
+    A set takes up to some minutes; `begin` is told its name and rows ahead of each.
     Raises ProfileError for what is no table, DeviceError for a file that says too little, WorkloadError where nothing
     can be fitted.
     """
@@ -136,7 +139,7 @@ def calibrate(paths: list[str], device: Device, source: str, third: int = 0) -> 
             f"with the device's own number, such as '{lacking}'"
         )
     remarks: list[str] = []
-    found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks)
+    found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in ORIGINS.items()}
     if not any(kinds.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no row that can be fitted"]))))
@@ -207,6 +210,7 @@ class _Fitter(NamedTuple):
     device: Device
     source: str
     remarks: list[str]
+    begin: Callable[[str], None]
 
     def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
         """A kind's sets by implementation and formats, the default first; none of rows that are too few."""
@@ -222,13 +226,15 @@ class _Fitter(NamedTuple):
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
             for form, samples_of in sorted(forms.items()):
+                rows, wanted = sum(len(s.measured) for s in samples_of), FEWEST * len(start)
+                if rows >= wanted:
+                    self.begin(f"{kind} {name} {form}: {rows} rows")
                 if one := self.fit(samples_of, start, kind):
                     found.setdefault(name, {})[form] = one
                     if one.fit.error > FAR:
                         what = f"{one.fit.error:.0%} off on rows held out"
                         self.remarks.append(f"{kind} {name} {form}: {what}: it stands in for nothing else")
                 elif name != "any" or list(named) == ["any"]:  # else its rows are told of by their own name
-                    rows, wanted = sum(len(s.measured) for s in samples_of), FEWEST * len(start)
                     why = f"{wanted} are wanted" if rows < wanted else "too few of them are held out, or all"
                     self.remarks.append(f"{kind} {name} {form}: not fitted: of its {rows} rows {why}")
         return {name: found[name] for name in self._default_first(kind, named, found)}

@@ -41,16 +41,28 @@ def read(path: str) -> Table:
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ProfileError(f"{path}: not a table of measurements that can be read ({reason})") from None
-    lacking = [column for column in ("op", "dtype", "latency_us") if column not in header]
-    if lacking:
-        raise ProfileError(
-            f"{path}: lacks the column {' and '.join(map(repr, lacking))}; a table of measurements has op, dtype, "
-            "latency_us and the columns of each op's shape, as gemm has m, n, k"
-        )
+    if wrong := _wrong(header):
+        raise ProfileError(f"{path}: {wrong}")
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
             raise ProfileError(f"{path}:{number}: a row of {len(row)} cells under a header of {len(header)}")
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+
+
+def _wrong(header: Sequence[str]) -> str:
+    """What keeps this header from being one of measurements; empty where nothing does."""
+    for name, sign in {"semicolons": ";", "tabs": "\t"}.items():
+        if len(header) == 1 and sign in header[0]:
+            return f"its columns are separated by {name}, where commas are read; save it as comma-separated values"
+    if lacking := [column for column in ("op", "dtype", "latency_us") if column not in header]:
+        otherwise = [column for column in header if column.strip().lower() in lacking]
+        spelt = f" (it has {', '.join(map(repr, otherwise))}: small letters, no blanks)" if otherwise else ""
+        return (
+            f"lacks the column {' and '.join(map(repr, lacking))}{spelt}; a table of measurements has op, dtype, "
+            "latency_us and the columns of each op's shape, as gemm has m, n, k"
+        )
+    twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
+    return f"the column {twice[0]!r} stands {header.count(twice[0])} times in its header; keep one" if twice else ""
 
 
 class Group(NamedTuple):

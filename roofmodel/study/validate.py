@@ -165,7 +165,8 @@ def beaten(validation: Validation, most: int = 3) -> Iterator[str]:
         if ratio[row] < 1:
             op = table["op"][row]
             shape = ", ".join(f"{column} {table[column][row]}" for column in OPERATIONS[op].columns)
-            yield f"line {row + 2}: {op} {table['dtype'][row]} ({shape}) took {ratio[row]:.0%} of its bound"
+            part = f"{ratio[row]:.0%}" if ratio[row] >= 0.01 else "under 1%"
+            yield f"line {row + 2}: {op} {table['dtype'][row]} ({shape}) took {part} of its bound"
 
 
 def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> Part:

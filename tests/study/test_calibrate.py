@@ -84,7 +84,9 @@ def test_what_is_not_fitted_is_said(tmp_path: Path) -> None:
     header, *rows = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join((header, *rows, *lines)), encoding="utf-8")
     (tmp_path / "sums.csv").write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
-    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "made up")
+    begun: list[str] = []
+    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "made up", begin=begun.append)
+    assert begun == ["gemm any fp16/fp16: 900 rows", "gemm any fp8/fp8: 280 rows"]
     told = "\n".join(found.remarks)
     assert re.search(r"gemm any fp8/fp8: \d+% off on rows held out: it stands in for nothing else", told)
     assert "stream add fp16/fp16: not fitted: of its 1 rows 9 are wanted" in told

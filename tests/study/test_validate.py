@@ -175,6 +175,22 @@ def test_a_table_of_which_nothing_can_be_bounded_says_why(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("op;dtype;m;n;k;latency_us", "its columns are separated by semicolons, where commas are read"),
+        ("op\tdtype\tm\tn\tk\tlatency_us", "its columns are separated by tabs"),
+        ("OP,dtype,m,n,k, latency_us", r"lacks the column 'op' and 'latency_us' \(it has 'OP', ' latency_us': small"),
+        ("op,dtype,m,n,k,m,latency_us", "the column 'm' stands 2 times in its header; keep one"),
+        ("kernel,us", "lacks the column 'op' and 'dtype' and 'latency_us'; a table of measurements has"),
+    ],
+)
+def test_a_header_that_is_almost_one_is_told_what_is_wrong(header: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(f"{header}\ngemm;fp16;1;2;3;4,5\n")
+    with pytest.raises(ProfileError, match=f"table.csv: {says}"):
+        validate(str(tmp_path / "table.csv"), A100)
+
+
+@pytest.mark.parametrize(
     ("gpu", "warns"),
     [
         ("NVIDIA A100-SXM4-80GB", False), ("A100-80GB(SXM or PCIe, unstated)", False), ("", False),
