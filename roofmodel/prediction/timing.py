@@ -86,6 +86,7 @@ class Formula(NamedTuple):
     parameters: Any
     fit: Fit
     implementation: str
+    stands_in: str
     seconds: Number
 
 
@@ -203,11 +204,12 @@ def _kernel(
 
 
 class Served(NamedTuple):
-    """A set of parameters, its evidence, and whose it is."""
+    """A set of parameters, its evidence, whose it is; its own formats, where it stands in for others."""
 
     timing: Any
     fit: Fit
     implementation: str
+    stands_in: str = ""
 
 
 def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
@@ -232,7 +234,7 @@ def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
         return wanted[:2] != found[:2], fit.error > FAR, away_from, name != implementation, same * _apart(form, other)
 
     name, other, (timing, fit) = min(known, key=away)
-    return Served(timing, fit if other == form else fit.wider(2), name)
+    return Served(timing, fit, name) if other == form else Served(timing, fit.wider(2), name, stands_in=other)
 
 
 def _times_wider(stored: str = "", other: str = "") -> float:

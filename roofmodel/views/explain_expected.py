@@ -79,9 +79,9 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
             if chip := [p for p in reasons.given(found) if p.name.startswith("chip.")]:
                 yield _table("device", chip)
             shown.add(found.name)
-        fit = found.fit
+        fit, other = found.fit, f", in {found.stands_in}, which stands in here" if found.stands_in else ""
         yield Paragraph(
-            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted on {fit.source} ({fit.rows} rows), "
+            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted on {fit.source} ({fit.rows} rows{other}), "
             f"{fit.error:.1%} off on {fit.held_out} others; the interval is × {fit.low:.3g} to × {fit.high:.3g}, and "
             "nothing is expected below its bound."
         )

@@ -266,9 +266,9 @@ def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> N
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
     sets = {"a": {"x": one(1), "y": one(2)}, "b": {"x": one(3)}}
-    assert chosen(sets, "b", "x") == (*one(3), "b")
-    assert chosen(sets, "b", "y") == (*one(2), "a")  # the first that has these formats
-    assert chosen(sets, "unknown", "x") == (*one(1), "a")
+    assert chosen(sets, "b", "x") == (*one(3), "b", "")
+    assert chosen(sets, "b", "y") == (*one(2), "a", "")  # the first that has these formats
+    assert chosen(sets, "unknown", "x") == (*one(1), "a", "")
     other = chosen(sets, "b", "z")
     assert other is not None
     assert other.timing == one(3).timing
@@ -281,7 +281,7 @@ def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
     sets = {"a": {"x/x/64": one(1), "x/x/128": one(2)}, "b": {"x/x/256": one(3), "x/y/64": one(4)}}
-    assert chosen(sets, "", "x/x/256") == (*one(3), "b")  # nobody asked for a
+    assert chosen(sets, "", "x/x/256") == (*one(3), "b", "")  # nobody asked for a
     for name, form, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
         other = chosen(sets, name, form)
         assert other is not None
@@ -299,6 +299,7 @@ def test_formats_that_were_not_measured_take_the_set_of_as_many_bits() -> None:
         assert other is not None
         assert other.timing.latency == latency, form
         assert other.fit.high == 1.2**2
+        assert {**sets["a"], **sets["b"]}[other.stands_in].timing == other.timing
     heads = {"a": {"fp16/fp16/128": one(1), "fp16/fp16/64": one(2)}}
     other = chosen(heads, "", "fp16/int8/64")
     assert other is not None
@@ -310,7 +311,7 @@ def test_a_set_that_is_far_off_stands_in_for_no_other() -> None:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
 
     sets = {"a": {"fp16/fp16/512": one(1, 0.5)}, "b": {"fp16/fp16/128": one(2, 0.1)}}
-    assert chosen(sets, "a", "fp16/fp16/512") == (*one(1, 0.5), "a")
+    assert chosen(sets, "a", "fp16/fp16/512") == (*one(1, 0.5), "a", "")
     other = chosen(sets, "a", "fp16/fp16/576")
     assert other is not None
     assert other.timing.latency == 2
