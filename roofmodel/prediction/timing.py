@@ -352,5 +352,5 @@ def attended(operator: Operator) -> Attended:
 def _decodes(fused: Attended) -> bool:
     """Whether each sequence has one query, over keys of earlier ones: a decode, or a table of them. A prompt of one
     token is a prefill."""
-    one = (fused.queries == 1) & (fused.keys > 1)
-    return bool(one.all() if hasattr(one, "all") else one)
+    asked = (fused.queries == 1, fused.keys > 1)
+    return all(bool(each.all() if hasattr(each, "all") else each) for each in asked)
