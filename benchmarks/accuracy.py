@@ -52,24 +52,24 @@ def operations(folder: Path) -> str:
     ]
     for name, (hw, what) in TABLES.items():
         found = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
-        part, unseen = found.whole, _unseen(found, name in NEW)
+        part, rows = found.whole, unseen(found, name)
         assert part
         assert part.expected
         assert part.inside_interval
         lines.append(
             f"| {hw} | {what} | {part.n} | {part.bound.mape:.0%} | {part.expected.mape:.1%} "
-            f"| {errors(found.expected[unseen], found.measured[unseen]).mape:.1%} "
+            f"| {errors(found.expected[rows], found.measured[rows]).mape:.1%} "
             f"| {part.expected.median_ape:.1%} | {part.inside_interval:.0%} |"
         )
     return "\n".join(lines)
 
 
-def _unseen(found: Validation, new: bool) -> Array:
-    """Which rows no fit has seen: a third of the cells of shapes, or all of a table that is new."""
-    unseen = np.full(len(found.expected), new)
+def unseen(found: Validation, name: str) -> Array:
+    """Which rows of the table of that name no fit has seen: a third of the cells of shapes, or all where it is new."""
+    rows = np.full(len(found.expected), name in NEW)
     for group in groups(found.table)[0]:
-        unseen[group.rows] |= held_out(group.shape)
-    return np.flatnonzero(unseen & ~np.isnan(found.expected))
+        rows[group.rows] |= held_out(group.shape)
+    return np.flatnonzero(rows & ~np.isnan(found.expected))
 
 
 def models(folder: Path) -> list[str]:

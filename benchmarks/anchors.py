@@ -25,9 +25,7 @@ from benchmarks import accuracy, megatron, served
 from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
-from roofmodel.study.calibrate import held_out
 from roofmodel.study.measurements import HOST_CLOCK, Array, Table, read
-from roofmodel.study.operations import OPERATIONS
 from roofmodel.study.validate import errors, validate
 
 T = TypeVar("T")
@@ -96,14 +94,12 @@ class Anchors:
             op = cells["op"][0]
             if op not in CONSTANT or hw not in aiconfigurator.SYSTEMS:
                 continue
-            found, sizes = validate(path, Device.load(hw)), (*OPERATIONS[op].columns, *OPERATIONS[op].optional)
-            shape = {size: np.array(cells[size], dtype=float) for size in sizes if size in cells}
-            new = name.startswith("vidur")
-            which = np.flatnonzero(new | held_out(shape))
+            found = validate(path, Device.load(hw))
+            which = accuracy.unseen(found, name)
             predicted = {
                 "roofline": found.bound[which],
                 "by a constant": found.bound[which] / CONSTANT[op],
-                **(self._run(_by_aiconfigurator, cells, which, hw, new) or dict.fromkeys(MODES)),
+                **(self._run(_by_aiconfigurator, cells, which, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
                 "roofmodel": found.expected[which],
             }
             yield Line(f"{hw.upper()}: {what}", len(which), _off(predicted, found.measured[which]))

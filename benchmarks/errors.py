@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from roofmodel.study.phase import PhaseEstimate
+
+Name, One = TypeVar("Name"), TypeVar("One")
 
 
 class Off(NamedTuple):
@@ -22,6 +24,14 @@ def off(phase: PhaseEstimate, measured: float) -> Off:
     assert phase.expected
     seconds, low, high = map(float, phase.expected)
     return Off(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
+
+
+def by_name(named: Iterable[tuple[Name, One]]) -> dict[Name, list[One]]:
+    """Those of each line of a table, in the order in which lines come up."""
+    found: dict[Name, list[One]] = {}
+    for name, one in named:
+        found.setdefault(name, []).append(one)
+    return found
 
 
 def medians(rows: Sequence[Off]) -> str:

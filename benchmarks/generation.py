@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import Off, medians, off
+from benchmarks.errors import Off, by_name, medians, off
 from benchmarks.megatron import gpt
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
@@ -58,8 +58,8 @@ def table(found: list[Generated]) -> str:
         "| model | run by | weights | GPUs | rows | bound off by, median | expectation off by, median | bias, median |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
-    for name in dict.fromkeys(row.name for row in found):
-        lines.append(f"| {' | '.join(name)} | {medians([row.off for row in found if row.name == name])} |")
+    for name, some in by_name((row.name, row.off) for row in found).items():
+        lines.append(f"| {' | '.join(name)} | {medians(some)} |")
     lines.append(f"| all | | | | {medians([row.off for row in found])} |")
     return "\n".join(lines)
 

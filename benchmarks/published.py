@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import Off, medians, off
+from benchmarks.errors import Off, by_name, medians, off
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -103,8 +103,8 @@ def table(found: list[tuple[Reported, Off]]) -> str:
         "|---|---|---|---:|---:|---:|---:|",
     ]
     named = [((row.device, f"{row.by.who}, {row.by.phase}", row.dtype), one) for row, one in found]
-    for name in sorted({name for name, _ in named}):
-        lines.append(f"| {' | '.join(name)} | {medians([one for which, one in named if which == name])} |")
+    for name, some in sorted(by_name(named).items()):
+        lines.append(f"| {' | '.join(name)} | {medians(some)} |")
     plain, compiled = judged(found, False), judged(found, True)
     lines.append(f"| a100, v100 | all | | {medians(plain + compiled)} |")
     lines.append(f"| a100, v100 | all but {COMPILED} | | {medians(plain)} |")

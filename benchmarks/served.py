@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import Off, means, off
+from benchmarks.errors import Off, by_name, means, off
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
@@ -122,8 +122,7 @@ def _table(title: str, rule: str, named: list[tuple[tuple[str, ...], Pair]]) -> 
         f"{title} rows | time to first token off by | bias | time per output token off by | bias |",
         f"{rule}---:|---:|---:|---:|---:|",
     ]
-    for name in sorted({name for name, _ in named}):
-        some = [pair for which, pair in named if which == name]
+    for name, some in sorted(by_name(named).items()):
         cells = " | ".join((str(len(some)), means([p.first for p in some]), means([p.further for p in some])))
         lines.append(f"| {' | '.join(name)} | {cells} |")
     return "\n".join(lines)

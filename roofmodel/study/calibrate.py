@@ -35,6 +35,7 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, formats, movement, product
@@ -76,6 +77,8 @@ ORIGINS: dict[str, Any] = {
     "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
     "stream": StreamTiming(3e-6, 0.8, 0.2),
 }  # fmt: skip
+# What a device's file may lack, as a line of it.
+LACKING = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # By a table's operation, the kind that is fitted to it; others move data.
 KINDS = {
     "gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts",
@@ -132,8 +135,8 @@ def calibrate(
     """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install scipy")
-    if device.multiprocessors is None or "boost" not in device.clocks:
-        lacking = "multiprocessors: 108" if device.multiprocessors is None else "clocks: {boost: 1410 MHz}"
+    if device.untold:
+        lacking = LACKING[device.untold[0]]
         raise DeviceError(
             f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
             f"with the device's own number, such as '{lacking}'"
@@ -181,8 +184,7 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
 def _least(group: Group, device: Device) -> Array:
     """Seconds that no measurement of these rows can beat: their bound, but for data that L2 may hold."""
     placed = place(group.operator.cost, device, group.compute, group.operator.collective)
-    l2 = device.levels.get("l2")
-    resident = np.asarray(placed.cost.bytes) <= ((l2 and l2.capacity) or 0)
+    resident = np.asarray(placed.cost.bytes) <= l2_bytes(device)
     least = np.maximum(np.maximum(placed.compute_seconds, placed.link_seconds), placed.memory_seconds * ~resident)
     return np.broadcast_to(least, group.rows.shape)
 

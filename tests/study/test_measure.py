@@ -294,21 +294,23 @@ def test_what_is_no_table_is_not_gone_on_with(content: bytes) -> None:
     assert Path("t.csv").read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore"),
+            "CUDA out of memory. Tried to allocate 2 GiB\n",
+        ),
+        # of a call that this torch does not take
+        (TypeError("_other() got an unexpected keyword argument"), "_other() got an unexpected"),
+    ],
+)
 def test_what_fails_is_told_and_the_rest_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scripted(monkeypatch, RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore"), 0.0, KeyboardInterrupt())
+    scripted(monkeypatch, error, 0.0, KeyboardInterrupt())
     _, _, err = roof("measure -o t.csv --ops gemm", monkeypatch, capsys)
-    assert "not measured, all or some: gemm fp32 torch_linear: CUDA out of memory. Tried to allocate 2 GiB\n" in err
-    assert len(rows("t.csv")) == 1
-
-
-def test_a_call_that_this_torch_does_not_take_costs_its_own_case_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted(monkeypatch, TypeError("_other() got an unexpected keyword argument"), 0.0, KeyboardInterrupt())
-    _, _, err = roof("measure -o t.csv --ops gemm", monkeypatch, capsys)
-    assert "not measured, all or some: gemm fp32 torch_linear: _other() got an unexpected" in err
+    assert f"not measured, all or some: gemm fp32 torch_linear: {told}" in err
     assert len(rows("t.csv")) == 1
 
 
