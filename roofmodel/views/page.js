@@ -272,4 +272,5 @@ for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
 render().then(() => {
   plot.on("plotly_click", ({ points: [point] }) => select(point.customdata));
   plot.on("plotly_relayout", render);
+  plot.removeAttribute("aria-busy"); // Plotly draws when it can: from here on there are marks, and they can be clicked
 });

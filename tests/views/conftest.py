@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +41,14 @@ def chromium() -> Iterator[Any]:
     browser.quit()
 
 
+def until(true: Callable[[], Any]) -> None:
+    """Waits for what a page does when it comes to it, on a busy machine too; it is an error if it never does."""
+    ends = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends, "the page has not done it within a minute"
+        time.sleep(0.02)
+
+
 @contextmanager
 def opened(chromium: Any, address: str) -> Iterator[None]:
     """A page, opened offline; afterwards, whatever was done to it asked for nothing and raised nothing."""
@@ -50,6 +59,7 @@ def opened(chromium: Any, address: str) -> Iterator[None]:
     chromium.get_log("performance")
     chromium.get_log("browser")
     chromium.get(address)
+    until(lambda: not chromium.find_elements("css selector", "[aria-busy]"))
     yield
     messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]

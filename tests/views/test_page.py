@@ -13,7 +13,7 @@ import pytest
 from roofmodel import api, units
 from roofmodel.errors import OutputError
 from tests.study.test_measured import CELLS, COLUMNS, UNITS
-from tests.views.conftest import opened, run
+from tests.views.conftest import opened, run, until
 
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x, 3>(T const*, <unnamed>)'
 # name, launches' DRAM MB, L2 MB, time in µs, FFMA instructions
@@ -128,12 +128,15 @@ def test_hovering_shows_and_clicking_selects(page: Any, made: tuple[Path, dict[s
 
     number = next(i for i, p in enumerate(made[1]["points"]) if p["name"] == HOSTILE and p["level"] == "l2")
     mark = page.find_elements("css selector", ".scatterlayer .trace .point")[drawn(page).index(number)]
-    ActionChains(page).move_to_element(mark).pause(0.3).perform()
-    text = page.execute_script("return document.querySelector('.hoverlayer').textContent")
+    ActionChains(page).move_to_element(mark).perform()
+    hovered = "return document.querySelector('.hoverlayer').textContent"
+    until(lambda: page.execute_script(hovered))
+    text = page.execute_script(hovered)
     # 800 MFLOP in 100 µs; 40 MB of L2; 19.5 TFLOP/s of fp32 is the roof at 20 FLOP/B
     for figure in ("8 TFLOP/s", "20 FLOP/B", "100 µs", "<unnamed>", "</script><script>alert"):
         assert figure in text
     ActionChains(page).click().perform()
+    until(lambda: page.find_elements("css selector", "tr[aria-current]"))
     assert page.execute_script("return document.querySelector('tr[aria-current]').dataset.point") == str(number)
     assert HOSTILE in page.find_element("id", "details").text
     click(page, "tr[data-point='0']")
