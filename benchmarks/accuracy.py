@@ -82,7 +82,7 @@ def models(folder: Path) -> list[str]:
         "served on 2 to 8 GPUs: time to first token": [pair.first for pair in together],
         "served on 2 to 8 GPUs: time per output token": [pair.further for pair in together],
         "requests on 1 to 32 A100s": [row.off for row in generated],
-        "BERT on V100 and A100": published.judged(bert, compiled=False),
+        "BERT and BART on V100 and A100": published.judged(bert, compiled=False),
         "BERT on V100 and A100, compiled by XLA": published.judged(bert, compiled=True),
     }
     lines = [

@@ -1,7 +1,7 @@
-"""BERT as others published it on one GPU, where the batch and the length are stated. No fit has seen a row.
+"""BERT, and BART, as others published them on one GPU, where batch and length are stated. No fit has seen a row.
 
 What its host takes for an operator, no source states: in eager mode the batch of one tells, at the shortest length, and
-batches of one are left out. Heads are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
+batches of one are left out. BERT's heads are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
 """
 
 from __future__ import annotations
@@ -40,14 +40,19 @@ REPORTERS = (
     Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Inference", "forward", "eager", "eager"),
     Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Training", "train", "eager", "eager"),
     Reporter("PyTorch", r"lambdal", "train", "eager", "eager"),
+    Reporter("PyTorch", r"PyTorch/LanguageModeling/BART.*Pre-training", "train", "autocast", "eager"),
 )
+MODELS = {
+    "bert-base": "google-bert/bert-base-uncased", "bert-large": "google-bert/bert-large-uncased",
+    "bart-large": "facebook/bart-large",
+}  # fmt: skip
 REPORTED_ON = {
     "T4": "t4", "A10": "a10", "A100-SXM-80GB": "a100", "A100-SXM-40GB": "a100-sxm-40gb",
     "A100-PCIe-40GB": "a100-pcie-40gb", "A100-PCIe-80GB": "a100-pcie-80gb",
     "V100-?-16GB": "v100-sxm2-16gb", "V100-SXM2-?": "v100-sxm2-16gb",
     "V100-SXM2-16GB": "v100-sxm2-16gb", "V100-SXM2-32GB": "v100-sxm2-32gb",
 }  # fmt: skip
-TYPES = {"fp16": "fp16", "fp16-mixed": "fp16", "tf32": "tf32", "fp32": "fp32"}
+TYPES = {"bf16": "bf16", "fp16": "fp16", "fp16-mixed": "fp16", "tf32": "tf32", "fp32": "fp32"}
 COMPILED = "TensorFlow"  # its graphs, by XLA, which no runtime here stands for
 
 
@@ -67,6 +72,12 @@ class Reported(NamedTuple):
     def device(self) -> str:
         """Without its form and memory."""
         return self.hw.partition("-")[0]
+
+    @property
+    def told(self) -> str:
+        """Who ran it, and what; BERT is not named."""
+        other = "" if self.model.startswith("bert") else f" of {self.model} under {self.by.runtime}"
+        return f"{self.by.who}, {self.by.phase}{other}"
 
     @property
     def launched(self) -> bool:
@@ -99,10 +110,10 @@ def judged(found: list[tuple[Reported, Off]], compiled: bool) -> list[Off]:
 def table(found: list[tuple[Reported, Off]]) -> str:
     """Markdown: a line a device, framework and format; below, all of V100 and A100."""
     lines = [
-        "| device | BERT in | type | rows | bound off by, median | expectation off by, median | bias, median |",
+        "| device | run by | type | rows | bound off by, median | expectation off by, median | bias, median |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    named = [((row.device, f"{row.by.who}, {row.by.phase}", row.dtype), one) for row, one in found]
+    named = [((row.device, row.told, row.dtype), one) for row, one in found]
     for name, some in sorted(by_name(named).items()):
         lines.append(f"| {' | '.join(name)} | {medians(some)} |")
     plain, compiled = judged(found, False), judged(found, True)
@@ -117,7 +128,7 @@ def _reported(folder: Path) -> Iterator[Reported]:
     for row in rows:
         by = next((r for r in REPORTERS if re.search(r.source, f"{row['source']} {row['notes']}|{row['notes']}")), None)
         batch, seq = row["batch"].partition(".")[0], row["seq"].partition(".")[0]
-        known = by and row["precision"] in TYPES and row["model"] in ("bert-base", "bert-large")
+        known = by and row["precision"] in TYPES and row["model"] in MODELS
         if not by or not known or not (batch.isdigit() and seq.isdigit()) or row["metric"] == "latency_avg":
             continue
         hw, dtype = REPORTED_ON[row["gpu_norm"]], TYPES[row["precision"]]
@@ -130,14 +141,16 @@ def _reported(folder: Path) -> Iterator[Reported]:
 def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
     """The pass of that row, by a host that takes so many seconds an operator; None: the usual one."""
     (found,) = estimate(
-        _encoder(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
+        _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
         runtime=row.by.runtime, attention=row.by.attention, launch=launch,
     ).phases  # fmt: skip
     return found
 
 
 @cache
-def _encoder(name: str) -> Architecture:
-    """BERT without a head, as long as asked for."""
-    config = next(entry.config for entry in catalogue() if entry.id == f"google-bert/{name}-uncased")
-    return architecture({**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}, name, name)
+def _model(name: str) -> Architecture:
+    """One as its config has it; BERT without a head, as long as asked for."""
+    config = next(entry.config for entry in catalogue() if entry.id == MODELS[name])
+    if name.startswith("bert"):
+        config = {**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}
+    return architecture(config, name, name)

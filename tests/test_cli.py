@@ -103,7 +103,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --attention flsh", ["--attention", "'flsh'", "did you mean 'flash'", "eager"]),
     ("estimate gpt2 --hw a100 --logits first", ["--logits", "'first'", "last, all"]),
     ("estimate gpt2 --hw a100 --mla latent", ["--mla", "'latent'", "absorbed, naive"]),
-    ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, megatron, graph"]),
+    ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, autocast, megatron, graph"]),
     ("estimate gpt2 --hw a100 --launch 12", ["--launch", "'12' has no unit", "2.5 us"]),
     ("estimate gpt2 --hw a100 --launch 5GB", ["--launch", "'5GB' is in B", "2.5 us"]),
     ("sweep gpt2 --hw a100 --launch 5us,fast", ["--launch", "'fast' is not a quantity", "2.5 us"]),

@@ -35,7 +35,11 @@ def options(
     decoder_seq: Annotated[int | None, typer.Option(help="Prompt of an encoder-decoder's decoder; as --seq.")] = None,
     image: Annotated[int | None, typer.Option(help="Pixels a side; for vision models.")] = None,
     runtime: Annotated[
-        str, typer.Option(help="eager; megatron: as it trains; graph: as engines run it. For expected times.")
+        str,
+        typer.Option(
+            help="eager; autocast: eager with fp32 weights, cast as torch.autocast does; megatron: as it trains; "
+            "graph: as engines run it. For expected times."
+        ),
     ] = "eager",
     launch: Annotated[
         str | None,

@@ -183,7 +183,9 @@ def head_norms(build: Builder, att: Attention, spec: HeadNorm, normed_k: str) ->
 def _head_norm(build: Builder, name: str, spec: Norm, source: str, target: str, gains: str = "h") -> Operator:
     gain, bias = norm_parameters(name, spec, gains)
     line = f"{source}{gain}{bias} -> {target}"
-    return build.operator(f"attention.{name}_norm", "attention", line, kind="norm", vector=norm_flops(spec))
+    return build.operator(
+        f"attention.{name}_norm", "attention", line, kind="norm", vector=norm_flops(spec), function=spec.kind
+    )
 
 
 def rotary(build: Builder, att: Attention, cache: str) -> Operator:
@@ -191,7 +193,9 @@ def rotary(build: Builder, att: Attention, cache: str) -> Operator:
     keys = att.sharing != "borrows"
     given, turned_k = (" k[b t k h]", f" {cache}k[b t k h]") if keys else ("", "")
     text = f"q[b t k g h]{given} cos[t r] sin[t r] -> q[b t k g h]{turned_k}"
-    operator = build.operator("attention.rotary", "attention", text, kind="elementwise", keeps="nothing")
+    operator = build.operator(
+        "attention.rotary", "attention", text, kind="elementwise", keeps="nothing", function="rotary"
+    )
     size = build.sizes
     turned = size["b"] * size["t"] * size["k"] * (size["g"] + int(keys)) * size["r"]
     return replace(operator, vector_flops=vector.ROTARY * turned)

@@ -102,7 +102,7 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
     learned = f" B_{name}activation[a]" if mlp.activation in vector.LEARNED else ""
     yield build.operator(
         f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",
-        vector=vector.ACTIVATION[mlp.activation] + mlp.gated,
+        vector=vector.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)
 

@@ -88,13 +88,14 @@ def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, targ
     return build.operator(
         f"attention.{'q' if name == 'asked' else 'kv'}_norm", "attention",
         f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", vector=norm_flops(att.norm),
+        function=att.norm.kind,
     )  # fmt: skip
 
 
 def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotary") -> Operator:
     """Rotary embedding of the part of queries and of new keys that turns."""
     line = f"{queries} cos[t r] sin[t r] {rest}"
-    operator = build.operator(name, "attention", line, kind="elementwise", keeps="nothing")
+    operator = build.operator(name, "attention", line, kind="elementwise", keeps="nothing", function="rotary")
     turned = sum(tensor.elements(build.sizes) for tensor in operator.writes)
     return replace(operator, vector_flops=vector.ROTARY * turned)
 

@@ -282,7 +282,8 @@ class Operator:
     occurs, None where it stands outside the layers; the costs are those of one occurrence. `keeps` says what
     of vector work the backward pass reads; `parts` are the operators that a fused one is made of. `stage` is the part
     of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs. `collective` is what
-    it exchanges with other devices.
+    it exchanges with other devices; `function` what vector work computes, by the name that vector.py has for it, where
+    frameworks differ in how they run it.
     """
 
     name: str
@@ -300,6 +301,7 @@ class Operator:
     stage: str = ""
     passes: Number = 1
     collective: Collective | None = None
+    function: str = ""
 
     @property
     def spec(self) -> str:
@@ -421,7 +423,15 @@ class Builder(NamedTuple):
     widths: Widths
 
     def operator(
-        self, name: str, group: str, text: str, *, kind: str = "gemm", vector: int = 0, keeps: Keeps = "inputs"
+        self,
+        name: str,
+        group: str,
+        text: str,
+        *,
+        kind: str = "gemm",
+        vector: int = 0,
+        keeps: Keeps = "inputs",
+        function: str = "",
     ) -> Operator:
         """The operator that a line states.
 
@@ -434,7 +444,9 @@ class Builder(NamedTuple):
             matmul = 2 * product(self.sizes[axis] for axis in line.axes)
         else:
             flops = flops + vector * line.inputs[0].elements(self.sizes)
-        return Operator(name, group, kind, (line,), self.sizes, self.widths, matmul, flops, keeps=keeps)
+        return Operator(
+            name, group, kind, (line,), self.sizes, self.widths, matmul, flops, keeps=keeps, function=function
+        )
 
     def gather(self, name: str, group: str, text: str) -> Operator:
         """Rows looked up in a table: no FLOPs; it reads the rows (what it writes), not the table.
@@ -464,4 +476,5 @@ def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> 
         vector_flops=sum(part.vector_flops for part in parts),
         touched={tensor: n for part in parts for tensor, n in part.touched.items()},
         parts=parts,
+        function="",
     )

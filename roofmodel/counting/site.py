@@ -113,8 +113,9 @@ def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Op
     axis = source.rpartition(" ")[2].rstrip("]")
     gain, bias = norm_parameters(place, spec, axis)
     return build.operator(
-        f"norm.{place}", "norm", f"{source}{gain}{bias} -> {target}", kind="norm", vector=norm_flops(spec)
-    )
+        f"norm.{place}", "norm", f"{source}{gain}{bias} -> {target}", kind="norm", vector=norm_flops(spec),
+        function=spec.kind,
+    )  # fmt: skip
 
 
 def norm_parameters(place: str, spec: Norm, axes: str) -> tuple[str, str]:
@@ -125,11 +126,3 @@ def norm_parameters(place: str, spec: Norm, axes: str) -> tuple[str, str]:
 def norm_flops(spec: Norm) -> int:
     """Vector FLOPs per element."""
     return vector.NORM[spec.kind] - (spec.kind == "layernorm") * (not spec.bias) - (not spec.gain)
-
-
-def norm_kind(operator: Operator) -> str | None:
-    """Which norm an operator is, whatever gain and bias it has: `norm_flops` backwards; None where it is none."""
-    gain, bias = bool(operator.parameters), len(operator.parameters) > 1
-    specs = (Norm("layernorm", gain, bias), Norm("rmsnorm", gain, bias), Norm("batchnorm", gain, bias))
-    each = operator.vector_flops / operator.writes[0].elements(operator.sizes)
-    return next((spec.kind for spec in specs if norm_flops(spec) == each), None)

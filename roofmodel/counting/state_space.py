@@ -31,7 +31,9 @@ def mamba(mixer: Mamba, site: Site) -> Iterator[Operator]:
         for name, axis in (("low", "q"), ("enter", "z"), ("leave", "z")):
             gain, shift = norm_parameters(name, mixer.norm, axis)
             line = f"{name}[b t {axis}]{gain}{shift} -> {name}[b t {axis}]"
-            yield build.operator(f"ssm.{name}_norm", "ssm", line, kind="norm", vector=norm_flops(mixer.norm))
+            yield build.operator(
+                f"ssm.{name}_norm", "ssm", line, kind="norm", vector=norm_flops(mixer.norm), function=mixer.norm.kind
+            )
     yield from shared(build, site.step, "ssm.select", selected)
     yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
     scan = _scan(build, site.step)

@@ -12,6 +12,7 @@ from roofmodel.counting.widths import FORMATS, Widths
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]
 Recompute = Literal["none", "selective", "full"]
+Runtime = Literal["eager", "autocast", "megatron", "graph"]
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels where a model reads text."""
 
@@ -96,7 +97,8 @@ class Workload:
     prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
     `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
     goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, as
-    PyTorch has them or as Megatron-LM fuses them, in `launch` seconds each, or a graph of them. `batch` is over all
+    PyTorch has them, with or without its autocast, or as Megatron-LM fuses them, in `launch` seconds each, or a graph
+    of them. `batch` is over all
     GPUs; a replica computes its part of it `micro_batch` sequences at a time, None: all together.
     """
 
@@ -116,7 +118,7 @@ class Workload:
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
-    runtime: Literal["eager", "megatron", "graph"] = "eager"
+    runtime: Runtime = "eager"
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
     launch: float | None = None

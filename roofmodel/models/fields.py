@@ -58,7 +58,7 @@ ACTIVATIONS = {
     **{name: name for name in ("linear", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish")},
     **dict.fromkeys(("silu", "swish"), "silu"),
     **dict.fromkeys(("gelu", "gelu_10", "gelu_python"), "gelu"),
-    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate"), "gelu_new"),
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
     "quick_gelu": "gelu_quick",
     "xielu": "xielu",

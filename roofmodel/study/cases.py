@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting import phases, vector
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.site import norm_kind
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import attended, movement
@@ -135,7 +134,7 @@ def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
         return None  # of gradients, tables have the products and the sums
     rows, width = _matrix(operator)
     if operator.kind == "norm" and "c" not in operator.sizes:
-        layer = norm_kind(operator) == "layernorm"
+        layer = operator.function == "layernorm"
         return ("layernorm", dict(m=rows, n=width)) if layer else ("input_layernorm", dict(tokens=rows, hidden=width))
     if operator.kind == "gather":
         return "emb", dict(tokens=rows, hidden=width)

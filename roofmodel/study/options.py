@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Workload
+from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Patches
+from roofmodel.prediction.casting import CASTABLE, STORED
 from roofmodel.study.parallel import GPUS, parallel
 
 DEFAULT_SEQ = 1024
@@ -39,7 +40,7 @@ class Options(NamedTuple):
     optimizer: Optimizer | None = None
     recompute: Recompute = "none"
     decoder_seq: int | None = None
-    runtime: Literal["eager", "megatron", "graph"] = "eager"
+    runtime: Runtime = "eager"
     launch: float | None = None  # seconds; a quantity as text is read
     tp: int = 1
     dp: int = 1
@@ -63,7 +64,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "mla": ("absorbed", "naive"),
     "optimizer": get_args(Optimizer),
     "recompute": get_args(Recompute),
-    "runtime": ("eager", "megatron", "graph"),
+    "runtime": get_args(Runtime),
     "sequence_parallel": ("off", "on"),
 }
 """What the options that name something may say."""
@@ -107,7 +108,8 @@ def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[str, ...
 
 
 def _checked(said: Options) -> Options:
-    """The same, `launch` in seconds. Raises WorkloadError for what an option cannot say."""
+    """The same, with `launch` in seconds and the weights of autocast. Raises WorkloadError for what an option cannot
+    say."""
     for name, value in said._asdict().items():
         if name != "phase" and name in CHOICES and (value is not None or USUAL[name] is not None):
             check_choice(name, value)
@@ -120,7 +122,20 @@ def _checked(said: Options) -> Options:
         value = getattr(said, name)
         if value is not None or USUAL[name] is not None:
             _whole(flag(name), value, least)
+    if said.runtime == "autocast":
+        said = _autocast(said)
     return said if said.launch is None else said._replace(launch=launch_seconds(said.launch))
+
+
+def _autocast(said: Options) -> Options:
+    """The same with the weights that autocast casts from. Raises WorkloadError for formats that it has not."""
+    if said.dtype not in CASTABLE:
+        raise WorkloadError(
+            f"--runtime autocast multiplies in {' or '.join(CASTABLE)}, not in {said.dtype}; try --dtype {CASTABLE[0]}"
+        )
+    if said.activations:
+        raise WorkloadError("--activations: --runtime autocast has some in --dtype and some in fp32; leave it out")
+    return said._replace(weights=said.weights or STORED)
 
 
 def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Iterator[tuple[str, str]]:
@@ -173,6 +188,11 @@ def _training_notes(arch: Architecture, said: Options) -> Iterator[str]:
             raise WorkloadError(
                 f"--{option} {name}: training is counted with {TRAINED_BITS} bits or more; try --{option} bf16"
             )
+    if said.runtime == "autocast":
+        yield (
+            "what is kept for the backward pass is counted in 16 bits; autocast keeps in fp32 what norms, softmax and "
+            "sums give, and beside it what was cast"
+        )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
     if said.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
         yield f"--recompute selective changes nothing: {arch.name} has no attention"

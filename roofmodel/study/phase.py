@@ -14,7 +14,9 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Dropout
-from roofmodel.prediction.engine import Beside, beside, expect_eager, fused
+from roofmodel.prediction.beside import Beside
+from roofmodel.prediction.eager import beside, expect_eager
+from roofmodel.prediction.engine import fused
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, told
 
@@ -172,15 +174,15 @@ def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[P
 
 
 def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
-    """The phase with the times that are expected where the host launches each kernel (`eager`, `megatron`) or a
-    `graph`."""
+    """The phase with the times that are expected where the host launches each kernel (`eager`, `autocast`,
+    `megatron`) or a `graph`."""
     dtype = phase.step.widths.compute
     if host.runtime == "graph":
         runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
-        others = beside(phase.operators, phase.dropout, fused=host.runtime == "megatron")
+        others = beside(phase.operators, phase.dropout, host.runtime)
         placed = [
             one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
             for one, kernels in zip(phase.placed, others, strict=True)

@@ -254,7 +254,7 @@ def test_equal_values_under_two_names_do_not_contradict() -> None:
 def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
     arch = read(GPT2 | {"architectures": ["GPT2LMHeadModel"]})
     assert arch.stack.parts[1].width == 4 * 48  # n_inner null: 4 × n_embd
-    assert arch.stack.parts[1].activation == "gelu_tanh"  # gelu_new
+    assert arch.stack.parts[1].activation == "gelu_new"
     assert arch.max_tokens == 1024
     assert arch.tied
     (note,) = arch.notes

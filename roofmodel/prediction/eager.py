@@ -1,0 +1,109 @@
+"""How long the operators of a phase take as a framework runs them: one by one, with kernels beside them.
+
+Eager: PyTorch's own kernels, and those that no operator counts (`beside`). Autocast: the same under `torch.autocast`,
+which casts (`casting.py`). Megatron: the same, but for kernels that Megatron-LM fuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+
+from roofmodel.algebra import either, largest, maximum
+from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Dropout
+from roofmodel.prediction.beside import WIDE, Beside, composed, is_composed
+from roofmodel.prediction.casting import casts
+from roofmodel.prediction.roofline import Placement
+from roofmodel.prediction.timing import Expected, expect, expect_moved
+
+MASK = 1  # bytes that dropout keeps of an element: whether it stayed
+
+
+def expect_eager(
+    operator: Operator, placed: Placement, kernels: Sequence[Beside], device: Device, dtype: str
+) -> Expected | None:
+    """The expected time of one occurrence of an operator, with the kernels beside it."""
+    time = expect(operator, device, dtype, placed=placed)
+    for kernel in kernels:
+        more = expect_moved(kernel.bytes, device, dtype)
+        time = time and more and time + more
+    return time
+
+
+def beside(operators: Sequence[Operator], dropout: Dropout, runtime: str = "eager") -> Iterator[tuple[Beside, ...]]:
+    """By operator, in order, the kernels that PyTorch's eager mode runs beside it.
+
+    Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
+    gradient of scaling is one more. Its batched products want the rows of a head together, so that queries, keys,
+    values and what comes of them are copied, as are their gradients (`torch.matmul`); keys and values that query heads
+    share are copied for each of them (`repeat_kv`), and read so, or added up. A norm's backward pass reads its
+    input and gradient once more for gain and bias (`native_layer_norm_backward`). Other norms, rotary embedding, gates
+    and some activations are several kernels (`beside.composed`). Dropout reads, writes and keeps a
+    mask, forward and backward (`native_dropout`); what is dropped of the embedding is left out. The loss is computed in
+    fp32, and its gradient filled with zeros first.
+
+    Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2), one kernel scales, masks and normalises
+    scores, tensors lie so that products of heads need no copies, and what a block adds to the rows is dropped out by
+    the kernel that adds it, which writes the mask beside.
+    """
+    fused = runtime == "megatron"
+    cast = casts(operators, dropout.probabilities) if runtime == "autocast" else repeat(())
+    added = {tensor.name for operator in operators for tensor in _added(operator) if dropout.rows}
+    copied: set[tuple[object, ...]] = set()
+    for operator, casting in zip(operators, cast, strict=False):
+        found = [] if fused else list(_copies(operator, copied))
+        gradient, first = operator.name.endswith(".grad"), operator.writes[0]
+        several = not fused and is_composed(operator)
+        if operator.kind == "softmax" and operator.group.endswith("attention"):
+            apart = () if fused else ("scale",) if gradient else ("scale", "mask")
+            found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
+            found += [_dropout(operator, first)] * dropout.probabilities
+        elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
+            found.append(_in_fp32(operator, first, gradient))
+        elif several and runtime == "eager":  # under autocast `casts` has them, by their types
+            found.append(composed(operator, "wide" if operator.widths.dtype.bits >= 8 * WIDE else "narrow"))
+        elif operator.kind == "norm" and gradient and not several:
+            found.append(Beside("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes))))
+        found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
+        if operator.name.endswith(".grad_weight"):
+            arriving = operator.reads[0]
+            found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
+        yield (*found, *casting)
+
+
+def _added(operator: Operator) -> tuple[Tensor, ...]:
+    """Of a residual sum, what a block gives to it."""
+    return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
+
+
+def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> Beside:
+    """What dropout moves of a tensor; fused with the kernel that has it, its mask alone."""
+    mask = MASK * tensor.elements(operator.sizes)
+    return Beside("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
+
+
+def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Beside]:
+    """Of a product of attention, the copies of what has rows of heads, of each tensor once."""
+    if operator.kind != "bmm" or not operator.group.endswith("attention"):
+        return
+    for tensor in (*operator.reads, *operator.writes):
+        which = operator.group, operator.layers, tensor.name
+        if "h" in tensor.axes and which not in copied:
+            copied.add(which)
+            # Once for each query head that shares it; its product reads all of these, and counts one.
+            sharing = operator.sizes.get("g", 1) if "k" in tensor.axes and "g" not in tensor.axes else 1
+            yield Beside(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
+
+
+def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
+    """Of a loss over so many logits, what its operator does not count.
+
+    Narrow logits are cast, and what the operator reads and writes is as wide as the loss. The gradient that arrives is
+    zeros but for the token that came: they are written, and read.
+    """
+    elements, narrow = logits.elements(operator.sizes), operator.bytes_of(logits)
+    wide = maximum(WIDE * elements, narrow)
+    cast = either(narrow < wide, narrow + wide, 0)
+    return Beside("in fp32", cast + 2 * (wide - narrow) + 2 * wide * gradient)

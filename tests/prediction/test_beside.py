@@ -1,0 +1,173 @@
+"""What transformers runs as several kernels, held to the bytes that torch's kernels of its own modules move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from roofmodel.counting.operator import Operator
+from roofmodel.devices.device import Device
+from roofmodel.models.config import architecture
+from roofmodel.models.hub import load
+from roofmodel.prediction.beside import COMPOSED, Width, composed, is_composed
+from roofmodel.study.estimate import estimate
+from tests.prediction.test_casting import Autocast, Moved
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from transformers import activations  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb  # noqa: E402
+
+A100 = Device.load("a100")
+BATCH, SEQ = 2, 128
+HEADS, KV_HEADS, HEAD, MLP = 32, 8, 64, 8192  # Llama 3.2 1B
+ROWS = BATCH * SEQ
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Case(NamedTuple):
+    """An operator of a model, and what transformers computes there: of which shapes, and besides them of tables."""
+
+    model: str
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    code: Callable[..., Any]
+
+
+def gated(gate: Any, up: Any) -> Any:
+    return torch.nn.functional.silu(gate) * up
+
+
+def turned(queries: Any, keys: Any) -> Any:
+    table = torch.empty(BATCH, SEQ, HEAD, dtype=queries.dtype)
+    return apply_rotary_pos_emb(queries, keys, table, table)
+
+
+def normed(rows: Any) -> Any:
+    return LlamaRMSNorm(rows.shape[-1]).to(rows.dtype)(rows)
+
+
+CASES = {
+    "rmsnorm": Case("llama-3.2-1b", "norm.mlp", ((BATCH, SEQ, HEADS * HEAD),), normed),
+    "rotary": Case(
+        "llama-3.2-1b", "attention.rotary", ((BATCH, HEADS, SEQ, HEAD), (BATCH, KV_HEADS, SEQ, HEAD)), turned
+    ),
+    "gate": Case("llama-3.2-1b", "mlp.activation", ((BATCH, SEQ, MLP), (BATCH, SEQ, MLP)), gated),
+    "gelu_new": Case("gpt2", "mlp.activation", ((BATCH, SEQ, 3072),), activations.NewGELUActivation()),
+    "gelu_quick": Case("quick", "mlp.activation", ((BATCH, SEQ, 3072),), activations.QuickGELUActivation()),
+    "relu2": Case("squared", "mlp.activation", ((BATCH, SEQ, 3072),), activations.ReLUSquaredActivation()),
+}
+ACTIVATIONS = {"quick": "quick_gelu", "squared": "relu2"}
+
+
+def torch_moves(case: Case, dtype: str, autocast: bool = False) -> tuple[int, int]:
+    """Bytes of the kernels of a forward and of a backward pass."""
+    with torch.device("meta"):
+        given = [torch.empty(shape, dtype=DTYPES[dtype], requires_grad=True) for shape in case.shapes]
+        with Moved() as forward:
+            if autocast:
+                with Autocast():
+                    found = case.code(*given)
+            else:
+                found = case.code(*given)
+        results = found if isinstance(found, tuple) else (found,)
+        gradients = [torch.empty_like(result) for result in results]
+        with Moved() as backward:
+            torch.autograd.backward(results, gradients)
+    return sum(forward.bytes.values()), sum(backward.bytes.values())
+
+
+def operators(case: Case, dtype: str) -> list[Operator]:
+    """Forward and backward."""
+    if case.model in ACTIVATIONS:
+        config = transformers.GPT2Config(activation_function=ACTIVATIONS[case.model], architectures=["GPT2LMHeadModel"])
+        model = architecture(config.to_dict(), "a", "a")
+    else:
+        model = load(case.model)
+    options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": dtype, "attention": "eager"}
+    found = {one.operator.name: one.operator for one in estimate(model, A100, **options).phases[0].placed}
+    return [found[case.operator], found[f"{case.operator}.grad"]]
+
+
+def ours(case: Case, dtype: str) -> tuple[int, int]:
+    """What the operators count of rows, and what is composed beside."""
+    forward, backward = operators(case, dtype)
+    width: Width = "wide" if dtype == "fp32" else "narrow"
+    found = [composed(one, width).bytes + rows(one) for one in (forward, backward)]
+    return found[0], found[1]
+
+
+def rows(operator: Operator) -> int:
+    """Bytes that it counts, less those of parameters and tables."""
+    tensors = (*operator.reads, *operator.writes)
+    stored = [t for t in tensors if t.name.removeprefix("grad.")[0].isupper() or t.name in ("cos", "sin")]
+    return operator.cost.bytes - sum(operator.bytes_of(tensor) for tensor in stored)
+
+
+def elements(case: Case) -> int:
+    return sum(math.prod(shape) for shape in case.shapes)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["gate", "gelu_new", "gelu_quick", "relu2"])
+def test_several_kernels_move_what_torch_s_move(name: str, dtype: str) -> None:
+    assert ours(CASES[name], dtype) == torch_moves(CASES[name], dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rotary_embedding_reads_its_tables_beside(dtype: str) -> None:
+    """Cosine and sine, of queries and of keys."""
+    tables = 4 * ROWS * HEAD * DTYPES[dtype].itemsize
+    forward, backward = ours(CASES["rotary"], dtype)
+    assert torch_moves(CASES["rotary"], dtype) == (forward + tables, backward + tables)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_norm_moves_little_more_than_its_rows(dtype: str) -> None:
+    """Its gains, and a few numbers a row: 24 bytes forward, of the mean and its root."""
+    for torch_s, our in zip(torch_moves(CASES["rmsnorm"], dtype), ours(CASES["rmsnorm"], dtype), strict=True):
+        assert 0 <= torch_s - our < 0.004 * our
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "rotary", "gelu_new"])
+def test_rows_of_16_bits_become_fp32_under_autocast(name: str) -> None:
+    case, n = CASES[name], elements(CASES[name])
+    forward, backward = operators(case, "bf16")
+    if name == "rmsnorm":  # whose gains are parameters, fp32
+        case = case._replace(code=lambda rows: LlamaRMSNorm(rows.shape[-1])(rows))
+    if name == "rotary":
+        case = case._replace(code=lambda q, k: apply_rotary_pos_emb(q, k, *(torch.empty(BATCH, SEQ, HEAD),) * 2))
+    moved = torch_moves(case, "bf16", autocast=True)
+    beside = 4 * 4 * ROWS * HEAD if name == "rotary" else 0
+    for one, torch_s in zip((forward, backward), moved, strict=True):
+        mixed = composed(one, "mixed").bytes + rows(one)
+        assert 0 <= torch_s - beside - mixed < 0.004 * n * (COMPOSED[name]["mixed"].forward[0])
+
+
+def test_what_one_kernel_does_is_not_composed() -> None:
+    for model, name in (
+        ("bert-base-uncased", "mlp.activation"),
+        ("bert-base-uncased", "norm.mlp"),
+        ("gpt2", "norm.mlp"),
+    ):
+        case = Case(model, name, (), gated)
+        assert not any(map(is_composed, operators(case, "bf16")))
+
+
+def test_sums_of_gradients_are_one_kernel() -> None:
+    options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16", "attention": "eager"}
+    placed = estimate(load("llama-3.2-1b"), A100, **options).phases[0].placed
+    names = {one.operator.name: [kernel.name for kernel in one.beside] for one in placed}
+    assert names["norm.mlp.grad"] == ["in several kernels"]
+    assert names["norm.mlp.grad_sum_x"] == []
+
+
+def test_an_engine_and_megatron_fuse_them() -> None:
+    options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16"}
+    for runtime in ("graph", "megatron"):
+        placed = estimate(load("llama-3.2-1b"), A100, runtime=runtime, **options).phases[0].placed
+        assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.beside)
