@@ -1,7 +1,7 @@
 """BERT, and BART, as others published them on one GPU, where batch and length are stated. No fit has seen a row.
 
 What its host takes for an operator, no source states: in eager mode the batch of one tells, at the shortest length, and
-batches of one are left out. BERT's heads are left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
+batches of one are left out, as are BERT's heads. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
 """
 
 from __future__ import annotations
