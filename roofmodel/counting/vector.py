@@ -70,7 +70,8 @@ ACTIVATION = {
     "silu": 4,  # x sigmoid(x)
     "gelu": 5,  # x (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, arXiv 1606.08415)
     "gelu_tanh": 9,  # x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: six products, two sums, tanh
-    "gelu_new": 9,  # the same, which transformers runs as eight kernels
+    "gelu_new": 9,  # the same, of several kernels in transformers
+    "gelu_fast": 9,  # the same, of others: its power is written as products
     "gelu_quick": 5,  # x sigmoid(1.702 x)
     # a x^2 + x / 2 above 0, b (exp(x) - 1 - x) + x / 2 below, of which more is counted: exp - 1 is one, the choice of a
     # side and the least of x and a bound one each (arXiv 2411.13010)

@@ -530,11 +530,23 @@ class Plan(NamedTuple):
     lay_out: Callable[[Mapping[str, Any]], Stack | Network]
 
 
-class Dropout(NamedTuple):
-    """What training drops out at random: of attention's probabilities, and of what a block adds to the rows."""
+NARROW_SOFTMAX = frozenset({
+    "albert", "bart", "bert", "biogpt", "blenderbot", "blenderbot-small", "camembert", "data2vec-text",
+    "deberta-v2", "distilbert", "electra", "ernie", "esm", "falcon", "flint", "gpt2", "gpt_neo", "gpt_oss", "gptj",
+    "codegen", "llama4_text", "m2m_100", "marian", "mbart", "megatron-bert", "mimo_v2_flash", "mpnet", "mt5",
+    "nomic_bert", "openai-gpt", "pegasus", "roberta", "roformer", "t5", "umt5", "whisper", "xlm-roberta",
+})  # fmt: skip
+"""Families whose code in transformers 5.23 computes the softmax of attention in the type of its scores; others' has
+fp32."""
 
-    probabilities: bool = False
-    rows: bool = False
+
+class Code(NamedTuple):
+    """What a model's code does that no operator counts: training drops out at random of attention's probabilities, and
+    of what a block adds to the rows; softmax is computed in fp32."""
+
+    drops_probabilities: bool = False
+    drops_rows: bool = False
+    wide_softmax: bool = False
 
 
 @dataclass(frozen=True)
@@ -581,11 +593,12 @@ class Architecture:
         return isinstance(self.body, Stack) and self.body.causal
 
     @property
-    def dropout(self) -> Dropout:
-        """What its training drops out, as the config has it."""
-        return Dropout(
-            *(name in self.facts and bool(self.facts[name].value) for name in ("attention_dropout", "dropout"))
+    def code(self) -> Code:
+        """What its code does; what its training drops out, as the config has it."""
+        probabilities, rows = (
+            name in self.facts and bool(self.facts[name].value) for name in ("attention_dropout", "dropout")
         )
+        return Code(probabilities, rows, self.model_type not in NARROW_SOFTMAX)
 
     @property
     def image(self) -> tuple[Number, Number] | None:

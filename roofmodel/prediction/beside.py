@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number, maximum
+from roofmodel.algebra import Number, maximum, quotient
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Operator, Tensor
 
@@ -44,12 +44,19 @@ COMPOSED: dict[str, dict[Width, Moves]] = {
     "rotary": {"narrow": Moves((0, 10), (0, 14)), "wide": Moves((0, 10), (0, 14)), "mixed": Moves((30, 0), (48, 0))},
     # x / 2 (1 + tanh(c (x + a x^3))): a power, tanh, and six of sums and products; a power is fp32 under autocast
     "gelu_new": {"narrow": Moves((0, 18), (0, 28)), "wide": Moves((0, 18), (0, 28)), "mixed": Moves((70, 0), (112, 0))},
+    # x / 2 (1 + tanh(x c (1 + a x x))): no power, eight products and sums beside tanh
+    "gelu_fast": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 21), (0, 36))),
     # x sigmoid(1.702 x): two products and a sigmoid
     "gelu_quick": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 7), (0, 14))),
     # max(x, 0), squared
     "relu2": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 4), (0, 10))),
 }
 """By what an operator computes (`vector.py`), what several kernels move of it."""
+JOINED: dict[Width, Moves] = {
+    "narrow": Moves((0, 2), (0, 6)), "wide": Moves((0, 2), (0, 6)), "mixed": Moves((7, 0), (16, 0)),
+}  # fmt: skip
+"""Where rotary embedding turns a part of each head: that part is joined to the rest, and gradients of
+both are put into zeros and added."""
 
 
 def is_composed(operator: Operator) -> bool:
@@ -69,6 +76,11 @@ def composed(operator: Operator, width: Width) -> Beside:
     fixed, times = (sum(part) for part in zip(*(each[gradient] for each in moves), strict=True))
     element = maximum(WIDE, bytes_of(1)) if width == "wide" else bytes_of(1)
     total = (fixed + times * element) * elements
+    if operator.function == "rotary" and any("h" in tensor.axes for tensor in operator.writes):
+        turned, size = operator.sizes["r"], operator.sizes["h"]
+        if turned != size:
+            fixed, times = JOINED[width][gradient]
+            total = quotient(total * turned, size) + (fixed + times * element) * elements
     return Beside("in several kernels", total - sum(operator.bytes_of(tensor) for tensor in rows))
 
 

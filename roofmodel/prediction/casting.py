@@ -11,10 +11,12 @@ Batch norms keep the type of what they read. Softmax reads fp16 as it is and giv
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import largest
 from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.models.architecture import Code
 from roofmodel.prediction.beside import TABLES, WIDE, Beside, Width, composed, is_composed
 
 PRODUCTS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
@@ -45,14 +47,16 @@ class Types(NamedTuple):
         return "narrow" if not self.wide else "wide" if all(rows) else "mixed"
 
 
-def casts(operators: Sequence[Operator], drops: bool) -> Iterator[tuple[Beside, ...]]:
+def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Beside, ...]]:
     """By operator, in order, the casts beside it, and what it moves more as some of it is fp32 (`in fp32`).
 
-    `drops`: probabilities are dropped out, in the type that softmax gives. The loss is left to `eager.beside`, which
+    Probabilities are dropped out in the type that softmax gives, or in that of the queries, to which most models' code
+    casts them (`code.wide_softmax`). The loss is left to `eager.beside`, which
     has it in fp32 under any runtime; an optimizer counts what it keeps, and collectives what they exchange.
     """
     wide: dict[str, bool] = {}  # by tensor, what it was last written as
     forward: dict[tuple[object, ...], Types] = {}  # by name and layers: those of some may read another tensor
+    wide_queries: dict[tuple[int, ...] | None, bool] = {}  # by layers
     summed: set[str] = set()  # of 16 bits, and added to what is fp32: their gradient arrives in fp32
     for operator in operators:
         name, gradient, _ = operator.name.partition(".grad")
@@ -68,7 +72,10 @@ def casts(operators: Sequence[Operator], drops: bool) -> Iterator[tuple[Beside, 
             if operator.lines[0].terms and types.wide:
                 summed |= {tensor for tensor, is_wide in types.reads.items() if not is_wide}
             found += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
-        if drops and operator.kind == "softmax" and operator.group.endswith("attention"):
+        if operator.kind == "bmm" and not gradient and operator.name.endswith("scores"):
+            wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
+        dropped = code.drops_probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
+        if dropped and (wide_queries.get(operator.layers, True) or not code.wide_softmax):
             found.append(Beside("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
         yield tuple(found)
 
@@ -91,11 +98,16 @@ def _written(operator: Operator, wide: bool) -> dict[str, bool]:
     return {tensor.name: wide for tensor in operator.writes}
 
 
+def converts(operator: Operator) -> bool:
+    """Whether a softmax reads 16 bits and gives fp32 in one kernel."""
+    return operator.widths.compute == "fp16"
+
+
 def _is_in_fp32(operator: Operator) -> bool:
     """Whether what it reads is cast first: of a norm within a row, and of softmax, which converts fp16 itself. A batch
     norm has a gain for each channel, and rows beside it."""
     if operator.kind == "softmax":
-        return operator.widths.compute != "fp16"
+        return not converts(operator)
     gains = operator.parameters[:1]
     return operator.kind == "norm" and all(gain.axes[-1:] == operator.reads[0].axes[-1:] for gain in gains)
 
@@ -132,7 +144,7 @@ def _backward(operator: Operator, types: Types, summed: set[str]) -> Iterator[Be
         return
     given = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
     narrow = [tensor for tensor in given if not types.reads[_of(tensor)]]
-    if operator.kind == "softmax" and not _is_in_fp32(operator):
+    if operator.kind == "softmax" and converts(operator):
         given = [tensor for tensor in given if tensor not in narrow]  # converted as they are written
     else:
         for tensor in narrow:
@@ -151,15 +163,19 @@ def _of(gradient: Tensor) -> str:
     return gradient.name.removeprefix("further.").removeprefix("grad.")
 
 
-def _cast(operator: Operator, tensor: Tensor) -> Iterator[Beside]:
-    """A cast between 16 bits and fp32.
+def as_cast(operator: Operator) -> Operator:
+    """A product as its kernel runs, after the casts beside it: all that it reads and writes in 16 bits."""
+    widths = operator.widths
+    if operator.kind not in PRODUCTS or widths.weights.bits <= widths.dtype.bits:
+        return operator
+    return replace(operator, widths=widths._replace(weights=widths.dtype))
 
-    Of what is counted as fp32, a parameter or its gradient, the operator has counted one side already; it moves 16 bits
-    instead, and the cast both.
-    """
-    is_counted = _is_stored_wide(operator, tensor)
-    if is_counted or not _of(tensor)[0].isupper():
-        yield Beside(f"cast {tensor.name}", (1 if is_counted else 3) * operator.bytes_of(tensor))
+
+def _cast(operator: Operator, tensor: Tensor) -> Iterator[Beside]:
+    """A cast between 16 bits and fp32; none of a parameter that is stored in 16 bits."""
+    if _is_stored_wide(operator, tensor) or not _of(tensor)[0].isupper():
+        narrow = operator.widths._replace(weights=operator.widths.dtype)
+        yield Beside(f"cast {tensor.name}", 3 * replace(operator, widths=narrow).bytes_of(tensor))
 
 
 def _is_stored_wide(operator: Operator, tensor: Tensor) -> bool:

@@ -12,13 +12,18 @@ from itertools import repeat
 from roofmodel.algebra import either, largest, maximum
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Dropout
+from roofmodel.models.architecture import Code
 from roofmodel.prediction.beside import WIDE, Beside, composed, is_composed
-from roofmodel.prediction.casting import casts
+from roofmodel.prediction.casting import as_cast, casts, converts
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, expect, expect_moved
 
 MASK = 1  # bytes that dropout keeps of an element: whether it stayed
+
+
+def as_run(operator: Operator, runtime: str) -> Operator:
+    """What the kernel of an operator computes: autocast has cast its parameters before."""
+    return as_cast(operator) if runtime == "autocast" else operator
 
 
 def expect_eager(
@@ -32,25 +37,29 @@ def expect_eager(
     return time
 
 
-def beside(operators: Sequence[Operator], dropout: Dropout, runtime: str = "eager") -> Iterator[tuple[Beside, ...]]:
+def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") -> Iterator[tuple[Beside, ...]]:
     """By operator, in order, the kernels that PyTorch's eager mode runs beside it.
 
     Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
-    gradient of scaling is one more. Its batched products want the rows of a head together, so that queries, keys,
-    values and what comes of them are copied, as are their gradients (`torch.matmul`); keys and values that query heads
-    share are copied for each of them (`repeat_kv`), and read so, or added up. A norm's backward pass reads its
-    input and gradient once more for gain and bias (`native_layer_norm_backward`). Other norms, rotary embedding, gates
-    and some activations are several kernels (`beside.composed`). Dropout reads, writes and keeps a
-    mask, forward and backward (`native_dropout`); what is dropped of the embedding is left out. The loss is computed in
-    fp32, and its gradient filled with zeros first.
+    gradient of scaling is one more. Most models' code has the softmax in fp32 and casts what it gives back. Its batched
+    products want the rows of a head together, so that queries, keys, values and what comes of them are copied, as are
+    their gradients (`torch.matmul`); keys and values that query heads share are copied for each of them (`repeat_kv`),
+    and read so, or added up. A norm's backward pass reads its input and gradient once more for gain and bias
+    (`native_layer_norm_backward`). Other norms, rotary embedding, gates and some activations are several kernels
+    (`beside.composed`). Dropout reads, writes and keeps a mask, forward and backward (`native_dropout`); what is
+    dropped of the embedding is left out. The gradients of what a product gave in one matrix, queries, keys and values
+    say, are joined again. The loss is computed in fp32, and its gradient filled with zeros first.
 
     Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2), one kernel scales, masks and normalises
     scores, tensors lie so that products of heads need no copies, and what a block adds to the rows is dropped out by
     the kernel that adds it, which writes the mask beside.
     """
     fused = runtime == "megatron"
-    cast = casts(operators, dropout.probabilities) if runtime == "autocast" else repeat(())
-    added = {tensor.name for operator in operators for tensor in _added(operator) if dropout.rows}
+    cast = casts(operators, code) if runtime == "autocast" else repeat(())
+    added = {tensor.name for operator in operators for tensor in _added(operator) if code.drops_rows}
+    split = {
+        f"grad.{''.join(t.name for t in op.writes)}" for op in operators if op.kind == "gemm" and len(op.writes) > 1
+    }
     copied: set[tuple[object, ...]] = set()
     for operator, casting in zip(operators, cast, strict=False):
         found = [] if fused else list(_copies(operator, copied))
@@ -59,7 +68,13 @@ def beside(operators: Sequence[Operator], dropout: Dropout, runtime: str = "eage
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
-            found += [_dropout(operator, first)] * dropout.probabilities
+            if (
+                code.wide_softmax
+                and runtime == "eager"
+                and operator.bytes_of(first) < WIDE * first.elements(operator.sizes)
+            ):
+                found.append(_softmax_in_fp32(operator, gradient))
+            found += [_dropout(operator, first)] * code.drops_probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif several and runtime == "eager":  # under autocast `casts` has them, by their types
@@ -69,6 +84,8 @@ def beside(operators: Sequence[Operator], dropout: Dropout, runtime: str = "eage
         found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
+            if arriving.name in split and not fused:
+                found.append(Beside(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
             found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
         yield (*found, *casting)
 
@@ -89,12 +106,24 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Bes
     if operator.kind != "bmm" or not operator.group.endswith("attention"):
         return
     for tensor in (*operator.reads, *operator.writes):
-        which = operator.group, operator.layers, tensor.name
+        which = operator.stage == "recomputation", operator.group, operator.layers, tensor.name
         if "h" in tensor.axes and which not in copied:
             copied.add(which)
             # Once for each query head that shares it; its product reads all of these, and counts one.
             sharing = operator.sizes.get("g", 1) if "k" in tensor.axes and "g" not in tensor.axes else 1
             yield Beside(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
+
+
+def _softmax_in_fp32(operator: Operator, gradient: bool) -> Beside:
+    """Of a softmax of 16 bits that is computed in fp32, what its operator does not count.
+
+    It reads and gives fp32, after a cast and before one, which fp16 lacks before it (`half_to_float`): of a score
+    6 + 8 + 6 bytes, or 6 + 6, where the operator counts 4. Its gradient 6 + 12 + 6, or 6 + 10, for 6.
+    """
+    casts = 1 + (not converts(operator))
+    moved = (12 if gradient else 8) - 2 * converts(operator) + 6 * casts
+    scores = operator.writes[0].elements(operator.sizes)
+    return Beside("softmax in fp32", (moved - (6 if gradient else 4)) * scores)
 
 
 def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:

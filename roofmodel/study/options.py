@@ -135,6 +135,8 @@ def _autocast(said: Options) -> Options:
         )
     if said.activations:
         raise WorkloadError("--activations: --runtime autocast has some in --dtype and some in fp32; leave it out")
+    if said.weights and FORMATS[said.weights].bits > FORMATS[STORED].bits:
+        raise WorkloadError(f"--weights {said.weights}: autocast casts {STORED}, and leaves wider ones as they are")
     return said._replace(weights=said.weights or STORED)
 
 

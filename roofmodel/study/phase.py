@@ -13,9 +13,9 @@ from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Architecture, Dropout
+from roofmodel.models.architecture import Architecture, Code
 from roofmodel.prediction.beside import Beside
-from roofmodel.prediction.eager import beside, expect_eager
+from roofmodel.prediction.eager import as_run, beside, expect_eager
 from roofmodel.prediction.engine import fused
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, told
@@ -64,7 +64,7 @@ class PhaseEstimate(NamedTuple):
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     model_flops: Number  # of these, what the model asks for: not what is computed again
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
-    dropout: Dropout = Dropout()  # of its training
+    code: Code = Code()  # of the model
     kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: Uncached | None = None  # generation: the same without a KV cache
@@ -163,7 +163,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
         all_pairs_matmul_flops=sum(each for _, each in flops),
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
-        dropout=arch.dropout if step.phase == "train" else Dropout(),
+        code=arch.code if step.phase == "train" else Code(wide_softmax=arch.code.wide_softmax),
     )
     return timed(phase, device, host)
 
@@ -182,9 +182,12 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
-        others = beside(phase.operators, phase.dropout, host.runtime)
+        others = beside(phase.operators, phase.code, host.runtime)
         placed = [
-            one._replace(expected=expect_eager(one.operator, one.placement, kernels, device, dtype), beside=kernels)
+            one._replace(
+                expected=expect_eager(as_run(one.operator, host.runtime), one.placement, kernels, device, dtype),
+                beside=kernels,
+            )
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
         launch = EAGER_LAUNCH if host.launch is None else told(host.launch)

@@ -182,7 +182,7 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
     words = f"; expected {units.seconds(seconds, 4)} ({units.seconds(low)} to {units.seconds(high)})"
     if placed.beside:
         kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.beside)
-        words += f", with kernels that eager mode runs beside it: {', '.join(kernels)}"
+        words += f", with kernels that run beside it: {', '.join(kernels)}"
     if fused and fused.rides:
         words += ", inside the kernel beside it: its bytes and no launch; at most as a kernel of its own"
     elif fused and fused.together:

@@ -295,6 +295,7 @@ def test_all_experts_are_read_where_all_are_active() -> None:
         ("gelu", "div erf add mul mul"),
         ("gelu_tanh", "mul mul mul add mul tanh add mul mul"),  # x^3 two, 0.044715, +x, sqrt(2/pi), tanh, 1+, x, 1/2
         ("gelu_new", "mul mul mul add mul tanh add mul mul"),  # the same function
+        ("gelu_fast", "mul mul mul add mul tanh add mul mul"),
         ("gelu_quick", "mul exp add div mul"),
         ("mish", "exp add log tanh mul"),
         ("xielu", "min expm1 sub mul mul add where"),  # below 0, where there is more to do

@@ -20,7 +20,7 @@ PROBABILITIES = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdro
 
 def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
     try:
-        return architecture(config, name, name).dropout
+        return architecture(config, name, name).code[:2]
     except ModelError as error:
         pytest.skip(f"the class's own config is not counted: {error}")
 

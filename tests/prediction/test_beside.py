@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
+from roofmodel.models.architecture import NARROW_SOFTMAX
 from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
 from roofmodel.prediction.beside import COMPOSED, Width, composed, is_composed
 from roofmodel.study.estimate import estimate
@@ -20,6 +24,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from transformers import activations  # noqa: E402
+from transformers.models.auto.configuration_auto import model_type_to_module_name  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb  # noqa: E402
 
 A100 = Device.load("a100")
@@ -58,10 +63,11 @@ CASES = {
     ),
     "gate": Case("llama-3.2-1b", "mlp.activation", ((BATCH, SEQ, MLP), (BATCH, SEQ, MLP)), gated),
     "gelu_new": Case("gpt2", "mlp.activation", ((BATCH, SEQ, 3072),), activations.NewGELUActivation()),
+    "gelu_fast": Case("fast", "mlp.activation", ((BATCH, SEQ, 3072),), activations.FastGELUActivation()),
     "gelu_quick": Case("quick", "mlp.activation", ((BATCH, SEQ, 3072),), activations.QuickGELUActivation()),
     "relu2": Case("squared", "mlp.activation", ((BATCH, SEQ, 3072),), activations.ReLUSquaredActivation()),
 }
-ACTIVATIONS = {"quick": "quick_gelu", "squared": "relu2"}
+ACTIVATIONS = {"fast": "gelu_fast", "quick": "quick_gelu", "squared": "relu2"}
 
 
 def torch_moves(case: Case, dtype: str, autocast: bool = False) -> tuple[int, int]:
@@ -113,7 +119,7 @@ def elements(case: Case) -> int:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["gate", "gelu_new", "gelu_quick", "relu2"])
+@pytest.mark.parametrize("name", ["gate", "gelu_new", "gelu_fast", "gelu_quick", "relu2"])
 def test_several_kernels_move_what_torch_s_move(name: str, dtype: str) -> None:
     assert ours(CASES[name], dtype) == torch_moves(CASES[name], dtype)
 
@@ -166,8 +172,33 @@ def test_sums_of_gradients_are_one_kernel() -> None:
     assert names["norm.mlp.grad_sum_x"] == []
 
 
-def test_an_engine_and_megatron_fuse_them() -> None:
+def test_megatron_fuses_them() -> None:
     options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16"}
-    for runtime in ("graph", "megatron"):
-        placed = estimate(load("llama-3.2-1b"), A100, runtime=runtime, **options).phases[0].placed
-        assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.beside)
+    placed = estimate(load("llama-3.2-1b"), A100, runtime="megatron", **options).phases[0].placed
+    assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.beside)
+
+
+TWO_WAYS = {"bloom", "gpt_bigcode", "xglm"}  # whose file has softmax both ways, or by an option
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - TWO_WAYS))
+def test_softmax_is_in_fp32_where_transformers_has_it_so(family: str) -> None:
+    module = model_type_to_module_name(family)
+    source = Path(transformers.__file__).parent / "models" / module / f"modeling_{module}.py"
+    text = source.read_text() if source.exists() else ""
+    calls = re.findall(r"softmax\((?:attn|attention|combined|\n)[^\n]*", text)
+    if not calls:
+        pytest.skip("no such code in this version")
+    assert any(re.search(r"float32|\.float\(", call) for call in calls) == (family not in NARROW_SOFTMAX), calls
+
+
+def test_softmax_in_fp32_moves_its_casts() -> None:
+    """Of bf16 cast, read, written and cast back, 2 + 4, 4 + 4 and 4 + 2 bytes a score; fp16 is converted as it is read,
+    and its gradient as it is written."""
+    for dtype, forward, backward in (("bf16", 20, 24), ("fp16", 6 + 6, 6 + 10)):
+        options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": dtype, "attention": "eager"}
+        placed = {one.operator.name: one for one in estimate(load("llama-3.2-1b"), A100, **options).phases[0].placed}
+        scores = BATCH * HEADS * SEQ * SEQ
+        for name, moved in (("attention.softmax", forward), ("attention.softmax.grad", backward)):
+            (extra,) = (kernel.bytes for kernel in placed[name].beside if kernel.name == "softmax in fp32")
+            assert extra + placed[name].operator.cost.bytes == moved * scores

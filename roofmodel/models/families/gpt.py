@@ -144,7 +144,7 @@ GPTS: dict[str, Family] = {
             out_bias=True,
             alibi=True,
             mlp_bias=True,
-            activation="gelu_new",
+            activation="gelu_fast",
             embedding_norm=True,
             tied=key("tie_word_embeddings", default=True),
         ),
