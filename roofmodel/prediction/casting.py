@@ -51,8 +51,8 @@ def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Beside, .
     """By operator, in order, the casts beside it, and what it moves more as some of it is fp32 (`in fp32`).
 
     Probabilities are dropped out in the type that softmax gives, or in that of the queries, to which most models' code
-    casts them (`code.wide_softmax`). The loss is left to `eager.beside`, which
-    has it in fp32 under any runtime; an optimizer counts what it keeps, and collectives what they exchange.
+    casts them (`code.wide_softmax`). The loss is left to `eager.beside`, which has it in fp32 under any runtime. An
+    optimizer counts what it keeps, and collectives count 16 bits of what they exchange between layers.
     """
     wide: dict[str, bool] = {}  # by tensor, what it was last written as
     forward: dict[tuple[object, ...], Types] = {}  # by name and layers: those of some may read another tensor
@@ -98,7 +98,7 @@ def _written(operator: Operator, wide: bool) -> dict[str, bool]:
     return {tensor.name: wide for tensor in operator.writes}
 
 
-def converts(operator: Operator) -> bool:
+def _converts(operator: Operator) -> bool:
     """Whether a softmax reads 16 bits and gives fp32 in one kernel."""
     return operator.widths.compute == "fp16"
 
@@ -107,7 +107,7 @@ def _is_in_fp32(operator: Operator) -> bool:
     """Whether what it reads is cast first: of a norm within a row, and of softmax, which converts fp16 itself. A batch
     norm has a gain for each channel, and rows beside it."""
     if operator.kind == "softmax":
-        return not converts(operator)
+        return not _converts(operator)
     gains = operator.parameters[:1]
     return operator.kind == "norm" and all(gain.axes[-1:] == operator.reads[0].axes[-1:] for gain in gains)
 
@@ -144,7 +144,7 @@ def _backward(operator: Operator, types: Types, summed: set[str]) -> Iterator[Be
         return
     given = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
     narrow = [tensor for tensor in given if not types.reads[_of(tensor)]]
-    if operator.kind == "softmax" and converts(operator):
+    if operator.kind == "softmax" and _converts(operator):
         given = [tensor for tensor in given if tensor not in narrow]  # converted as they are written
     else:
         for tensor in narrow:

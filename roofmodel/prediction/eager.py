@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Code
 from roofmodel.prediction.beside import WIDE, Beside, composed, is_composed
-from roofmodel.prediction.casting import as_cast, casts, converts
+from roofmodel.prediction.casting import as_cast, casts
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, expect, expect_moved
 
@@ -57,9 +57,8 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
     fused = runtime == "megatron"
     cast = casts(operators, code) if runtime == "autocast" else repeat(())
     added = {tensor.name for operator in operators for tensor in _added(operator) if code.drops_rows}
-    split = {
-        f"grad.{''.join(t.name for t in op.writes)}" for op in operators if op.kind == "gemm" and len(op.writes) > 1
-    }
+    several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
+    split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
     for operator, casting in zip(operators, cast, strict=False):
         found = [] if fused else list(_copies(operator, copied))
@@ -68,11 +67,7 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
-            if (
-                code.wide_softmax
-                and runtime == "eager"
-                and operator.bytes_of(first) < WIDE * first.elements(operator.sizes)
-            ):
+            if code.wide_softmax and runtime == "eager" and operator.widths.dtype.bits == 16:
                 found.append(_softmax_in_fp32(operator, gradient))
             found += [_dropout(operator, first)] * code.drops_probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
@@ -117,13 +112,11 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Bes
 def _softmax_in_fp32(operator: Operator, gradient: bool) -> Beside:
     """Of a softmax of 16 bits that is computed in fp32, what its operator does not count.
 
-    It reads and gives fp32, after a cast and before one, which fp16 lacks before it (`half_to_float`): of a score
-    6 + 8 + 6 bytes, or 6 + 6, where the operator counts 4. Its gradient 6 + 12 + 6, or 6 + 10, for 6.
+    Scores are cast, read and written in fp32, and cast back: 6 + 8 + 6 bytes each where the operator counts 4; backward
+    6 + 12 + 6 for 6. That CUDA's kernel reads fp16 without the first cast is left out: formats go by their bits here,
+    so that `roof explore` need not know their names.
     """
-    casts = 1 + (not converts(operator))
-    moved = (12 if gradient else 8) - 2 * converts(operator) + 6 * casts
-    scores = operator.writes[0].elements(operator.sizes)
-    return Beside("softmax in fp32", (moved - (6 if gradient else 4)) * scores)
+    return Beside("softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes))
 
 
 def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
