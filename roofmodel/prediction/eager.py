@@ -67,13 +67,13 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
-            if code.wide_softmax and runtime == "eager" and operator.widths.dtype.bits == 16:
+            if code.wide_softmax and runtime == "eager" and not _is_wide(operator):
                 found.append(_softmax_in_fp32(operator, gradient))
             found += [_dropout(operator, first)] * code.drops_probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif several and runtime == "eager":  # under autocast `casts` has them, by their types
-            found.append(composed(operator, "wide" if operator.widths.dtype.bits >= 8 * WIDE else "narrow"))
+            found.append(composed(operator, "wide" if _is_wide(operator) else "narrow"))
         elif operator.kind == "norm" and gradient and not several:
             found.append(Beside("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes))))
         found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
@@ -83,6 +83,11 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
                 found.append(Beside(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
             found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
         yield (*found, *casting)
+
+
+def _is_wide(operator: Operator) -> bool:
+    """Whether rows are fp32 or wider. One question for all: a page writes each answer down apart."""
+    return operator.widths.dtype.bits >= 8 * WIDE
 
 
 def _added(operator: Operator) -> tuple[Tensor, ...]:
