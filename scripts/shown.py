@@ -16,8 +16,7 @@ from pathlib import Path
 
 import cog
 
-from roofmodel.models import described as described_models
-from roofmodel.models import fields
+from roofmodel.models import fields, yaml_description
 from roofmodel.remarks import remarks
 from roofmodel.study.operations import OPERATIONS
 
@@ -50,7 +49,7 @@ def commands() -> None:
 
 def described() -> None:
     """The keys of an architecture in YAML."""
-    said, row = remarks(described_models), described_models.ROW
+    said, row = remarks(yaml_description), yaml_description.ROW
     all_of_them = row.switches | {name: (fields.FIELDS[name][0], key) for name, key in row.fields.items()}
     _table(
         ("key", "a value is", "if it is absent", ""),
@@ -64,7 +63,7 @@ def described() -> None:
 
 def _absent(key: fields.Key) -> str:
     section, _, name = key.names[0].rpartition(".")
-    if key.default is fields.REQUIRED or name in described_models.NEEDED.get(section, ()):
+    if key.default is fields.REQUIRED or name in yaml_description.NEEDED.get(section, ()):
         return f"**required** in `{section}`" if section else "**required**"
     return "follows from others" if callable(key.default) else f"{key.default}".lower()
 

@@ -11,7 +11,8 @@ from roofmodel.counting.disentangled import position_scores, positions
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import attended, pairs
-from roofmodel.models.architecture import Attention, CrossAttention, HeadNorm, Norm
+from roofmodel.models.attention import Attention, CrossAttention
+from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
 
 def attention(att: Attention, site: Site) -> Iterator[Operator]:

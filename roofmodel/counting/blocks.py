@@ -28,30 +28,13 @@ from roofmodel.counting.state_space import mamba
 from roofmodel.counting.state_space_dual import mamba2
 from roofmodel.counting.token_convolution import frames, token_convolution
 from roofmodel.counting.workload import Step, pairs
-from roofmodel.models.architecture import (
-    MLP,
-    Architecture,
-    Attention,
-    CrossAttention,
-    DeltaRule,
-    Dense,
-    Embedding,
-    Head,
-    LatentAttention,
-    Layer,
-    LayerInput,
-    Lightning,
-    Mamba,
-    Mamba2,
-    MoE,
-    Network,
-    Norm,
-    Part,
-    Patches,
-    ShortConvolution,
-    Stack,
-    TokenConvolution,
-)
+from roofmodel.models.architecture import Architecture, Dense, Head, Stack
+from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
+from roofmodel.models.convolutional import Network
+from roofmodel.models.embeddings import Embedding, Patches
+from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part, TokenConvolution
+from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 # A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
 BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] = {

@@ -16,12 +16,10 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import norm, norm_flops, norm_parameters
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError
-from roofmodel.models.architecture import (
+from roofmodel.models.convolutional import (
     Activation,
     Convolution,
     Network,
-    Norm,
-    Patches,
     PixelStep,
     Pool,
     Residual,
@@ -29,6 +27,8 @@ from roofmodel.models.architecture import (
     Scale,
     Sides,
 )
+from roofmodel.models.embeddings import Patches
+from roofmodel.models.norms_and_activations import Norm
 
 
 class Map(NamedTuple):

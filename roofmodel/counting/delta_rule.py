@@ -26,7 +26,7 @@ from roofmodel.counting.site import Site
 from roofmodel.counting.state_space_dual import in_chunks
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import DeltaRule
+from roofmodel.models.recurrent import DeltaRule
 
 GROUP = "linear"
 COLUMNS = {"qkv": "c", "q": "k h", "k": "k h", "v": "k m h'", "gate": "k m h'", "write": "k m"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.models.architecture import Disentangled
+from roofmodel.models.attention import Disentangled
 
 
 def positions(spec: Disentangled, build: Builder) -> Iterator[Operator]:

@@ -10,7 +10,7 @@ from roofmodel.counting import vector
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import Site, norm
-from roofmodel.models.architecture import MLP, MoE
+from roofmodel.models.layers import MLP, MoE
 
 
 def feed_forward(mlp: MLP, site: Site) -> Iterator[Operator]:

@@ -14,7 +14,7 @@ from roofmodel.counting.attention import gate
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import Step, attended, pairs
-from roofmodel.models.architecture import Indexer, LatentAttention
+from roofmodel.models.attention import Indexer, LatentAttention
 
 INDEX_NORM = vector.NORM["layernorm"]
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.site import Site, norm
-from roofmodel.models.architecture import LayerInput, LayerInputs
+from roofmodel.models.embeddings import LayerInputs
+from roofmodel.models.layers import LayerInput
 
 
 def layer_inputs(table: LayerInputs, build: Builder) -> Iterator[Operator]:

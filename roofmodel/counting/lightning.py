@@ -17,7 +17,7 @@ from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
 from roofmodel.counting.state_space_dual import causal_pairs, in_chunks
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Lightning
+from roofmodel.models.recurrent import Lightning
 
 
 def lightning(mixer: Lightning, site: Site) -> Iterator[Operator]:

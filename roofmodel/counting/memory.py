@@ -9,21 +9,11 @@ from roofmodel.algebra import Number, either, largest, minimum, quotient
 from roofmodel.counting.operator import Operator, Tensor
 from roofmodel.counting.widths import Format
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import (
-    Architecture,
-    Attention,
-    CrossAttention,
-    DeltaRule,
-    Embedding,
-    LatentAttention,
-    Lightning,
-    Mamba,
-    Mamba2,
-    Part,
-    ShortConvolution,
-    Stack,
-    parts,
-)
+from roofmodel.models.architecture import Architecture, Stack
+from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
+from roofmodel.models.embeddings import Embedding
+from roofmodel.models.layers import Part, parts
+from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 
 class Memory(NamedTuple):

@@ -16,8 +16,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import InFlight, Training, resident, training
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture, Held, Stack
+from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
 from roofmodel.models.sharding import share
-from roofmodel.models.stages import kinds_of_stages, parts_of_stage, stage
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:

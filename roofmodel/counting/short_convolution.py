@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.site import Site
 from roofmodel.counting.token_convolution import causal_filter
-from roofmodel.models.architecture import ShortConvolution
+from roofmodel.models.recurrent import ShortConvolution
 
 
 def short_convolution(conv: ShortConvolution, site: Site) -> Iterator[Operator]:

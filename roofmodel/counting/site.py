@@ -13,7 +13,8 @@ from roofmodel.counting import vector
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Norm, Stack
+from roofmodel.models.architecture import Stack
+from roofmodel.models.norms_and_activations import Norm
 
 
 class Site(NamedTuple):

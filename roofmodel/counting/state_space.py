@@ -9,7 +9,7 @@ from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared, summed
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Mamba
+from roofmodel.models.recurrent import Mamba
 
 
 def mamba(mixer: Mamba, site: Site) -> Iterator[Operator]:

@@ -10,7 +10,7 @@ from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Mamba2
+from roofmodel.models.recurrent import Mamba2
 
 
 def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:

@@ -9,7 +9,8 @@ from roofmodel.counting import vector
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.site import Site
 from roofmodel.counting.workload import Step
-from roofmodel.models.architecture import Filter, TokenConvolution
+from roofmodel.models.embeddings import Filter
+from roofmodel.models.layers import TokenConvolution
 
 
 def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:

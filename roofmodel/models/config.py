@@ -9,14 +9,19 @@ from functools import partial
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
-from roofmodel.models.architecture import Architecture, Dense, Fact, Head, MoE, Network, Plan, Stack
-from roofmodel.models.doors import as_family, offer, text_head, text_part
+from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan, Stack
+from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.families.custom_code import CUSTOM_CODE
-from roofmodel.models.families.refused import REFUSED
+from roofmodel.models.families.unsupported import REFUSED
 from roofmodel.models.family import Family
-from roofmodel.models.fields import ACTIVATIONS, CORE, LABELS, REQUIRED, Key, Kind
-from roofmodel.models.stack import Fields, Where, check, check_stages, max_tokens, stack
+from roofmodel.models.family_matching import as_family, offer
+from roofmodel.models.field_checks import Where, check, check_stages
+from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, Key, Kind
+from roofmodel.models.layers import MoE
+from roofmodel.models.multimodal_config import text_head, text_part
+from roofmodel.models.norms_and_activations import ACTIVATIONS
+from roofmodel.models.stack_builder import max_tokens, stack
 
 Config = Mapping[str, Any]
 

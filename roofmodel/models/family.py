@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.models.architecture import Dense, Network
-from roofmodel.models.fields import FIELDS, NETWORK_FIELDS, Key, Kind
+from roofmodel.models.architecture import Dense
+from roofmodel.models.convolutional import Network
+from roofmodel.models.fields import CORE, FIELDS, NETWORK_FIELDS, Key, Kind
 
 
 class Family(NamedTuple):
@@ -35,6 +36,11 @@ class Family(NamedTuple):
     def schema(self) -> Mapping[str, tuple[Kind, Any]]:
         """The fields that the row may set: what each may be, and its value where the row leaves it out."""
         return NETWORK_FIELDS if self.network else FIELDS
+
+    def has_core_sizes(self, config: Mapping[str, Any]) -> bool:
+        """Whether the config has every core size under one of the family's keys."""
+        core = [self.fields.get(field) for field in CORE if field in self.schema]
+        return all(isinstance(key, Key) and any(name in config for name in key.names) for key in core)
 
     def like(
         self,

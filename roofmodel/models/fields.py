@@ -7,11 +7,14 @@ field that it leaves out takes the value in `FIELDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import ceil_div
+from roofmodel.models.norms_and_activations import ACTIVATIONS
 
+Fields = Mapping[str, Any]
+"""The fields of one stack or network, by name."""
 REQUIRED = object()
 
 
@@ -53,17 +56,6 @@ def _one_of(*words: str) -> Kind:
     return Kind(lambda v: v in words, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-# What transformers calls an activation (transformers.activations.ACT2FN) -> the function it is.
-ACTIVATIONS = {
-    **{name: name for name in ("linear", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish")},
-    **dict.fromkeys(("silu", "swish"), "silu"),
-    **dict.fromkeys(("gelu", "gelu_10", "gelu_python"), "gelu"),
-    **dict.fromkeys(("gelu_new", "gelu_accurate"), "gelu_new"),
-    "gelu_fast": "gelu_fast",
-    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
-    "quick_gelu": "gelu_quick",
-    "xielu": "xielu",
-}
 LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
 
 

@@ -134,9 +134,9 @@ def _from_path(path: Path, family: str | None) -> Architecture:
 def _from_yaml(file: Path, family: str | None) -> Architecture:
     if family is not None:
         raise ModelError(f"--family: {file} describes its layers itself; a family reads a config.json")
-    from roofmodel.models import described
+    from roofmodel.models import yaml_description
 
-    return described.load(file)
+    return yaml_description.load(file)
 
 
 def _from_file(file: Path, name: str, family: str | None) -> Architecture:

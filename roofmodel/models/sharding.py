@@ -13,25 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.algebra import Number, ceil_div, is_just, maximum, quotient
-from roofmodel.models.architecture import (
-    MLP,
-    Architecture,
-    Attention,
-    CrossAttention,
-    DeltaRule,
-    Embedding,
-    LatentAttention,
-    Layer,
-    LayerInput,
-    Lightning,
-    Mamba,
-    Mamba2,
-    MoE,
-    Network,
-    Part,
-    ShortConvolution,
-    Stack,
-)
+from roofmodel.models.architecture import Architecture, Stack
+from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
+from roofmodel.models.convolutional import Network
+from roofmodel.models.embeddings import Embedding
+from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part
+from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 MOST = 64  # GPUs that are tried where a message says which numbers of them would work
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number
-from roofmodel.models.architecture import Architecture, Dense, Fact, Network, Plan, Stack
+from roofmodel.models.architecture import Architecture, Dense, Fact, Plan, Stack
+from roofmodel.models.convolutional import Network
 
 # field -> its symbol. Other fields stay the numbers that they are: switches, lists, pixels.
 SYMBOLS: dict[str, str] = {

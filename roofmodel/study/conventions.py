@@ -11,7 +11,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import touched
 from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.counting.workload import Workload, attended, pairs
-from roofmodel.models.architecture import MLP, MoE
+from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
 from roofmodel.remarks import remarks
 

@@ -11,7 +11,9 @@ from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device, Level
-from roofmodel.models.architecture import Architecture, Network, Norm
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.convolutional import Network
+from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.phase import PhaseEstimate
 
 NODE = 8

@@ -19,7 +19,9 @@ from roofmodel.counting.site import Site, norm
 from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import MLP, Attention, MoE, Norm
+from roofmodel.models.attention import Attention
+from roofmodel.models.layers import MLP, MoE
+from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.routing import busiest
 
 Columns = Mapping[str, Any]

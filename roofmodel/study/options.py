@@ -10,7 +10,10 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture, Attention, LatentAttention, Network, Patches
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.attention import Attention, LatentAttention
+from roofmodel.models.convolutional import Network
+from roofmodel.models.embeddings import Patches
 from roofmodel.prediction.casting import CASTABLE, STORED
 from roofmodel.study.parallel import GPUS, parallel
 

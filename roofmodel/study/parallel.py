@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.errors import WorkloadError
-from roofmodel.models.architecture import MLP, Architecture, Attention, Embedding, MoE, Network
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.attention import Attention
+from roofmodel.models.convolutional import Network
+from roofmodel.models.embeddings import Embedding
+from roofmodel.models.layers import MLP, MoE
+from roofmodel.models.pipeline_stages import in_the_way
 from roofmodel.models.sharding import MOST, obstacles
-from roofmodel.models.stages import in_the_way
 
 GPUS = tuple(ONE_GPU.ways)
 """The options that say how GPUs share the work."""

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError, choices
-from roofmodel.models.architecture import Architecture, DeltaRule, Network
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.convolutional import Network
+from roofmodel.models.recurrent import DeltaRule
 from roofmodel.study.explain import Counted, Explanation, Quantity, explain
 from roofmodel.study.options import given
 

@@ -13,7 +13,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.models.architecture import Architecture, MoE
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.layers import MoE
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate import parameters
 from roofmodel.study.options import workload

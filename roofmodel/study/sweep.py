@@ -16,7 +16,8 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.convolutional import Network
 from roofmodel.study import grid
 from roofmodel.study.notes import beyond, device_notes, timing_notes, use_notes
 from roofmodel.study.options import CHOICES, LEAST, LONGEST, Options, check_choice, flag, launch_seconds, workload

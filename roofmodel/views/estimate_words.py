@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting.workload import Parallel
-from roofmodel.models.architecture import Attention, LatentAttention, Stack
+from roofmodel.models.architecture import Stack
+from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.study.estimate import Estimate
 from roofmodel.study.phase import PhaseEstimate, total_cost
 

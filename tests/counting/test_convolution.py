@@ -16,7 +16,7 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.models.architecture import Convolution
+from roofmodel.models.convolutional import Convolution
 from roofmodel.study.estimate import Estimate, estimate
 
 

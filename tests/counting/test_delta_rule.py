@@ -14,7 +14,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Parallel, Workload
-from roofmodel.models.architecture import Attention
+from roofmodel.models.attention import Attention
 from roofmodel.models.config import architecture
 
 CONFIG = {

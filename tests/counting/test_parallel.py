@@ -19,7 +19,7 @@ from roofmodel.counting.workload import Parallel, Phase, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.models.stages import parts, stage
+from roofmodel.models.pipeline_stages import parts, stage
 
 GPT = {
     "model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,

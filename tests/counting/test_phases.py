@@ -12,9 +12,10 @@ import pytest
 from roofmodel.counting import blocks, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Workload
-from roofmodel.models.architecture import Architecture, MoE
+from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
+from roofmodel.models.layers import MoE
 from tests import draws
 
 

@@ -19,8 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError
 from roofmodel.models import hub
 from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.composites import ALIASES
-from roofmodel.models.families.refused import REFUSED as REASONS
+from roofmodel.models.families.multimodal import ALIASES
+from roofmodel.models.families.unsupported import REFUSED as REASONS
 from roofmodel.study.estimate import estimate
 
 FOLDER = Path(os.environ.get("ROOF_SHARED_CONFIGS", Path(__file__).parents[3] / "shared" / "configs"))

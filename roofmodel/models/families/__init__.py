@@ -7,21 +7,21 @@ reads a config through its row.
 
 from __future__ import annotations
 
-from roofmodel.models.families.composites import ALIASES
 from roofmodel.models.families.custom_code import CUSTOM_CODE
-from roofmodel.models.families.decoders import DECODERS
 from roofmodel.models.families.encoder_decoders import ENCODER_DECODERS
 from roofmodel.models.families.encoders import ENCODERS
 from roofmodel.models.families.gpt import GPTS
-from roofmodel.models.families.latent import LATENTS
+from roofmodel.models.families.heterogeneous_layers import UNEVEN
+from roofmodel.models.families.latent_attention import LATENTS
 from roofmodel.models.families.linear_attention import LINEAR_ATTENTION
 from roofmodel.models.families.llama import LLAMAS
-from roofmodel.models.families.mixtures import MIXTURES
+from roofmodel.models.families.llama_variants import DECODERS
+from roofmodel.models.families.mixture_of_experts import MIXTURES
+from roofmodel.models.families.multimodal import ALIASES
+from roofmodel.models.families.multimodal_text import TEXT_PARTS
 from roofmodel.models.families.short_convolutions import SHORT_CONVOLUTIONS
-from roofmodel.models.families.sparse import SPARSES
+from roofmodel.models.families.sliding_window_experts import SPARSES
 from roofmodel.models.families.state_spaces import STATE_SPACES
-from roofmodel.models.families.text_parts import TEXT_PARTS
-from roofmodel.models.families.uneven import UNEVEN
 from roofmodel.models.families.vision import VISION
 from roofmodel.models.family import Family
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from roofmodel.models.architecture import Dense
 from roofmodel.models.family import LM, Family
-from roofmodel.models.fields import ACTIVATIONS, DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, Kind, key
+from roofmodel.models.fields import DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, Kind, key
+from roofmodel.models.norms_and_activations import ACTIVATIONS
 
 # The state of one token, the last of the sequence, stands for all of it.
 LAST = (Dense("dense", "hidden", "first", activation="tanh"), Dense("classifier", "classes", "first"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_after
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
-from roofmodel.models.families.mixtures import EXPERTS, MIXTRAL, SPARSE
+from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.fields import COUNT, INDICES, SIZE, Kind, key
 

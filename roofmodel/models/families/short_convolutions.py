@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.algebra import ceil_div
-from roofmodel.models.families.decoders import MODEL
-from roofmodel.models.families.latent import ACTIVE
+from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
+from roofmodel.models.families.llama_variants import MODEL
 from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, Kind, key
 

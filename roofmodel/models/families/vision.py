@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roofmodel.models.architecture import (
+from roofmodel.models.architecture import Dense
+from roofmodel.models.convolutional import (
     Activation,
     Convolution,
-    Dense,
     Network,
-    Norm,
     PixelStep,
     Pool,
     Residual,
@@ -19,7 +18,8 @@ from roofmodel.models.architecture import (
     Stage,
 )
 from roofmodel.models.family import IMAGE_CLASSES, Family
-from roofmodel.models.fields import ACTIVATIONS, FLAG, SIDES, SIZE, Kind, key, pair
+from roofmodel.models.fields import FLAG, SIDES, SIZE, Kind, key, pair
+from roofmodel.models.norms_and_activations import ACTIVATIONS, Norm
 
 BLOCK = Kind(lambda v: v in ("basic", "bottleneck"), "basic or bottleneck")
 VIT = Family(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roofmodel.models.families.decoders import DECODERS, HUNYUAN
 from roofmodel.models.families.llama import GLM, LLAMAS, PARTIAL, QWEN2
-from roofmodel.models.families.mixtures import GLM4_MOE, MIXTURES
+from roofmodel.models.families.llama_variants import DECODERS, HUNYUAN
+from roofmodel.models.families.mixture_of_experts import GLM4_MOE, MIXTURES
 from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, key
 

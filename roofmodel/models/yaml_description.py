@@ -15,8 +15,8 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import by_row
 from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
+from roofmodel.models.field_checks import Where
 from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
-from roofmodel.models.stack import Where
 from roofmodel.yaml_file import Place, read
 
 MODEL_TYPE = "described in YAML"

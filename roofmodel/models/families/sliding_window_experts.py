@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.decoders import EXAONE4, GRANITE_SWA, MODEL
-from roofmodel.models.families.latent import ACTIVE, SPARSE_LAYERS, shared_width
+from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width
 from roofmodel.models.families.llama import LLAMA, LLAMAS
-from roofmodel.models.families.mixtures import EXPERTS, MIXTURES
+from roofmodel.models.families.llama_variants import EXAONE4, GRANITE_SWA, MODEL
+from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTURES
 from roofmodel.models.family import LM, Family
 from roofmodel.models.fields import COUNT, FULL, SIZE, SLIDING, Kind, key
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError
-from roofmodel.models import described, hub
+from roofmodel.models import hub, yaml_description
 from roofmodel.study.estimate import estimate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
@@ -149,7 +149,7 @@ def test_a_file_that_is_empty_or_missing_is_refused_as_a_models(tmp_path: Path) 
         hub.load(str(tmp_path / "my-model.yaml"), family="llama")
 
 
-KEYS = sorted({name.strip(":") for name in SMALL.split() if name.endswith(":")} | described.keys()[""])
+KEYS = sorted({name.strip(":") for name in SMALL.split() if name.endswith(":")} | yaml_description.keys()[""])
 VALUES = st.sampled_from(["0", "-1", "1", "3", "true", "null", "x", "[]", "{}", "1.5", "2020-01-01", "{heads: 2}", "~"])
 
 

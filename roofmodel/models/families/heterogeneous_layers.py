@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent import ACTIVE, SPARSE_LAYERS, shared_width, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width, sparse_after
 from roofmodel.models.families.llama import GEMMA2, LLAMA, one_full_in
-from roofmodel.models.families.mixtures import EXPERTS
+from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, TYPES, Kind, key
 

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from roofmodel.models.architecture import Architecture, Attention, Embedding, Held, Network
+from roofmodel.models.architecture import Architecture, Held
+from roofmodel.models.attention import Attention
+from roofmodel.models.convolutional import Network
+from roofmodel.models.embeddings import Embedding
 
 
 def parts(layers: int, pp: int, vpp: int) -> tuple[range, ...]:

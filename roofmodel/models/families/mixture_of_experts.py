@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.decoders import DECODERS, EXAONE4, HUNYUAN
-from roofmodel.models.families.latent import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_after
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, LLAMAS, OLMO2, PARTIAL, QWEN2, one_full_in
+from roofmodel.models.families.llama_variants import DECODERS, EXAONE4, HUNYUAN
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, Kind, key
 
