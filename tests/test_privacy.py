@@ -19,9 +19,10 @@ from xml.etree import ElementTree
 import pytest
 
 from roofmodel import cli
-from roofmodel.profiles.ncu_report import MAGIC
-from tests.profiles import ncu_samples as ncu
-from tests.profiles import test_ncu, test_nsys, test_nvprof, test_torch_trace
+from roofmodel.profiles.ncu.report import MAGIC
+from tests.profiles import test_nsys, test_nvprof, test_torch_trace
+from tests.profiles.ncu import samples as ncu
+from tests.profiles.ncu import test_reader as test_ncu
 
 SECRET = "hush-hush"
 PICTURES = ("png", "svg", "pdf", "html")

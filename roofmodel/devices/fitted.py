@@ -20,7 +20,7 @@ from roofmodel.devices.calibration import (
     Timing,
 )
 from roofmodel.devices.device import Device
-from roofmodel.yaml_file import Place
+from roofmodel.text_files import Place
 
 TIMINGS: dict[str, Any] = {
     "gemm": GemmTiming,

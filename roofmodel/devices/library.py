@@ -8,7 +8,7 @@ from pathlib import Path
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import load_file
 from roofmodel.errors import DeviceError, choices, shorten
-from roofmodel.paths import expand
+from roofmodel.text_files import expand
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from roofmodel.devices import fitted
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
+from roofmodel.text_files import Place, read
 from roofmodel.units import si
-from roofmodel.yaml_file import Place, read
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 # GeForce's tensor cores are twice as fast where they accumulate in fp16, which frameworks do not ask for.

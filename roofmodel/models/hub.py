@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from roofmodel.errors import ModelError, shorten, suggest
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.paths import expand, read_text
+from roofmodel.text_files import expand, read_text
 
 CATALOGUE = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5

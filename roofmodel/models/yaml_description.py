@@ -17,7 +17,7 @@ from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
 from roofmodel.models.field_checks import Where
 from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
-from roofmodel.yaml_file import Place, read
+from roofmodel.text_files import Place, read
 
 MODEL_TYPE = "described in YAML"
 

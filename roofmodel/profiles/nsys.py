@@ -23,9 +23,8 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import OF_AMD, Evidence, Extent, Kernel, Profile, extent, unlisted
-from roofmodel.profiles.lines import printable
-from roofmodel.profiles.on_disk import on_disk
-from roofmodel.profiles.ranges import FOREVER, Launch, Range, place, remarks
+from roofmodel.profiles.nvtx_ranges import FOREVER, Launch, Range, place, remarks
+from roofmodel.profiles.streams import on_disk, printable
 
 _MAGIC = b"SQLite format 3\0"
 _HOW = (

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import cells
+from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, extent, unlisted, without_copies
-from roofmodel.profiles.lines import UNENDED, Lines, decode, split
+from roofmodel.profiles.streams import UNENDED, Lines, decode, split
 
 _HOW = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
@@ -110,7 +110,7 @@ def _reports(lines: Lines) -> _Found:
             except ValueError as error:
                 raise ProfileError(f"{lines.where}: {error}") from None
             if device := values.get("device"):
-                found.devices[Evidence(name=cells.device(device)[0])] = None
+                found.devices[Evidence(name=cell_values.device(device)[0])] = None
         elif not report and found.kernels and line.count(",") >= len(columns) - 1:
             found.strays += 1  # a row below an empty line, and no header above it
     return found
@@ -151,7 +151,7 @@ class _Row:
     def seconds(self, column: str) -> float:
         """A time; ValueError where there is none."""
         match = self._units[column]
-        value = cells.seconds(self._cells[column], match[1].lower() if match else "ns")
+        value = cell_values.seconds(self._cells[column], match[1].lower() if match else "ns")
         if value is None:
             raise ValueError(f"the row has no {column}")
         return value
@@ -163,7 +163,7 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
     name = row.get("kernel name") or row.get("name") or row.get("operation")
     if not name:
         raise ValueError("the row has no name")
-    instances = 1 if begin else cells.whole(row.get("instances"))
+    instances = 1 if begin else cell_values.whole(row.get("instances"))
     if not instances:
         raise ValueError(f"{shorten(name)} has no number of instances")
     return Kernel(
@@ -171,19 +171,19 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
         file=file,
         name=name,
         process=row.get("pid") or None,
-        device=cells.device(row.get("device"))[1] or row.get("devid") or None,
+        device=cell_values.device(row.get("device"))[1] or row.get("devid") or None,
         stream=row.get("strm") or None,
         grid=_sizes(row, "grd", "gridxyz"),
         block=_sizes(row, "blk", "blockxyz"),
         invocations=instances,
         seconds=row.seconds(time),
         start=row.seconds(begin) if begin else None,
-        registers=cells.whole(row.get("reg/trd")),
+        registers=cell_values.whole(row.get("reg/trd")),
     )
 
 
 def _sizes(row: _Row, axes: str, together: str) -> Extent | None:
     """`GrdX`, `GrdY`, `GrdZ`, or `148    1    1` in one cell; None where they are not given."""
     if row.get(together):
-        return cells.triple(row.get(together))
-    return extent(cells.whole(row.get(f"{axes}{axis}")) for axis in "xyz")
+        return cell_values.triple(row.get(together))
+    return extent(cell_values.whole(row.get(f"{axes}{axis}")) for axis in "xyz")

@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import cells
+from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
     Evidence,
     Extent,
@@ -35,8 +35,8 @@ from roofmodel.profiles.kernel import (
     unlisted,
     without_copies,
 )
-from roofmodel.profiles.lines import UNENDED, Lines, decode
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
+from roofmodel.profiles.streams import UNENDED, Lines, decode
 
 _SPEAKS = re.compile(
     r"^==+(\d+==+)?\s(NVPROF is|Profiling (application|result)|(Metric|Event) result|API calls|Generated result)",
@@ -136,7 +136,7 @@ def _take(entry: Entry, found: _Found, file: str) -> None:
     """Put one row where it belongs."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
-        found.devices.setdefault(device, Evidence(name=cells.device(device)[0]))
+        found.devices.setdefault(device, Evidence(name=cell_values.device(device)[0]))
     if entry.kind == "note":
         if lost := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
             found.count("lost", int(lost[1]))
@@ -172,19 +172,19 @@ def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
         file=file,
         name=_name(row["Name"]),
         process=entry.process,
-        device=cells.device(row.get("Device", ""))[1],
+        device=cell_values.device(row.get("Device", ""))[1],
         stream=row.get("Stream") or None,
         grid=_sizes(row, "Grid"),
         block=_sizes(row, "Block"),
         seconds=seconds,
         start=_seconds(row["Start"], units.get("Start")),
-        registers=cells.whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        registers=cell_values.whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
     )
 
 
 def _summary(entry: Entry, index: int, file: str) -> Kernel:
     row = entry.row
-    calls, seconds = cells.whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
+    calls, seconds = cell_values.whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
     if not calls or seconds is None:
         raise ValueError(f"a row of the summary lacks its time or its calls: {shorten(row['Name'])}")
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
@@ -194,7 +194,7 @@ def _add_metric(entry: Entry, found: _Found) -> None:
     """One metric of one kernel name; equal repetitions collapse, unequal ones are an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
-    kernel, invocations = _name(row["Kernel"]), cells.whole(row["Invocations"]) or 0
+    kernel, invocations = _name(row["Kernel"]), cell_values.whole(row["Invocations"]) or 0
     counted = found.counted.setdefault(
         (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
     )
@@ -229,7 +229,7 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
         file=file,
         name=counted.name,
         process=counted.process,
-        device=cells.device(counted.device)[1],
+        device=cell_values.device(counted.device)[1],
         stream=counted.stream,
         invocations=counted.invocations,
         occupancy=_float(counted.averages.get("achieved_occupancy")),
@@ -280,7 +280,7 @@ def _seconds(cell: str, unit: str | None) -> float | None:
     """A time in the unit of its suffix, or else of its column."""
     match = re.fullmatch(r"(.*?)\s*([a-z]*)", cell.strip(), re.DOTALL)
     number, suffix = match.groups() if match else (cell, "")
-    return cells.seconds(number, suffix or unit or "")
+    return cell_values.seconds(number, suffix or unit or "")
 
 
 def _average(metric: str, cell: str) -> Decimal | None:
@@ -288,7 +288,7 @@ def _average(metric: str, cell: str) -> Decimal | None:
     if metric not in _USED:
         return None
     match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
-    value = cells.number(match[1]) if match else None
+    value = cell_values.number(match[1]) if match else None
     if value is not None and value < 0:
         raise ValueError(f"{metric} is {shorten(cell)}, and no count is below zero")
     return None if value is None or match is None else value * _BYTES[match[2]]
@@ -297,8 +297,8 @@ def _average(metric: str, cell: str) -> Decimal | None:
 def _sizes(row: Row, what: str) -> Extent | None:
     """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None where they are not given."""
     if f"{what} Size" in row:
-        return cells.triple(row[f"{what} Size"])
-    return extent(cells.whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
+        return cell_values.triple(row[f"{what} Size"])
+    return extent(cell_values.whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
 
 
 def _name(cell: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.lines import Lines, split
+from roofmodel.profiles.streams import Lines, split
 
 Row = dict[str, str]
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import ncu, nsys, nsys_stats, nvprof, torch_trace
+from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import OF_AMD, Profile
+from roofmodel.profiles.ncu import reader as ncu
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, extent, unlisted
-from roofmodel.profiles.lines import decode, printable
-from roofmodel.profiles.ranges import Launch, Range, place, remarks
+from roofmodel.profiles.nvtx_ranges import Launch, Range, place, remarks
+from roofmodel.profiles.streams import decode, printable
 
 _MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
 _OWN = {"schemaVersion", "deviceProperties", "distributedInfo"}

@@ -1,6 +1,6 @@
 """The command that collects what roof reads, with a reason for each of its parts.
 
-The metrics are those of the device's generation (`profiles/catalogue.py`). Counts do not depend on the clock and
+The metrics are those of the device's generation (`profiles.ncu.metric_catalog`). Counts do not depend on the clock and
 times do; how clock and caches are left decides what a point can be compared with, so the line always says both.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
 from roofmodel.errors import DeviceError, WorkloadError, shorten
-from roofmodel.profiles import catalogue
+from roofmodel.profiles.ncu import metric_catalog
 
 USAGE = "roof ncu-command [--hw HW] -- CMD…, as in: roof ncu-command --hw a100 -- python train.py"
 
@@ -73,11 +73,11 @@ def collect(
     alias = hw or ("v100" if nvprof else "a100")
     device = library.load(alias)
     generation = device.compute_capability
-    if generation not in catalogue.CHIPS:
+    if generation not in metric_catalog.CHIPS:
         stated = f"the metrics of compute capability {generation}" if generation else "its compute capability"
         raise DeviceError(
             f"--hw {alias}: {device.id}: {stated} {'are' if generation else 'is'} not known; "
-            f"ncu lines are known for compute capabilities {', '.join(catalogue.CHIPS)}"
+            f"ncu lines are known for compute capabilities {', '.join(metric_catalog.CHIPS)}"
         )
     notes = []
     if not hw:
@@ -102,7 +102,7 @@ def collect(
 
 
 def _ncu(generation: str) -> list[Part]:
-    names = [name for group in catalogue.collection(generation) for name in group.metrics]
+    names = [name for group in metric_catalog.collection(generation) for name in group.metrics]
     return [
         Part(
             ("--csv", "--page", "raw"),

@@ -14,8 +14,8 @@ from roofmodel import units
 from roofmodel.devices.ceilings import clockless, reached, under
 from roofmodel.devices.device import Device, Pipe
 from roofmodel.errors import ProfileError, WorkloadError, choices
-from roofmodel.profiles.catalogue import CLOCK
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.profiles.ncu.metric_catalog import CLOCK
 from roofmodel.study.points import work
 
 CEILINGS = ("datasheet", "measured")

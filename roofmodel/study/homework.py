@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from roofmodel import yaml_file
+from roofmodel import text_files
 from roofmodel.errors import AnswerError, WorkloadError, choices, shorten
-from roofmodel.paths import expand, read_text
 from roofmodel.study import kernel_problems as kernels
 from roofmodel.study import model_problems as models
 from roofmodel.study import scaling_problems as scaling
 from roofmodel.study.problem import ROOFS, SYMBOLS, UNITS, Draw, Problem, Question
-from roofmodel.yaml_file import Place
+from roofmodel.text_files import Place, expand, read_text
 
 PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "stream": kernels.stream,
@@ -155,7 +154,7 @@ _FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # around the a
 
 def _entries(path: str) -> dict[str, Place]:
     try:
-        root = yaml_file.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
+        root = text_files.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
     except FileNotFoundError:
         raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
     own = ("schema", "problems")  # of a sheet in JSON

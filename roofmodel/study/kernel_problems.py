@@ -10,7 +10,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.roofline import Placement, place, ridge
-from roofmodel.profiles import catalogue, metrics
+from roofmodel.profiles.ncu import metric_catalog, metrics
 from roofmodel.study.changes import changes
 from roofmodel.study.problem import (
     FASTER,
@@ -196,15 +196,18 @@ def achieved(draw: Draw) -> Problem:
 
 def counters(draw: Draw) -> Problem:
     """FLOPs out of Nsight Compute's counters."""
-    operations = [op for pipe in ("fp32", "fp16") for op in catalogue.VECTOR[pipe]]
+    operations = [op for pipe in ("fp32", "fp16") for op in metric_catalog.VECTOR[pipe]]
     counts = {op: draw(op, range(20, 990)) * 10**6 for op in operations}
     moved, names = draw("bytes", range(300, 1990)) * 10**7, {op: _metric(op) for op in operations}
-    collected = {**{names[op]: float(count) for op, count in counts.items()}, f"{catalogue.DRAM}.sum": float(moved)}
+    collected = {
+        **{names[op]: float(count) for op, count in counts.items()},
+        f"{metric_catalog.DRAM}.sum": float(moved),
+    }
     found = metrics.interpret(collected).flops
     assert found.fp32 is not None
     assert found.fp16 is not None
-    single = dict(zip(("a", "m", "f"), (counts[op] for op in catalogue.VECTOR["fp32"]), strict=True))
-    packed = dict(zip(("A", "M", "F"), (counts[op] for op in catalogue.VECTOR["fp16"]), strict=True))
+    single = dict(zip(("a", "m", "f"), (counts[op] for op in metric_catalog.VECTOR["fp32"]), strict=True))
+    packed = dict(zip(("A", "M", "F"), (counts[op] for op in metric_catalog.VECTOR["fp16"]), strict=True))
     both = found.fp32 + found.fp16
     told = "; ".join(f"{metric} = {units.grouped(round(collected[metric]))}" for metric in collected)
     return Problem(
@@ -257,4 +260,4 @@ def _kernel(name: str, n: int, dtype: str, device: Device) -> Placement:
 
 
 def _metric(operation: str) -> str:
-    return f"{catalogue.OPERATION.format(unit='smsp', op=operation)}.sum"
+    return f"{metric_catalog.OPERATION.format(unit='smsp', op=operation)}.sum"

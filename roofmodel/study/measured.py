@@ -9,8 +9,8 @@ from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.models import hub
-from roofmodel.profiles.catalogue import CHIPS
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
+from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.study import points, runs
 from roofmodel.study.collect import advice
 from roofmodel.study.conditions import Conditions, settle

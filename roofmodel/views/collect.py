@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from roofmodel.profiles import catalogue
+from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.collect import Collection
 from roofmodel.views import records
 
@@ -35,7 +35,7 @@ def reasons(collection: Collection) -> str:
         metrics = words[0] == "--metrics"
         lines.append((words[0] if metrics else " ".join(words), why))
         if metrics:
-            groups = catalogue.collection(collection.compute_capability)
+            groups = metric_catalog.collection(collection.compute_capability)
             lines += [(f"  {group.what} ({len(group.metrics)})", group.why) for group in groups]
     width = max(len(part) for part, _ in lines)
     return "".join(f"  {part:<{width}}  {why}\n" for part, why in lines)

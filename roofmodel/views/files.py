@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from roofmodel.errors import OutputError
-from roofmodel.paths import expand
 from roofmodel.study.estimate import Estimate
+from roofmodel.text_files import expand
 
 PICTURES = ("png", "svg", "pdf")
 ESTIMATES = (*PICTURES, "html", "json", "csv", "md")  # what `save` writes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 
-from roofmodel.profiles.ncu_report import MAGIC
-from tests.profiles import ncu_samples as ncu
-from tests.profiles import test_ncu, test_nsys, test_nvprof, test_torch_trace
+from roofmodel.profiles.ncu.report import MAGIC
+from tests.profiles import test_nsys, test_nvprof, test_torch_trace
+from tests.profiles.ncu import samples as ncu
+from tests.profiles.ncu import test_reader as test_ncu
 
 _BYTES, _TIME = "dram__bytes.sum", "gpu__time_duration.sum"
 _FMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"

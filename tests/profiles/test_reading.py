@@ -16,7 +16,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.reading import one_by_one, read
-from tests.profiles.ncu_samples import HEADER, row
+from tests.profiles.ncu.samples import HEADER, row
 
 BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
 SAMPLE = HEADER + row(BYTES, "byte", "12,582,912") + row(TIME, "us", "41.60")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import RoofError
-from roofmodel.profiles import catalogue
+from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.collect import advice, collect
 from roofmodel.views import collect as views
 
@@ -21,7 +21,7 @@ def after(command, option):
 @pytest.mark.parametrize(("hw", "generation"), [("v100", "7.0"), ("a100-pcie-40gb", "8.0"), ("H100", "9.0")])
 def test_the_metrics_are_those_of_the_devices_generation(hw, generation):
     collection = collect(["./a.out"], hw)
-    expected = [name for group in catalogue.collection(generation) for name in group.metrics]
+    expected = [name for group in metric_catalog.collection(generation) for name in group.metrics]
     assert after(collection.command, "--metrics").split(",") == expected
     assert (collection.compute_capability, collection.hardware_from) == (generation, "given")
 
@@ -69,7 +69,7 @@ def test_each_part_of_the_line_has_one_line_of_why(nvprof):
     assert [collection.tool, *words, "./a.out"] == list(collection.command)
     assert all(part.why for part in collection.parts)
     said = views.reasons(collection).splitlines()
-    groups = 0 if nvprof else len(catalogue.collection("8.0"))
+    groups = 0 if nvprof else len(metric_catalog.collection("8.0"))
     assert len(said) == len(collection.parts) + groups
     assert all(len(line) < 160 for line in said)
 

@@ -7,7 +7,7 @@ import pytest
 
 from roofmodel.profiles import reading
 from roofmodel.views import progress
-from tests.profiles.ncu_samples import HEADER, row
+from tests.profiles.ncu.samples import HEADER, row
 from tests.views.conftest import run
 
 TEXT = HEADER + row("dram__bytes.sum", "byte", "7")

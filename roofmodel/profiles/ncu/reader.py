@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import metric_names, ncu_report, ncu_text
-from roofmodel.profiles.cells import Numbers
+from roofmodel.profiles.cell_values import Numbers
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.lines import Lines, decode
-from roofmodel.profiles.ncu_reader import AGAIN, HEADER, Reader
-from roofmodel.profiles.ncu_tables import reader
-from roofmodel.profiles.tables import Table, join
+from roofmodel.profiles.ncu import metric_names, printed_text, report
+from roofmodel.profiles.ncu.launch_tables import Table, join
+from roofmodel.profiles.ncu.layouts import reader
+from roofmodel.profiles.ncu.rows import AGAIN, HEADER, Reader
+from roofmodel.profiles.streams import Lines, decode
 
 _OTHER_SUMMARY = re.compile(r'^\ufeff?"(?:Process ID|Device|NVTX[^"]*)",.*"Invocations",', re.MULTILINE)
 _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin its line
@@ -34,7 +34,7 @@ _COLLISION = re.compile(r'"\d+",(?:"[^"]*",){3,}')  # a row that does not begin 
 
 def recognise(head: bytes) -> bool:
     """Whether a file that begins so comes from Nsight Compute, be it a table or what it prints instead of one."""
-    if head.startswith(ncu_report.MAGIC):
+    if head.startswith(report.MAGIC):
         return True
     text = decode(head)
     if "NVPROF is profiling" in text:
@@ -43,7 +43,7 @@ def recognise(head: bytes) -> bool:
         HEADER.search(text)
         or re.search(r"^\ufeff?==(PROF|ERROR)==", text, re.MULTILINE)
         or "ERR_NVGPUCTRPERM" in text
-        or ncu_text.PRINTED.search(text)
+        or printed_text.PRINTED.search(text)
         or _OTHER_SUMMARY.search(text)
     )
 
@@ -70,7 +70,7 @@ def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = N
 
 def profile(tables: Iterable[Table], files: Iterable[str], generation: str | None = None) -> Profile:
     """Read the metrics of all launches, once tables of one run were joined."""
-    from roofmodel.profiles.columns import Kernels, Part, meanings, places
+    from roofmodel.profiles.ncu.kernel_arrays import Kernels, Part, meanings, places
 
     joined, warnings = join(tables)
     given = metric_names.capability(generation)
@@ -102,8 +102,8 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
 
 def parse(stream: BinaryIO, file: str) -> list[Table]:
     """All tables of a file. Raises ProfileError, with what to run instead, where there is none."""
-    if stream.read(len(ncu_report.MAGIC)) == ncu_report.MAGIC:
-        return [ncu_report.parse(stream, file)]
+    if stream.read(len(report.MAGIC)) == report.MAGIC:
+        return [report.parse(stream, file)]
     stream.seek(0)
     numbers, outside = Numbers(file), _Outside()
     readers: list[Reader] = []
@@ -121,7 +121,7 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
             else:
                 outside.see(line)
     found = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
-    if not readers and outside.printed and (printed := ncu_text.parse(stream, file)).ids:
+    if not readers and outside.printed and (printed := printed_text.parse(stream, file)).ids:
         found = [printed]
     if not found:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
@@ -146,7 +146,7 @@ class _Outside:
         self.errors |= line.startswith("==ERROR==")
         self.profiler |= line.startswith("==PROF==")
         self.nothing |= "No kernels were profiled" in line
-        self.printed |= ncu_text.PRINTED.match(line) is not None
+        self.printed |= printed_text.PRINTED.match(line) is not None
         self.unnamed |= _OTHER_SUMMARY.match(line) is not None
 
     def explain(self, header: bool) -> str:

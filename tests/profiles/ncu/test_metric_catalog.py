@@ -4,16 +4,16 @@ import re
 
 import pytest
 
-from roofmodel.profiles import catalogue
-from roofmodel.profiles.metric_names import wanted
-from roofmodel.profiles.metrics import interpret
-from tests.profiles.nvidia_tables import libraries
+from roofmodel.profiles.ncu import metric_catalog
+from roofmodel.profiles.ncu.metric_names import wanted
+from roofmodel.profiles.ncu.metrics import interpret
+from tests.profiles.ncu.nvidia_tables import libraries
 
 NAMES = {
-    generation: [name for group in catalogue.collection(generation) for name in group.metrics]
-    for generation in catalogue.CHIPS
+    generation: [name for group in metric_catalog.collection(generation) for name in group.metrics]
+    for generation in metric_catalog.CHIPS
 }
-NOT_COUNTERS = (catalogue.REGISTERS,)  # ncu's own: a property of the launch, in no table
+NOT_COUNTERS = (metric_catalog.REGISTERS,)  # ncu's own: a property of the launch, in no table
 
 
 def tables(chip):
@@ -27,7 +27,9 @@ def tables(chip):
     return found
 
 
-@pytest.mark.parametrize(("generation", "chip"), [(g, chip) for g, chips in catalogue.CHIPS.items() for chip in chips])
+@pytest.mark.parametrize(
+    ("generation", "chip"), [(g, chip) for g, chips in metric_catalog.CHIPS.items() for chip in chips]
+)
 def test_every_name_is_in_nvidias_table_of_every_chip(generation, chip):
     for table in tables(chip):
         assert not table.has(chip, "sm__no_such_metric.sum")
@@ -35,38 +37,38 @@ def test_every_name_is_in_nvidias_table_of_every_chip(generation, chip):
         assert absent == [], table.path
 
 
-@pytest.mark.parametrize("generation", catalogue.CHIPS)
+@pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_no_tensor_type_of_a_chip_is_forgotten(generation):
     # every total of floats, and of int8, that any generation has: this one asks for each that it has
-    small = {part for parts in catalogue.SMALL_FLOATS.values() for part in parts}
-    every = {f"sm__ops_path_tensor_src_{part}.sum" for part in catalogue.PLACED | small}
-    chip = catalogue.CHIPS[generation][0]
+    small = {part for parts in metric_catalog.SMALL_FLOATS.values() for part in parts}
+    every = {f"sm__ops_path_tensor_src_{part}.sum" for part in metric_catalog.PLACED | small}
+    chip = metric_catalog.CHIPS[generation][0]
     for table in tables(chip):
         assert {name for name in every if table.has(chip, name)} == every & set(NAMES[generation]), table.path
 
 
-@pytest.mark.parametrize("generation", catalogue.CHIPS)
+@pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
-    packed = catalogue.OPERATION.format(unit="smsp", op="ffma2") + ".sum"
-    for chip in catalogue.CHIPS[generation]:
+    packed = metric_catalog.OPERATION.format(unit="smsp", op="ffma2") + ".sum"
+    for chip in metric_catalog.CHIPS[generation]:
         for table in tables(chip):
             assert table.has(chip, packed) == (packed in NAMES[generation])
 
 
-@pytest.mark.parametrize("generation", catalogue.CHIPS)
+@pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_the_readers_want_every_name_and_none_is_asked_for_twice(generation):
     assert all(wanted(name) for name in NAMES[generation])
     assert len(NAMES[generation]) == len(set(NAMES[generation]))
 
 
-@pytest.mark.parametrize("generation", catalogue.CHIPS)
+@pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_what_is_collected_suffices_for_all_that_a_point_needs(generation):
     meaning = interpret(dict.fromkeys(NAMES[generation], 1.0), generation)
     of_pipes = meaning.flops._asdict()
-    expected = {"fp64", "fp32", "fp16", "fp16_legacy", *catalogue.row(catalogue.TENSOR, generation, {})}
+    expected = {"fp64", "fp32", "fp16", "fp16_legacy", *metric_catalog.row(metric_catalog.TENSOR, generation, {})}
     assert {pipe for pipe, flops in of_pipes.items() if flops is not None} == expected
     assert None not in (meaning.seconds, meaning.clock, meaning.occupancy, meaning.registers, *meaning.bytes)
-    small = catalogue.row(catalogue.SMALL_FLOATS, generation, ())
+    small = metric_catalog.row(metric_catalog.SMALL_FLOATS, generation, ())
     assert len(meaning.notes) == len(small)  # nothing is missing; what has no pipe is said
 
 
@@ -77,13 +79,13 @@ def test_a_v100_counts_by_type_and_falls_back_to_instructions():
     assert interpret(older, "7.0").flops.tensor_fp16 == 512
 
 
-@pytest.mark.parametrize("generation", catalogue.CHIPS)
+@pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_no_part_of_a_total_is_collected_beside_it(generation):
     assert not [name for name in NAMES[generation] if re.search("sparsity|_op_[a-z]*mma|realtime", name)]
 
 
 def test_generations_that_are_asked_for_have_rows_of_their_own_or_of_their_major_version():
-    for generation in catalogue.CHIPS:
-        assert catalogue.tensor_operations(generation)
-    assert catalogue.tensor_operations("6.0") == ()
-    assert catalogue.tensor_operations(None) == ()
+    for generation in metric_catalog.CHIPS:
+        assert metric_catalog.tensor_operations(generation)
+    assert metric_catalog.tensor_operations("6.0") == ()
+    assert metric_catalog.tensor_operations(None) == ()

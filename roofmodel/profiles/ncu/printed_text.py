@@ -19,11 +19,11 @@ import re
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import metric_names
-from roofmodel.profiles.cells import Numbers
-from roofmodel.profiles.lines import Lines
-from roofmodel.profiles.ncu_tables import Long
-from roofmodel.profiles.tables import Table
+from roofmodel.profiles.cell_values import Numbers
+from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.ncu.launch_tables import Table
+from roofmodel.profiles.ncu.layouts import Long
+from roofmodel.profiles.streams import Lines
 
 _COLUMNS = ["ID", "Process ID", "Process Name", "Kernel Name", "Grid Size", "Block Size", "Stream", "Device", "CC"]
 _COLUMNS += ["Metric Name", "Metric Unit", "Metric Value"]

@@ -2,8 +2,8 @@
 
 import io
 
-from roofmodel.profiles import ncu
 from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.ncu import reader as ncu
 
 LEAD = '"ID","Process ID","Process Name","Host Name",'
 NEW = '"Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'

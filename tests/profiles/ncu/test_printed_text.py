@@ -3,7 +3,7 @@
 import pytest
 
 from roofmodel.errors import ProfileError
-from tests.profiles.ncu_samples import PRINT, PRINT_RULE, PRINT_TABLE, printed, read
+from tests.profiles.ncu.samples import PRINT, PRINT_RULE, PRINT_TABLE, printed, read
 
 OLD_TABLE = f"    {'-' * 70} {'-' * 15} {'-' * 30}\n"
 

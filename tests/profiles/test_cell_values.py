@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from roofmodel.profiles.cells import Numbers, count, device, missing, number, readings, seconds, triple, unit
-from roofmodel.profiles.lines import Lines, decode, split
+from roofmodel.profiles.cell_values import Numbers, count, device, missing, number, readings, seconds, triple, unit
+from roofmodel.profiles.streams import Lines, decode, split
 
 # --- bytes and lines --------------------------------------------------------------------------------------------
 

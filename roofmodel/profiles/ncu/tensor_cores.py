@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from roofmodel.profiles import catalogue
-from roofmodel.profiles.counters import Counters, any_of, sums
+from roofmodel.profiles.ncu import metric_catalog
+from roofmodel.profiles.ncu.counters import Counters, any_of, sums
 
 # FLOPs of one tensor instruction, 2·M·N·K of its smallest and largest shape: HMMA.884 (per step) and DMMA.884 512,
 # HMMA.1684 1024, .1688 2048, .16816 4096, IMMA.8816 2048, .16832 8192. From compute capability 9 on a warpgroup's
@@ -36,16 +36,18 @@ class Tensor(Counters):
 
     def operations_by_type(self) -> dict[str, float | None]:
         pipes: dict[str, float | None] = {}
-        for pipe in dict.fromkeys(pipe for types in catalogue.TENSOR.values() for pipe in types):
-            known = catalogue.row(catalogue.TENSOR, self.generation, {}).get(pipe)
-            others = sorted({types[pipe] for types in catalogue.TENSOR.values() if pipe in types} - {known})
+        for pipe in dict.fromkeys(pipe for types in metric_catalog.TENSOR.values() for pipe in types):
+            known = metric_catalog.row(metric_catalog.TENSOR, self.generation, {}).get(pipe)
+            others = sorted({types[pipe] for types in metric_catalog.TENSOR.values() if pipe in types} - {known})
             if known and any(self.of_type(part) is not None for part in known):
                 others = []  # what the device is known to have was collected, be it in part
             pipes[pipe] = self._one_way(pipe, [known, *others] if known else others)
-        types = catalogue.row(catalogue.TENSOR, self.generation, {})
+        types = metric_catalog.row(metric_catalog.TENSOR, self.generation, {})
         absent = [pipe for pipe, parts in types.items() if not any_of((f"src_{part}" for part in parts), self.values)]
         if absent:
-            sources = (catalogue.TENSOR_OPERATIONS.format(unit="sm", of=f"src_{p}") for a in absent for p in types[a])
+            sources = (
+                metric_catalog.TENSOR_OPERATIONS.format(unit="sm", of=f"src_{p}") for a in absent for p in types[a]
+            )
             self.notes.append(f"{', '.join(absent)} FLOPs unknown: none was collected; add {sums(sources)}")
         if all(count is None for count in pipes.values()) and not self.generation:
             self.notes.append(
@@ -54,7 +56,7 @@ class Tensor(Counters):
             )
         for name, value in self.values.items():
             match = re.match(r"sm__ops_path_tensor_src_(\w+)\.sum", name)
-            if match and value and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in catalogue.PLACED:
+            if match and value and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in metric_catalog.PLACED:
                 self.notes.append(f"{match.group(1)} tensor operations were counted, and have no pipe here: left out")
         return pipes
 
@@ -88,19 +90,19 @@ class Tensor(Counters):
 
     def doers(self, source: str) -> tuple[str, ...]:
         """The instructions that do a source type's work on this device; none where the device is not known."""
-        table = catalogue.row(catalogue.INSTRUCTIONS, self.generation, {})
+        table = metric_catalog.row(metric_catalog.INSTRUCTIONS, self.generation, {})
         return table.get(source.split("_dst_")[0]) or table.get("", ())
 
     def by_instruction(self, doer: str, source: str) -> float | None:
         total = self.dense_and_sparse(f"op_{doer}_src_{source}")
         if total is None and doer == "hmma" and source == "fp16":  # Hopper splits it once more
-            halves = [self.dense_and_sparse(f"op_hmma_src_{half}") for half in catalogue.HALF]
+            halves = [self.dense_and_sparse(f"op_hmma_src_{half}") for half in metric_catalog.HALF]
             total = None if None in halves else sum(half for half in halves if half is not None)
         return total
 
     def dense_and_sparse(self, name: str) -> float | None:
         for unit in ("sm", "smsp"):
-            stem = catalogue.TENSOR_OPERATIONS.format(unit=unit, of=name)
+            stem = metric_catalog.TENSOR_OPERATIONS.format(unit=unit, of=name)
             total = self.count(stem)
             if total is not None:
                 return total
@@ -124,7 +126,7 @@ class Tensor(Counters):
             return {"tensor_fp16": 0} if self.generation == "7.0" else _bounds(0, 0)
         major = (self.generation or "").split(".")[0]
         shapes = _SHAPES.get(self.generation or "") or _SHAPES.get(major)
-        known = catalogue.tensor_operations(self.generation)
+        known = metric_catalog.tensor_operations(self.generation)
         better = ", ".join(known) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
         if shapes is None:
             self.notes.append(
@@ -152,12 +154,12 @@ class Tensor(Counters):
         vector = any("_thread_inst_executed_op_" in name for name in self.values)
         if not vector or (self.generation and float(self.generation) < 7):
             return []
-        names = ", ".join(catalogue.tensor_operations(self.generation)) or "sm__ops_path_tensor_src_*.sum of the device"
+        names = ", ".join(metric_catalog.tensor_operations(self.generation)) or "sm__ops_path_tensor_src_*.sum"
         return [f"tensor-core FLOPs unknown: no tensor metric was collected; add {names}"]
 
     def pipe_instructions(self, kind: str) -> float | None:
         names = (
-            f"{catalogue.TENSOR_INSTRUCTIONS.format(unit=unit)}{kind}{tail}"
+            f"{metric_catalog.TENSOR_INSTRUCTIONS.format(unit=unit)}{kind}{tail}"
             for tail in ("", "_v2")
             for unit in ("sm", "smsp")
         )

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import ncu
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.profiles.ncu_cells import nvtx_names
+from roofmodel.profiles.ncu import reader as ncu
+from roofmodel.profiles.ncu.device_attributes import nvtx_names
 from roofmodel.profiles.reading import read as read_files
 from tests.profiles import samples
-from tests.profiles.ncu_samples import HEADER, LEAD, NEW, PRINT, RULES, launch, only, printed, read, row
+from tests.profiles.ncu.samples import HEADER, LEAD, NEW, PRINT, RULES, launch, only, printed, read, row
 from tests.profiles.samples import needs_measured
 
 MEASURED = samples.MEASURED / "ncu"

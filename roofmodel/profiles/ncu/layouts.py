@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import cells, metric_names
+from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence, Extent, extent
-from roofmodel.profiles.lines import Lines
-from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence
-from roofmodel.profiles.ncu_reader import AGAIN, Column, Key, Reader, is_new
-from roofmodel.profiles.tables import Kind
+from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence
+from roofmodel.profiles.ncu.launch_tables import Kind
+from roofmodel.profiles.ncu.rows import AGAIN, Column, Key, Reader, is_new
+from roofmodel.profiles.streams import Lines
 
 
-def reader(line: str, lines: Lines, numbers: cells.Numbers) -> Reader:
+def reader(line: str, lines: Lines, numbers: cell_values.Numbers) -> Reader:
     """The reader of the table whose header is `line`. Raises ProfileError for a header that lacks a column."""
     columns = [column.strip() for column in lines.row(line, is_new)]
     summary = "Invocations" in columns
@@ -37,7 +38,7 @@ class _Metric(NamedTuple):
 class Long(Reader):
     """A row is one metric of one launch or, in a summary, its mean over the launches of one kernel."""
 
-    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cells.Numbers) -> None:
+    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cell_values.Numbers) -> None:
         super().__init__(columns, quoted, lines, numbers)
         naming = ("Metric Name", "Metric Unit", "Section Name", "Body Item Label")
         self.naming = [self.at.get(name) for name in naming]
@@ -88,7 +89,7 @@ class Long(Reader):
             self.lead = f'"{lead}","' if lead.count('"') == 2 * (self.first - 1) else "\n"
 
     def metric(self, label: str, unit: str, section: str, item: str) -> _Metric | None:
-        measured = cells.unit(unit)
+        measured = cell_values.unit(unit)
         name = metric_names.canonical(label, measured[1] if measured else unit, section, item) if label else ""
         if not name:
             return None
@@ -100,7 +101,7 @@ class Long(Reader):
 class Wide(Reader):
     """A row is a launch; the row under the header holds the units."""
 
-    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cells.Numbers) -> None:
+    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cell_values.Numbers) -> None:
         super().__init__(columns, quoted, lines, numbers)
         self.units: list[str] = [""] * len(columns)
         measured = [(index, name) for index, name in enumerate(columns) if "__" in name]
@@ -123,12 +124,12 @@ class Wide(Reader):
             for index, name in self.measured:
                 if not fields[index].isdecimal():
                     whole = _whole(name, self.units[index])
-                    self.numbers.note(cells.bare(fields[index]), self.lines.number, whole)
+                    self.numbers.note(cell_values.bare(fields[index]), self.lines.number, whole)
         for index, column in self.wanted:
             self.take(column, self.units[index], False, fields[index])
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
-        sizes = (cells.count(self.of(fields, f"launch__{which.lower()}_dim_{axis}")) for axis in "xyz")
+        sizes = (cell_values.count(self.of(fields, f"launch__{which.lower()}_dim_{axis}")) for axis in "xyz")
         return super().extent(fields, which) or extent(sizes)  # old headers have no column of the extent
 
     def device(self, fields: list[str]) -> str | None:

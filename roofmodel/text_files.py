@@ -1,11 +1,12 @@
-"""YAML with a memory for places: every complaint names file and line.
+"""Text and YAML files that users write: paths with `~`, a size limit, and YAML errors with file and line.
 
-A thin layer over PyYAML's node graph. It refuses what PyYAML's loader would let pass: duplicate
-keys, unknown keys (with the nearest known one), quantities without a unit or with the wrong one.
+The YAML part is a thin layer over PyYAML's node graph. It rejects input that PyYAML's loader accepts: duplicate keys,
+unknown keys (the message suggests the nearest known key), quantities without a unit or with the wrong unit.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,30 @@ import yaml
 
 from roofmodel import units
 from roofmodel.errors import RoofError, shorten, suggest
-from roofmodel.paths import read_text
+
+LARGEST_TEXT = 16 * 2**20
+"""Bytes; a config or a device's file is a few kilobytes, so anything beyond this is something else."""
 
 # libyaml's parser where PyYAML was built with it: ten times faster, the same nodes
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def expand(path: str | os.PathLike[str]) -> Path:
+    """A path as the user wrote it, `~` replaced where it stands for somebody's home."""
+    return Path(os.path.expanduser(path))  # unlike Path.expanduser, leaves an unknown ~name as it is
+
+
+def read_text(path: Path) -> str:
+    """A text file's content, decoded as UTF-8 with or without BOM.
+
+    Raises OSError where it cannot be read, ValueError (UnicodeDecodeError among them) where it is no
+    such text file.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_TEXT + 1)
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"larger than {LARGEST_TEXT // 2**20} MiB")
+    return content.decode("utf-8-sig")
 
 
 class Place(NamedTuple):

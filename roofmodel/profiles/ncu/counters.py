@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from roofmodel.profiles import catalogue
+from roofmodel.profiles.ncu import metric_catalog
 
 
 def any_of(parts: Iterable[str], names: Collection[str]) -> bool:
@@ -47,7 +47,7 @@ class Counters:
                     if self.averaged:
                         self.notes.append("seconds are mean cycles ÷ mean clock: approximate")
                     return cycles / rate
-            self.notes.append(f"seconds unknown: no duration was collected; add {catalogue.DURATION}")
+            self.notes.append(f"seconds unknown: no duration was collected; add {metric_catalog.DURATION}")
         return time
 
     def clock(self, unit: str = "sm") -> float | None:
@@ -79,7 +79,7 @@ class Counters:
         if count is None:
             self.notes.append(
                 "rates were collected, and without clock and duration they are no counts; "
-                f"add {catalogue.CLOCK} and {catalogue.DURATION}"
+                f"add {metric_catalog.CLOCK} and {metric_catalog.DURATION}"
             )
         elif self.averaged:
             self.notes.append(

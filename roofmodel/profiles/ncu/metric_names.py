@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from roofmodel.profiles import catalogue
+from roofmodel.profiles.ncu import metric_catalog
 
 _WANTED = re.compile(
     r"(derived__)?(sm|smsp)__sass_thread_inst_executed_op_[dfh](add|mul|fma)2?_pred_on(\.sum(\.per_second|\.per_cycle_elapsed)?|_x\d)$"
@@ -39,12 +39,12 @@ def dimension(name: str) -> str:
 
 
 _LABELS = {
-    ("Duration", "s"): catalogue.DURATION,
-    ("Registers Per Thread", ""): catalogue.REGISTERS,
-    ("Achieved Occupancy", "%"): catalogue.OCCUPANCY,
+    ("Duration", "s"): metric_catalog.DURATION,
+    ("Registers Per Thread", ""): metric_catalog.REGISTERS,
+    ("Achieved Occupancy", "%"): metric_catalog.OCCUPANCY,
     # Memory Throughput is a share of the peak in one section and dram__bytes.sum.per_second in another: the unit tells
-    ("Memory Throughput", "byte/s"): f"{catalogue.DRAM}.sum.per_second",
-    ("DRAM Bandwidth", "byte/s"): f"{catalogue.DRAM}.sum.per_second",
+    ("Memory Throughput", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
+    ("DRAM Bandwidth", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
 }
 _PER_CYCLE = re.compile(r"Predicated-On ([DFH](?:ADD|MUL|FMA)) Thread Instructions Executed Per Cycle\Z")
 _IDENTIFIER = re.compile(r"\b\w+__[\w.]+")
@@ -59,7 +59,7 @@ def canonical(label: str, measured_in: str, section: str, item: str) -> str:
     if match := _IDENTIFIER.search(label):  # also "Duration (gpu__time_duration.sum)"
         return match.group()
     if match := _PER_CYCLE.match(label):
-        return catalogue.OPERATION.format(unit="smsp", op=match.group(1).lower()) + ".sum.per_cycle_elapsed"
+        return metric_catalog.OPERATION.format(unit="smsp", op=match.group(1).lower()) + ".sum.per_cycle_elapsed"
     if label == "SM Frequency":
         if item.endswith("Achieved Value"):
             return "smsp__cycles_elapsed.avg.per_second"

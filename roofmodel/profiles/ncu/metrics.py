@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from roofmodel.profiles import catalogue
-from roofmodel.profiles.counters import Counters, any_of, sums
 from roofmodel.profiles.kernel import Flops, Traffic
-from roofmodel.profiles.tensor import Tensor
+from roofmodel.profiles.ncu import metric_catalog
+from roofmodel.profiles.ncu.counters import Counters, any_of, sums
+from roofmodel.profiles.ncu.tensor_cores import Tensor
 
 _SECTOR = 32  # bytes
 
@@ -44,14 +44,14 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
     launch.notes.extend(_never_collected(values))
     traffic = Traffic(
         dram=launch.dram(),
-        l2=launch.cache("L2", catalogue.L2, "lts__lts2xbar_cycles_active"),
-        l1=launch.cache("L1", catalogue.L1, "l1tex__lsu_writeback_active"),
+        l2=launch.cache("L2", metric_catalog.L2, "lts__lts2xbar_cycles_active"),
+        l1=launch.cache("L1", metric_catalog.L1, "l1tex__lsu_writeback_active"),
     )
-    registers = values.get(catalogue.REGISTERS)
+    registers = values.get(metric_catalog.REGISTERS)
     return Meaning(
         seconds=seconds,
         clock=launch.clock(),
-        occupancy=values.get(catalogue.OCCUPANCY),
+        occupancy=values.get(metric_catalog.OCCUPANCY),
         registers=None if registers is None else round(registers),
         flops=Flops(**pipes),
         bytes=traffic,
@@ -61,14 +61,14 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
 
 def _never_collected(names: Collection[str]) -> Iterable[str]:
     """Of what no form was collected, and what to add; what is there in part is told where it is summed."""
-    vector = catalogue.VECTOR
+    vector = metric_catalog.VECTOR
     pipes = [pipe for pipe, ops in vector.items() if not any_of((f"_op_{op}_pred_on" for op in ops), names)]
     if len(pipes) == len(vector) and not any_of(["_tensor"], names):
         yield "FLOPs unknown: no metric of them was collected"
     elif pipes:
-        missing = (catalogue.OPERATION.format(unit="smsp", op=op) for pipe in pipes for op in vector[pipe])
+        missing = (metric_catalog.OPERATION.format(unit="smsp", op=op) for pipe in pipes for op in vector[pipe])
         yield f"{', '.join(pipes)} FLOPs unknown: none was collected; add {sums(missing)}"
-    counters = {"DRAM": catalogue.DRAM, "L2": catalogue.L2, "L1": catalogue.L1}
+    counters = {"DRAM": metric_catalog.DRAM, "L2": metric_catalog.L2, "L1": metric_catalog.L1}
     if levels := [level for level, name in counters.items() if not any_of([f"{name.partition('__')[0]}__"], names)]:
         yield f"{', '.join(levels)} bytes unknown: none were collected; add {sums(counters[level] for level in levels)}"
 
@@ -79,7 +79,7 @@ class _Launch(Counters):
     def operation(self, name: str) -> float | None:
         """Threads that executed a vector operation such as `ffma`, under either of its two prefixes."""
         for unit in ("smsp", "sm"):
-            count = self.count(catalogue.OPERATION.format(unit=unit, op=name))
+            count = self.count(metric_catalog.OPERATION.format(unit=unit, op=name))
             if count is not None:
                 return count
         return None
@@ -89,26 +89,26 @@ class _Launch(Counters):
 
         def flops(pipe: str, add: int, multiply: int, fma: int, operations: tuple[str, ...]) -> float | None:
             weights = dict(zip(operations, (add, multiply, fma), strict=True))
-            names = {catalogue.OPERATION.format(unit="smsp", op=op): weight for op, weight in weights.items()}
-            operation = {catalogue.OPERATION.format(unit="smsp", op=op): op for op in weights}
+            names = {metric_catalog.OPERATION.format(unit="smsp", op=op): weight for op, weight in weights.items()}
+            operation = {metric_catalog.OPERATION.format(unit="smsp", op=op): op for op in weights}
             return self.sum_of(f"{pipe} FLOPs", names, lambda name: self.operation(operation[name]))
 
-        fp32 = flops("fp32", 1, 1, 2, catalogue.VECTOR["fp32"])
-        if self.generation in catalogue.HAS_PACKED_SINGLE and fp32 is not None:
+        fp32 = flops("fp32", 1, 1, 2, metric_catalog.VECTOR["fp32"])
+        if self.generation in metric_catalog.HAS_PACKED_SINGLE and fp32 is not None:
             before = len(self.notes)
-            pairs = flops("fp32", 2, 2, 4, catalogue.PACKED_SINGLE)  # two lanes each; weights inferred
+            pairs = flops("fp32", 2, 2, 4, metric_catalog.PACKED_SINGLE)  # two lanes each; weights inferred
             if pairs is None and len(self.notes) > before:
                 fp32 = None
             elif pairs is None:
-                parts = [catalogue.OPERATION.format(unit="smsp", op=op) for op in catalogue.PACKED_SINGLE]
+                parts = [metric_catalog.OPERATION.format(unit="smsp", op=op) for op in metric_catalog.PACKED_SINGLE]
                 self.notes.append(f"fp32 FLOPs lack the packed operations of this device; add {sums(parts)}")
             else:
                 fp32 += pairs
         return {
-            "fp64": flops("fp64", 1, 1, 2, catalogue.VECTOR["fp64"]),
+            "fp64": flops("fp64", 1, 1, 2, metric_catalog.VECTOR["fp64"]),
             "fp32": fp32,
-            "fp16": flops("fp16", 2, 2, 4, catalogue.VECTOR["fp16"]),
-            "fp16_legacy": flops("fp16", 1, 1, 2, catalogue.VECTOR["fp16"]),
+            "fp16": flops("fp16", 2, 2, 4, metric_catalog.VECTOR["fp16"]),
+            "fp16_legacy": flops("fp16", 1, 1, 2, metric_catalog.VECTOR["fp16"]),
         }
 
     def dram(self) -> float | None:
@@ -125,7 +125,7 @@ class _Launch(Counters):
                     del self.notes[before:]  # of a pair that another one made good
                     return total
         after = len(self.notes)
-        total = self.from_rate(catalogue.DRAM)
+        total = self.from_rate(metric_catalog.DRAM)
         if total is not None:
             del self.notes[before:after]
         return total

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from roofmodel.profiles import metrics
 from roofmodel.profiles.kernel import Columns, Flops, Kernel, Traffic
-from roofmodel.profiles.tables import Kind, Table
+from roofmodel.profiles.ncu import metrics
+from roofmodel.profiles.ncu.launch_tables import Kind, Table
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]  # where in a table launches stand

@@ -12,11 +12,12 @@ from math import isnan
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import cells, metric_names
+from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent
-from roofmodel.profiles.lines import UNENDED, Lines, printable
-from roofmodel.profiles.ncu_cells import in_base_units, nvtx_names, scale
-from roofmodel.profiles.tables import Kind, Table, pad
+from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
+from roofmodel.profiles.ncu.launch_tables import Kind, Table, pad
+from roofmodel.profiles.streams import UNENDED, Lines, printable
 
 AGAIN = "run the line that `roof ncu-command` prints, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
@@ -59,7 +60,7 @@ def is_new(line: str) -> bool:
 class Reader:
     """Reads the rows under one header into a table."""
 
-    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cells.Numbers) -> None:
+    def __init__(self, columns: list[str], quoted: bool, lines: Lines, numbers: cell_values.Numbers) -> None:
         self.header, self.lines, self.numbers = columns, lines, numbers
         self.pattern = _QUOTED_ROW if quoted else _BARE_ROW
         self.at = {name: index for index, name in reversed(list(enumerate(columns)))}
@@ -187,7 +188,7 @@ class Reader:
         )
 
     def extent(self, fields: list[str], which: str) -> Extent | None:
-        return cells.triple(self.of(fields, f"{which} Size") or "")
+        return cell_values.triple(self.of(fields, f"{which} Size") or "")
 
     def device(self, fields: list[str]) -> str | None:
         return self.of(fields, "Device")
@@ -198,7 +199,7 @@ class Reader:
     def invocations(self, fields: list[str]) -> int:
         if not self.table.summary:
             return 1
-        number = cells.count(self.of(fields, "Invocations"))
+        number = cell_values.count(self.of(fields, "Invocations"))
         if not number:
             raise self.fail(f"{shorten(self.of(fields, 'Invocations'))} is not a number of invocations")
         return number
@@ -212,8 +213,8 @@ class Reader:
         if not text.isdecimal():
             if column is None and self.numbers.decimal is not None:
                 return
-            text = cells.bare(text)
-            if cells.missing(text):
+            text = cell_values.bare(text)
+            if cell_values.missing(text):
                 return
             self.numbers.note(text, self.lines.number, whole)
         if column is None:

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from roofmodel.profiles.catalogue import tensor_operations
-from roofmodel.profiles.metric_names import canonical, capability, dimension, wanted
-from roofmodel.profiles.metrics import interpret
+from roofmodel.profiles.ncu.metric_catalog import tensor_operations
+from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, wanted
+from roofmodel.profiles.ncu.metrics import interpret
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from roofmodel.profiles import cells, metric_names
+from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.profiles.lines import printable
+from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.streams import printable
 
 ATTRIBUTE = "device__attribute_"
 ATTRIBUTES = (
@@ -25,7 +26,7 @@ ATTRIBUTES = (
 
 def scale(name: str, unit: str) -> float | None:
     """What turns a number of this metric, in this unit, into base units; None where the two do not go together."""
-    known, wanted = cells.unit(unit), metric_names.dimension(name)
+    known, wanted = cell_values.unit(unit), metric_names.dimension(name)
     if wanted == "%" and not unit:
         return 0.01
     return known[0] if known is not None and (known[1] == wanted or (not known[1] and wanted == "/s")) else None
@@ -43,20 +44,20 @@ def evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidence
     """
 
     def base(name: str) -> int | None:
-        number, scale = cells.count(attributes[name]), cells.unit(unit(name))
+        number, scale = cell_values.count(attributes[name]), cell_values.unit(unit(name))
         return number if scale and scale[0] == 1 else None  # a scaled one has lost its last digits
 
     def kilohertz(name: str) -> int | None:
-        number = cells.count(attributes[name])
+        number = cell_values.count(attributes[name])
         return number * 1000 if number is not None and unit(name).lower() in ("", "khz", "kilohertz") else None
 
-    width, clock = cells.count(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
+    width, clock = cell_values.count(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
     return Evidence(
         name=attributes["display_name"] or None,
         compute_capability=metric_names.capability(
             f"{attributes['compute_capability_major']}.{attributes['compute_capability_minor']}"
         ),
-        multiprocessors=cells.count(attributes["multiprocessor_count"]),
+        multiprocessors=cell_values.count(attributes["multiprocessor_count"]),
         l2_bytes=base("l2_cache_size"),
         dram_bandwidth=2 * clock * width / 8 if clock and width else None,
         dram_bytes=base("total_memory"),

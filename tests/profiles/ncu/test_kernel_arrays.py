@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import lines, metrics, ncu
-from roofmodel.profiles.columns import Diverged, Lanes
+from roofmodel.profiles import streams
 from roofmodel.profiles.kernel import Flops, Profile, Traffic
-from roofmodel.profiles.ncu_reader import Reader
-from roofmodel.profiles.ncu_tables import Long
-from roofmodel.profiles.tables import Kind, Table
+from roofmodel.profiles.ncu import metrics
+from roofmodel.profiles.ncu import reader as ncu
+from roofmodel.profiles.ncu.kernel_arrays import Diverged, Lanes
+from roofmodel.profiles.ncu.launch_tables import Kind, Table
+from roofmodel.profiles.ncu.layouts import Long
+from roofmodel.profiles.ncu.rows import Reader
 from roofmodel.study.points import GROUPINGS, group
-from tests.profiles.ncu_samples import HEADER, RULES, launch, read, row
+from tests.profiles.ncu.samples import HEADER, RULES, launch, read, row
 
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__inst_executed_pipe_tensor{}.sum"
@@ -135,7 +137,7 @@ def careful(text: str) -> Profile | str:
     """What comes of a file where no line is taken as plain."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Long, "skim", Reader.skim)
-        patch.setattr(lines, "cells", by_the_library)
+        patch.setattr(streams, "cells", by_the_library)
         return outcome(text)
 
 
@@ -158,7 +160,7 @@ def outcome(text: str) -> Profile | str:
 @given(st.text(alphabet='",a \n', max_size=20))
 def test_plain_rows_have_the_cells_that_the_csv_module_finds(text):
     for line in (text, f'"{text}"\n', f'"{text}","{text}"\n'):
-        found = lines.cells(line)
+        found = streams.cells(line)
         of_library = by_the_library(line)
         damaged = of_library is not None and any('"' in cell for cell in of_library)  # a quote in a cell without quotes
         assert found == of_library or (found is None and damaged)

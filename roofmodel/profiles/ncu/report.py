@@ -15,12 +15,11 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles import metric_names
 from roofmodel.profiles.kernel import Evidence, extent
-from roofmodel.profiles.lines import printable
-from roofmodel.profiles.ncu_cells import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
-from roofmodel.profiles.on_disk import on_disk
-from roofmodel.profiles.tables import Kind, Table, pad
+from roofmodel.profiles.ncu import metric_names
+from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
+from roofmodel.profiles.ncu.launch_tables import Kind, Table, pad
+from roofmodel.profiles.streams import on_disk, printable
 
 MAGIC = b"NVR\0"  # how a report begins
 

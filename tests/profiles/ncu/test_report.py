@@ -16,12 +16,13 @@ from types import SimpleNamespace
 import pytest
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import ncu, reading
+from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.profiles.ncu_report import MAGIC
+from roofmodel.profiles.ncu import reader as ncu
+from roofmodel.profiles.ncu.report import MAGIC
 from tests.profiles.samples import measured
 
-BY_HAND = Path(__file__).parents[2] / "examples" / "ncu_by_hand.csv"
+BY_HAND = Path(__file__).parents[3] / "examples" / "ncu_by_hand.csv"
 
 
 class IMetric:

@@ -1,0 +1,1 @@
+"""Nsight Compute: its CSV tables, printed text and reports -> kernels with FLOPs and bytes."""
