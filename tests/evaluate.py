@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from roofmodel.algebra import mean
-from roofmodel.counting.widths import FORMATS
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.recorded import Book, Fork, Recorded
 
 STEPS: dict[str, Callable[..., Any]] = {

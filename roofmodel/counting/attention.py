@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, quotient
-from roofmodel.counting import vector
-from roofmodel.counting.disentangled import position_scores, positions
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.communication import shared
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import attended, pairs
-from roofmodel.models.attention import Attention, CrossAttention
+from roofmodel.models.attention import Attention, CrossAttention, Disentangled
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
 
-def attention(att: Attention, site: Site) -> Iterator[Operator]:
+def attention(att: Attention, site: BlockContext) -> Iterator[Operator]:
     """Projections, rotary embedding, scores, softmax, mix, output projection.
 
     Keys and values are written to the cache by whatever produces them, and read from it by the
@@ -65,11 +65,11 @@ def attention(att: Attention, site: Site) -> Iterator[Operator]:
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
     added += "".join(f" + {product.lines[0].outputs[0]}" for product in against_positions)
-    mask = vector.MASK if site.causal and step.attention == "eager" else 0
+    mask = vector_flops.MASK if site.causal and step.attention == "eager" else 0
     yield from _core(build, att, site, "attention", cache, added, mask, against_positions)
 
 
-def cross_attention(cross: CrossAttention, site: Site) -> Iterator[Operator]:
+def cross_attention(cross: CrossAttention, site: BlockContext) -> Iterator[Operator]:
     """Queries of the decoder over keys and values of the source.
 
     The pass that encodes the source makes those, once, and caches them; every later pass only reads them.
@@ -85,7 +85,7 @@ def cross_attention(cross: CrossAttention, site: Site) -> Iterator[Operator]:
     yield from _core(build, att, site, "cross_attention", cache)
 
 
-def _build(att: Attention, site: Site, keys: Number, seen: Number) -> Builder:
+def _build(att: Attention, site: BlockContext, keys: Number, seen: Number) -> Builder:
     """A builder over so many keys a query, and so many query-key pairs a head."""
     return site.build(
         s=keys, k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
@@ -121,7 +121,7 @@ def _group(place: str) -> str:
 def _core(
     build: Builder,
     att: Attention,
-    site: Site,
+    site: BlockContext,
     place: str,
     cache: str,
     added: str = "",
@@ -141,7 +141,7 @@ def _core(
             group,
             f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
             kind="softmax",
-            vector=vector.SCALE + mask + vector.SOFTMAX,
+            vector=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
             keeps="outputs",
         ),
         build.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
@@ -161,7 +161,7 @@ def gate(build: Builder, place: str, axes: str, gated: str) -> Operator:
     line = f"o[b t {axes}] gate[b t {gated}] -> o[b t {axes}]"
     product = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", vector=1)
     gates = product.reads[1].elements(build.sizes)
-    return replace(product, vector_flops=product.vector_flops + vector.GATE * gates)
+    return replace(product, vector_flops=product.vector_flops + vector_flops.GATE * gates)
 
 
 def _of_gate(att: Attention) -> str:
@@ -199,4 +199,24 @@ def rotary(build: Builder, att: Attention, cache: str) -> Operator:
     )
     size = build.sizes
     turned = size["b"] * size["t"] * size["k"] * (size["g"] + int(keys)) * size["r"]
-    return replace(operator, vector_flops=vector.ROTARY * turned)
+    return replace(operator, vector_flops=vector_flops.ROTARY * turned)
+
+
+def positions(spec: Disentangled, build: Builder) -> Iterator[Operator]:
+    """Keys and queries of the `w` relative positions: once for all sequences, yet anew in every layer."""
+    for name, wanted in (("k", spec.to_position), ("q", spec.to_content)):
+        if wanted or spec.shared:
+            matrix = name if spec.shared else f"position_{name}"
+            line = f"relative[w d] W_{matrix}[d k g h] + B_{matrix}[k g h] -> position.{name}[w k g h]"
+            yield build.operator(f"attention.position_{name}", "attention", line)
+
+
+def position_scores(spec: Disentangled, build: Builder, cache: str) -> tuple[Operator, ...]:
+    """Every query with every relative position, every key likewise; a gather then picks the distance of each pair."""
+    lines = (
+        (spec.to_position, "content_to_position", "q[b t k g h] position.k[w k g h] -> c2p[b k g t w]"),
+        (spec.to_content, "position_to_content", f"{cache}k[b s k h] position.q[w k g h] -> p2c[b k g s w]"),
+    )
+    return tuple(
+        build.operator(f"attention.{name}", "attention", line, kind="bmm") for wanted, name, line in lines if wanted
+    )

@@ -26,8 +26,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from roofmodel.algebra import Number, product
-from roofmodel.counting import vector
-from roofmodel.counting.operator import Line, Operator, Tensor, fuse, parse
+from roofmodel.counting import vector_flops
+from roofmodel.counting.notation import Line, Tensor, parse
+from roofmodel.counting.operator import Operator, fuse
 
 
 def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
@@ -135,7 +136,7 @@ def _of_terms(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Oper
     arriving = _arriving(line)
     for tensor in line.terms:
         if tensor.name in wanted and set(tensor.axes) != set(arriving.axes):
-            flops = vector.ADD * arriving.elements(operator.sizes)
+            flops = vector_flops.ADD * arriving.elements(operator.sizes)
             text = f"{arriving} => {grad(tensor)}"
             yield _like(operator, f"grad_{tensor.name}", text, group="bias", kind="reduction", flops=flops)
 
@@ -146,14 +147,14 @@ def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operato
     fixed = [t for t in line.inputs if t.name not in wanted]  # the sines of rotary embedding, say
     read = {"inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed)}[operator.keeps]
     text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
-    result = _like(operator, "grad", text, flops=vector.BACKWARD[operator.keeps] * operator.vector_flops)
+    result = _like(operator, "grad", text, flops=vector_flops.BACKWARD[operator.keeps] * operator.vector_flops)
     touched = {name: n for read, n in operator.touched.items() for name in (read, f"grad.{read}")}
     return replace(result, touched=touched)
 
 
 def _scatter(operator: Operator, line: Line) -> Operator:
     arriving, table = grad(line.outputs[0]), grad(line.inputs[0])
-    flops = vector.ADD * arriving.elements(operator.sizes)
+    flops = vector_flops.ADD * arriving.elements(operator.sizes)
     result = _like(operator, "grad_weight", f"{arriving} {table} => {table}", kind="scatter", flops=flops)
     return replace(result, touched={f"grad.{read}": rows for read, rows in operator.touched.items()})
 
@@ -188,7 +189,7 @@ def _beside(arrived: set[str], gradient: Operator) -> Operator:
 def _sum(operator: Operator, tensor: Tensor) -> Operator:
     """A further gradient of a tensor, added to those that have arrived."""
     text = f"{grad(tensor)} further.{grad(tensor)} => {grad(tensor)}"
-    flops = vector.ADD * tensor.elements(operator.sizes)
+    flops = vector_flops.ADD * tensor.elements(operator.sizes)
     return _like(operator, f"grad_sum_{tensor.name}", text, group="residual", kind="elementwise", flops=flops)
 
 

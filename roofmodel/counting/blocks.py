@@ -12,32 +12,30 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.algebra import quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention, cross_attention, relative_bias
+from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
+from roofmodel.counting.communication import added_up, all_tokens, of_a_gpu, received, sent, shared
 from roofmodel.counting.convolution import network, patches
-from roofmodel.counting.delta_rule import delta_rule
-from roofmodel.counting.feed_forward import experts, feed_forward
-from roofmodel.counting.latent import latent_attention
-from roofmodel.counting.layer_input import layer_input, layer_inputs
-from roofmodel.counting.lightning import lightning
-from roofmodel.counting.operator import Builder, Operator, Sizes
-from roofmodel.counting.short_convolution import short_convolution
-from roofmodel.counting.site import Site, added_up, all_tokens, norm, of_a_gpu, received, sent, shared
-from roofmodel.counting.state_space import mamba
-from roofmodel.counting.state_space_dual import mamba2
-from roofmodel.counting.token_convolution import frames, token_convolution
+from roofmodel.counting.feed_forward import experts, feed_forward, layer_input
+from roofmodel.counting.latent_attention import latent_attention
+from roofmodel.counting.linear_attention import delta_rule, lightning
+from roofmodel.counting.mamba import mamba, mamba2
+from roofmodel.counting.notation import Sizes
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.token_convolution import frames, short_convolution, token_convolution
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import Architecture, Dense, Head, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
 from roofmodel.models.convolutional import Network
-from roofmodel.models.embeddings import Embedding, Patches
+from roofmodel.models.embeddings import Embedding, LayerInputs, Patches
 from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part, TokenConvolution
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 # A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
-BLOCKS: dict[type, tuple[str, str, Callable[[Any, Site], Iterator[Operator]]]] = {
+BLOCKS: dict[type, tuple[str, str, Callable[[Any, BlockContext], Iterator[Operator]]]] = {
     Attention: ("attention", "a[b t d]", attention),
     LatentAttention: ("attention", "a[b t d]", latent_attention),
     CrossAttention: ("cross_attention", "a[b t d]", cross_attention),
@@ -126,6 +124,16 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
         yield from layer_inputs(table.layer_inputs, build)
 
 
+def layer_inputs(table: LayerInputs, build: Builder) -> Iterator[Operator]:
+    """At the entrance, for all layers: a row of the table, and what a matrix makes of the token's embedding, normed."""
+    build = build._replace(sizes={**build.sizes, "L": table.layers, "y": table.width, "p": table.rows})
+    yield build.gather("embedding.layers", "embedding", "E_layers[p L y] -> own[b t L y]")
+    yield build.operator("embedding.layers_project", "embedding", "x[b t d] W_layers[d L y] -> inputs[b t L y]")
+    yield norm(build, "layers", table.norm, "inputs[b t L y]", "inputs[b t L y]")
+    line = "inputs[b t L y] + own[b t L y] -> inputs[b t L y]"
+    yield build.operator("embedding.layers_add", "embedding", line, kind="elementwise")
+
+
 def added_rows(table: Embedding, build: Builder, width: str, tokens: str) -> Iterator[Operator]:
     """The rows that are added to those of the tokens: of their types, of their positions, of the task."""
     position = "sinusoids" if table.fixed_positions else "E_position"
@@ -180,7 +188,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
-            yield from block(branch.part, Site(step, stack.hidden, stack.causal, reads, gives, x))
+            yield from block(branch.part, BlockContext(step, stack.hidden, stack.causal, reads, gives, x))
             mine = of_a_gpu(gives, step) if apart else gives
             if apart:
                 yield from added_up(build, step, place, gives)
@@ -271,7 +279,7 @@ def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | No
     if stage.activation:
         yield build.operator(
             f"head.{stage.name}_activation", "head", f"{result} -> {result}", kind="elementwise",
-            vector=vector.ACTIVATION[stage.activation],
+            vector=vector_flops.ACTIVATION[stage.activation],
         )  # fmt: skip
     if stage.norm and spec:
         closing_norm = norm(build, stage.name, spec, result, result)

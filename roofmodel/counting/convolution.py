@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, maximum, minimum, quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import norm, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.site import norm, norm_flops, norm_parameters
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError
 from roofmodel.models.convolutional import (
@@ -80,7 +80,7 @@ def network(net: Network, step: Step) -> Iterator[Operator]:
 
     sizes = {"b": step.batch, "d": pixels.channels, "i": pixels.rows, "j": pixels.columns}
     build = Builder(sizes, step.widths)
-    yield build.operator("head.pool", "head", "x[b d i j] -> h[b d]", kind="pool", vector=vector.ADD)
+    yield build.operator("head.pool", "head", "x[b d i j] -> h[b d]", kind="pool", vector=vector_flops.ADD)
     if net.final_norm:
         yield norm(build, "final", net.final_norm, "h[b d]", "h[b d]")
 
@@ -203,7 +203,7 @@ def _norm(spec: Norm, place: Place, label: str, pixels: Map, reads: str, gives: 
 
 
 def _activation(part: Activation, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
-    text, flops = f"{reads}[b c i j] -> {gives}[b c i j]", vector.ACTIVATION[part.function]
+    text, flops = f"{reads}[b c i j] -> {gives}[b c i j]", vector_flops.ACTIVATION[part.function]
     name = f"activation.{place.part}_{label}"
     return place.build(pixels).operator(name, "activation", text, kind="elementwise", vector=flops)
 
@@ -217,7 +217,7 @@ def _response_norm(part: ResponseNorm, place: Place, label: str, pixels: Map, re
     gain, bias = f"G_{place.tensor('response')}[c]", f"B_{place.tensor('response')}[c]"
     text = f"{reads}[b c i j] {gain} {bias} -> {gives}[b c i j]"
     return place.build(pixels).operator(
-        f"norm.{place.part}_response", "norm", text, kind="norm", vector=vector.RESPONSE_NORM
+        f"norm.{place.part}_response", "norm", text, kind="norm", vector=vector_flops.RESPONSE_NORM
     )
 
 
@@ -248,7 +248,7 @@ def patches(table: Patches, hidden: Number, step: Step) -> Iterator[Operator]:
         position = "e[t d]"
         resized = build.operator("embedding.resize_positions", "embedding", "E_position[p d] -> e[t d]", kind="resize")
         new = step.tokens - len(table.special)
-        yield replace(resized, vector_flops=vector.BICUBIC * new * hidden)
+        yield replace(resized, vector_flops=vector_flops.BICUBIC * new * hidden)
     yield build.operator(
         "embedding.add_position", "embedding", f"x[b t d] + {position} -> x[b t d]", kind="elementwise"
     )

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, mean, power, quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.site import Site, norm
-from roofmodel.models.layers import MLP, MoE
+from roofmodel.models.layers import MLP, LayerInput, MoE
 
 
-def feed_forward(mlp: MLP, site: Site) -> Iterator[Operator]:
+def feed_forward(mlp: MLP, site: BlockContext) -> Iterator[Operator]:
     """Up, activation, down; with a gate: act(gate) times up, then down."""
     return _mlp(_build(mlp, site), mlp, "", site.reads, site.gives)
 
 
-def experts(moe: MoE, site: Site) -> Iterator[Operator]:
+def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
     """Router, the chosen experts, the sum of what they give; beside them the shared expert, which takes every token.
 
     `b:t:x` are the (token, expert) pairs that the router chose, `active` for each token. Of the experts' weights those
@@ -41,7 +41,7 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
     correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
-        vector=vector.SOFTMAX + vector.CHOOSE + moe.correction,
+        vector=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
     here, met = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
     build = build._replace(sizes={**build.sizes, "x": here, "b:t:x": mean(met * moe.active, gpus.ep)})
@@ -62,7 +62,7 @@ def experts(moe: MoE, site: Site) -> Iterator[Operator]:
         yield from _shared(moe, moe.shared, site)
 
 
-def _shared(moe: MoE, shared: MLP, site: Site) -> Iterator[Operator]:
+def _shared(moe: MoE, shared: MLP, site: BlockContext) -> Iterator[Operator]:
     build = _build(shared, site)
     yield from _mlp(build, shared, "shared_", site.reads, "z[b t d]")
     weight = ""
@@ -70,7 +70,11 @@ def _shared(moe: MoE, shared: MLP, site: Site) -> Iterator[Operator]:
         weight = " s[b t]"
         yield build.operator("mlp.shared_gate_scalar", "mlp", f"{site.reads} W_shared_scalar[d] -> s[b t]")
         yield build.operator(
-            "mlp.shared_sigmoid", "mlp", "s[b t] -> s[b t]", kind="elementwise", vector=vector.ACTIVATION["sigmoid"]
+            "mlp.shared_sigmoid",
+            "mlp",
+            "s[b t] -> s[b t]",
+            kind="elementwise",
+            vector=vector_flops.ACTIVATION["sigmoid"],
         )
     yield build.operator(
         "mlp.shared_add", "mlp", f"z[b t d] {site.gives}{weight} -> {site.gives}", kind="elementwise",
@@ -78,8 +82,8 @@ def _shared(moe: MoE, shared: MLP, site: Site) -> Iterator[Operator]:
     )  # fmt: skip
 
 
-def _build(mlp: MLP, site: Site, **sizes: Number) -> Builder:
-    return site.build(f=mlp.width, F=2 * mlp.width, a=vector.LEARNED.get(mlp.activation, 0), **sizes)
+def _build(mlp: MLP, site: BlockContext, **sizes: Number) -> Builder:
+    return site.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED.get(mlp.activation, 0), **sizes)
 
 
 def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
@@ -99,10 +103,10 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
         yield linear("gate", x, "d", "f", gate)
     if not (mlp.gated and mlp.fused):
         yield linear("up", x, "d", "f", up)
-    learned = f" B_{name}activation[a]" if mlp.activation in vector.LEARNED else ""
+    learned = f" B_{name}activation[a]" if mlp.activation in vector_flops.LEARNED else ""
     yield build.operator(
         f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",
-        vector=vector.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
+        vector=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)
 
@@ -116,3 +120,15 @@ def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Ope
     """The operator of `experts` experts reading the weights of the touched ones only."""
     read = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
     return replace(operator, touched=read)
+
+
+def layer_input(part: LayerInput, site: BlockContext) -> Iterator[Operator]:
+    """In a layer: down to the width of its input, times that behind an activation, and up again."""
+    step, build = site.step, site.build(y=part.width, L=part.layers)
+    yield build.operator("layer_input.gate", "input", f"{site.reads} W_layer_gate[d y] -> w[b t y]")
+    times = build.operator(
+        "layer_input.times", "input", "w[b t y] inputs[b t L y] -> u[b t y]", kind="elementwise",
+        vector=vector_flops.ACTIVATION[part.activation] + 1,
+    )  # fmt: skip
+    yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # its own of them
+    yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {site.gives}")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, either, largest, minimum, quotient
-from roofmodel.counting.operator import Operator, Tensor
-from roofmodel.counting.widths import Format
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.number_formats import Format
+from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Architecture, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention

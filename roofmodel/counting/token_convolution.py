@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from roofmodel.algebra import Number, maximum, product, quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site
 from roofmodel.counting.workload import Step
 from roofmodel.models.embeddings import Filter
 from roofmodel.models.layers import TokenConvolution
+from roofmodel.models.recurrent import ShortConvolution
 
 
-def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
+def token_convolution(conv: TokenConvolution, site: BlockContext) -> Iterator[Operator]:
     """A filter over neighbouring tokens, then its activation. DeBERTa's reads what the embedding gave: as wide as x."""
     channels = quotient(site.hidden, conv.groups)
     # What pads the ends is not read.
@@ -23,7 +24,7 @@ def token_convolution(conv: TokenConvolution, site: Site) -> Iterator[Operator]:
     yield build.operator("convolution.filter", "convolution", line, kind="convolution")
     yield build.operator(
         "convolution.activation", "convolution", f"c[b t d] -> {site.gives}", kind="elementwise",
-        vector=vector.ACTIVATION[conv.activation],
+        vector=vector_flops.ACTIVATION[conv.activation],
     )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
         yield build.operator(name, "embedding", line, kind="convolution")
         yield build.operator(
             f"{name}_activation", "embedding", f"{gives}[b t d] -> {gives}[b t d]", kind="elementwise",
-            vector=vector.ACTIVATION[activation],
+            vector=vector_flops.ACTIVATION[activation],
         )  # fmt: skip
         read, reads = given, gives
 
@@ -66,7 +67,7 @@ def causal_filter(
         filtering.operator(f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution")
     ]
     if activation:
-        line, flops = f"u[b t c] -> {gives}", vector.ACTIVATION[activation]
+        line, flops = f"u[b t c] -> {gives}", vector_flops.ACTIVATION[activation]
         operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", vector=flops))
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
@@ -88,3 +89,21 @@ def _places_computed(step: Step, width: Number) -> Number:
     if step.resumed:
         return step.tokens + 2 * width - 1
     return step.mean_of(lambda tokens: maximum(tokens, width) + width - 1)
+
+
+def short_convolution(conv: ShortConvolution, site: BlockContext) -> Iterator[Operator]:
+    """One matrix gives both gates and what they stand around; no activation. The cache keeps the filter's last tokens.
+
+    Names: `enter` is the reference code's B, `leave` its C.
+    """
+    build = site.build(c=conv.width, C=3 * conv.width, r=conv.kernel)
+    bias = " + B_conv_in[C]" if conv.bias else ""
+    line = f"{site.reads} W_conv_in[d C]{bias} -> enter[b t c] leave[b t c] u[b t c]"
+    yield build.operator("convolution.input", "convolution", line)
+    line = "enter[b t c] u[b t c] -> u[b t c]"
+    yield build.operator("convolution.enter", "convolution", line, kind="elementwise", vector=1)
+    yield from causal_filter(build, site.step, "convolution", conv.bias, None, "u[b t c]")
+    line = "leave[b t c] u[b t c] -> u[b t c]"
+    yield build.operator("convolution.leave", "convolution", line, kind="elementwise", vector=1)
+    bias = " + B_conv_out[d]" if conv.bias else ""
+    yield build.operator("convolution.output", "convolution", f"u[b t c] W_conv_out[c d]{bias} -> {site.gives}")

@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, is_just, largest, maximum, quotient
-from roofmodel.counting import memory, vector
+from roofmodel.counting import memory, vector_flops
 from roofmodel.counting.backward import arrives, backward, differentiable, kept
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.operator import Builder, Operator, Tensor
-from roofmodel.counting.site import summed
-from roofmodel.counting.widths import Widths
+from roofmodel.counting.communication import summed
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.number_formats import Widths
+from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Optimizer, Recompute, Step
 
 STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
@@ -102,7 +103,7 @@ def cross_entropy(head: Operator) -> Operator:
     (logits,) = head.writes
     text = f"{logits} -> log_p[{' '.join(logits.axes)}]"
     build = Builder(head.sizes, head.widths)
-    return build.operator("head.loss", "head", text, kind="softmax", vector=vector.SOFTMAX, keeps="outputs")
+    return build.operator("head.loss", "head", text, kind="softmax", vector=vector_flops.SOFTMAX, keeps="outputs")
 
 
 def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
@@ -159,7 +160,9 @@ def update(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator
     state = "".join(f" state.{name}[W]" for name in states)
     text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
     build = Builder({"W": parameters}, widths)
-    step = build.operator("optimizer.step", "optimizer", text, kind="optimizer", vector=vector.OPTIMIZER[optimizer])
+    step = build.operator(
+        "optimizer.step", "optimizer", text, kind="optimizer", vector=vector_flops.OPTIMIZER[optimizer]
+    )
     return replace(step, stage="optimizer")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
-from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.counting.number_formats import FORMATS, Widths
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]

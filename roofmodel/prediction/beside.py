@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, maximum, quotient
-from roofmodel.counting import vector
-from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.counting import vector_flops
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.operator import Operator
 
 WIDE = 4  # bytes of an element of fp32
 Width = Literal["narrow", "wide", "mixed"]
@@ -51,7 +52,7 @@ COMPOSED: dict[str, dict[Width, Moves]] = {
     # max(x, 0), squared
     "relu2": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 4), (0, 10))),
 }
-"""By what an operator computes (`vector.py`), what several kernels move of it."""
+"""By what an operator computes (`vector_flops.py`), what several kernels move of it."""
 JOINED: dict[Width, Moves] = {
     "narrow": Moves((0, 2), (0, 6)), "wide": Moves((0, 2), (0, 6)), "mixed": Moves((7, 0), (16, 0)),
 }  # fmt: skip
@@ -61,7 +62,7 @@ both are put into zeros and added."""
 
 def is_composed(operator: Operator) -> bool:
     """Whether transformers runs it as several kernels; gradients from several operators are added by one."""
-    gated = operator.function in vector.ACTIVATION and _is_gated(operator)
+    gated = operator.function in vector_flops.ACTIVATION and _is_gated(operator)
     return (operator.function in COMPOSED or gated) and ".grad_" not in operator.name
 
 
@@ -71,7 +72,7 @@ def composed(operator: Operator, width: Width) -> Beside:
     bytes_of, rows = operator.widths.dtype.bytes, _rows(operator)
     elements = sum(tensor.elements(operator.sizes) for tensor in _results(operator))
     moves = [COMPOSED.get(operator.function, {}).get(width, NATIVE)]
-    if operator.function in vector.ACTIVATION and _is_gated(operator):
+    if operator.function in vector_flops.ACTIVATION and _is_gated(operator):
         moves.append(GATE)
     fixed, times = (sum(part) for part in zip(*(each[gradient] for each in moves), strict=True))
     element = maximum(WIDE, bytes_of(1)) if width == "wide" else bytes_of(1)

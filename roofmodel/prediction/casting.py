@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import largest
-from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.operator import Operator
 from roofmodel.models.architecture import Code
 from roofmodel.prediction.beside import TABLES, WIDE, Beside, Width, composed, is_composed
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from roofmodel.algebra import either, largest, maximum
-from roofmodel.counting.operator import Operator, Tensor
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Code
 from roofmodel.prediction.beside import WIDE, Beside, composed, is_composed

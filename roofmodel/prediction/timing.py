@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number, either, maximum, plain, settled
 from roofmodel.algebra import product as product_of
 from roofmodel.counting.collective import ROUNDS
+from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.widths import FORMATS, Format
 from roofmodel.devices.calibration import FAR, Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device, Link
 from roofmodel.prediction import attention, collectives, experts, gemm, stream

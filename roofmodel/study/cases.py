@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import product
-from roofmodel.counting import phases, vector
+from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
@@ -53,7 +53,7 @@ _HEADS = ((25, 25, 64), (16, 16, 64), (32, 8, 64), (32, 32, 128), (32, 8, 128))
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 DRAWS = 300  # log-uniform shapes of each type, where an operation has sizes that are free
-_GELU = (vector.ACTIVATION["gelu"], vector.ACTIVATION["gelu_tanh"])
+_GELU = (vector_flops.ACTIVATION["gelu"], vector_flops.ACTIVATION["gelu_tanh"])
 PRODUCTS = 3  # for each other case of a type: their model has three times the parameters
 MATH_LENGTH = 2048  # beyond which attention that writes its scores down is left out
 

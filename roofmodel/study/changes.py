@@ -14,10 +14,10 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
-from roofmodel.counting import kernels
+from roofmodel.counting import textbook_kernels
 from roofmodel.counting.collective import Collective
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
-from roofmodel.counting.widths import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
@@ -222,7 +222,7 @@ def _assumed(passes: int, element: int, pipe: str, peak: float, bandwidth: float
     """2 n^3 / peak = passes n^2 element / bandwidth, solved on the kernel's own line."""
     variable, form = symbol("n"), {8: "fp64", 4: "fp32", 2: "fp16", 1: "fp8"}[element]
     name = {3: "matmul", 4: "matmul-accumulate"}[passes]
-    cost = kernels.operator(name, variable, Workload((), dtype=form).widths).cost
+    cost = textbook_kernels.operator(name, variable, Workload((), dtype=form).widths).cost
     compute = Side("compute", "matmul_flops", cost.matmul_flops, peak, pipe)
     equation = Equation(compute, Side("memory", "bytes", cost.bytes, bandwidth))
     (exact,) = _roots(equation, variable)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import product
-from roofmodel.counting import kernels, vector
+from roofmodel.counting import textbook_kernels, vector_flops
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import touched
-from roofmodel.counting.widths import FORMATS, Format
+from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
@@ -31,7 +31,7 @@ def points() -> Iterator[Point]:
     flash, eager = (Workload(("prefill",), batch=B, seq=S, attention=how).step("prefill") for how in ("flash", "eager"))
     decode = Workload(("decode",), batch=B, context=C).step("decode")
     chunk = flash._replace(tokens=T, context=C)
-    matmul = kernels.operator("matmul", symbol("n"), Workload(()).widths)
+    matmul = textbook_kernels.operator("matmul", symbol("n"), Workload(()).widths)
     moe = MoE(E, k, MLP(symbol("F"), "silu"))
 
     yield Point("multiply-add", "2 FLOPs: n × n matrices take", matmul.matmul_flops)
@@ -121,9 +121,9 @@ class Constant(NamedTuple):
 
 
 def constants() -> Iterator[Constant]:
-    """All of `counting/vector.py`, with the comments that stand beside them there."""
-    said = remarks(vector)
-    for name, value in vars(vector).items():
+    """All of `counting/vector_flops.py`, with the comments that stand beside them there."""
+    said = remarks(vector_flops)
+    for name, value in vars(vector_flops).items():
         if name.isupper() and isinstance(value, int):
             yield Constant(name.lower().replace("_", " "), value, said.get(name, ""))
         elif name.isupper() and isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Any torch module as operators: what the dispatcher sees on meta tensors, no arithmetic done and no memory taken.
 
 Matmul FLOPs are torch's own (`torch.utils.flop_counter`); vector FLOPs those of the table below, in the convention of
-`counting/vector.py`; bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
+`counting/vector_flops.py`; bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
 operator that is in no table is uncounted, which is not zero.
 """
 
@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
-from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import Placement, place
@@ -31,17 +31,20 @@ ELEMENTWISE = {
     **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "neg", "abs", "maximum", "minimum", "where"), 1),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "erf", "sin", "cos", "floor", "round"), 1),
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max", "masked_fill", "threshold"), 1),
-    **{name: vector.ACTIVATION[name] for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish")},
+    **{
+        name: vector_flops.ACTIVATION[name]
+        for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish")
+    },
     "clamp": 2, "hardtanh": 2, "addcmul": 3, "addcdiv": 3, "lerp": 3,
 }  # fmt: skip
 # FLOPs for each element of the first tensor read
 OVER_INPUT = {
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "cumsum", "prod"), 1),
     **dict.fromkeys(("_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool1d"), 1),
-    **dict.fromkeys(("_softmax", "_log_softmax"), vector.SOFTMAX),
-    **dict.fromkeys(("native_layer_norm", "native_group_norm"), vector.NORM["layernorm"]),
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), vector.NORM["batchnorm"]),
-    "_fused_rms_norm": vector.NORM["rmsnorm"],
+    **dict.fromkeys(("_softmax", "_log_softmax"), vector_flops.SOFTMAX),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), vector_flops.NORM["layernorm"]),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), vector_flops.NORM["batchnorm"]),
+    "_fused_rms_norm": vector_flops.NORM["rmsnorm"],
 }
 POOLS = ("max_pool2d_with_indices", "avg_pool2d", "max_pool1d", "avg_pool1d")  # the window for each output
 MOVES = {

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, minimum
-from roofmodel.counting import kernels, phases
+from roofmodel.counting import phases, textbook_kernels
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Phase, Step, Workload
@@ -70,7 +70,7 @@ def crossover(
 
     With `derive`, one operator is derived as well. Raises RoofError.
     """
-    if isinstance(model, str) and model in kernels.KERNELS:
+    if isinstance(model, str) and model in textbook_kernels.KERNELS:
         return _of_kernel(model, device, over, op, options)
     over = over or "batch"
     if over not in VARIABLES:
@@ -88,7 +88,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
         "n",
         dtype,
         device,
-        changes(name, lambda n: kernels.operator(name, n, widths).cost, symbol("n"), device, dtype),
+        changes(name, lambda n: textbook_kernels.operator(name, n, widths).cost, symbol("n"), device, dtype),
         op=name,
         notes=tuple(f"--{option} is ignored: {name} is a kernel" for option in idle),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
-from roofmodel.counting import kernels, memory, phases
+from roofmodel.counting import memory, phases, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
@@ -109,7 +109,7 @@ def explain_named(
     n: int | None = None, **options: Any,
 ) -> Explanation:  # fmt: skip
     """Derive a model, or a plain kernel of size `n`, by name. Raises RoofError."""
-    if isinstance(model, str) and model in kernels.KERNELS:
+    if isinstance(model, str) and model in textbook_kernels.KERNELS:
         idle = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
@@ -124,7 +124,7 @@ def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
     try:
         return hub.load(model, family)
     except hub.UnknownModel as error:
-        raise ModelError(f"{error}; nor a kernel: {', '.join(kernels.KERNELS)}") from None
+        raise ModelError(f"{error}; nor a kernel: {', '.join(textbook_kernels.KERNELS)}") from None
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:
@@ -168,14 +168,16 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
     size = 1024 if n is None else n
     check_kernel(size, dtype)
     widths = Workload((), dtype=dtype).widths
-    numbers, symbols = (kernels.operator(name, n, widths) for n in (size, symbol("n")))
+    numbers, symbols = (textbook_kernels.operator(name, n, widths) for n in (size, symbol("n")))
     placed, by = None, None
     if device is not None:
         placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
         by = formula(numbers, placed.placement, device, dtype)
     counted = Counted(numbers, symbols, 1, placed, by)
     sources = {symbol("n"): Source("size", size, "--n", n is None)}
-    return Explanation(name, kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),))
+    return Explanation(
+        name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),)
+    )
 
 
 def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, Source]]:

@@ -29,8 +29,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from roofmodel import recorded
 from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
+from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.widths import FORMATS, Format, Widths
 from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.device import Device, Level, Link, Pipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roofmodel import units
 from roofmodel.algebra import Number
-from roofmodel.counting import kernels
+from roofmodel.counting import textbook_kernels
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
@@ -44,8 +44,9 @@ def stream(draw: Draw) -> Problem:
     return Problem(
         "stream",
         f"{name} under its roof",
-        f"{kernels.KERNELS[name].about}, over vectors of {units.grouped(n)} elements in {dtype}. On {device.name}: "
-        f"{units.si(pipe.peak, 'FLOP/s')} ({pipe.name}), {bandwidth(device)}. Each vector passes once.",
+        f"{textbook_kernels.KERNELS[name].about}, over vectors of {units.grouped(n)} elements in {dtype}. "
+        f"On {device.name}: {units.si(pipe.peak, 'FLOP/s')} ({pipe.name}), {bandwidth(device)}. "
+        "Each vector passes once.",
         (
             Question(
                 "intensity", "Its arithmetic intensity.", "FLOP/B", placed.cost.intensity, "2*n/(3*n*b)", values,
@@ -88,8 +89,9 @@ def matmul(draw: Draw) -> Problem:
     return Problem(
         "matmul",
         "Where a matrix product leaves the memory roof",
-        f"Square matrices of n x n, {kernels.KERNELS[name].about}. On {device.name}: {units.si(peak, 'FLOP/s', 4)} in "
-        f"fp16, {bandwidth(device)}. Each matrix passes once for each time that it is named.",
+        f"Square matrices of n x n, {textbook_kernels.KERNELS[name].about}. "
+        f"On {device.name}: {units.si(peak, 'FLOP/s', 4)} in fp16, {bandwidth(device)}. "
+        "Each matrix passes once for each time that it is named.",
         (
             Question(
                 "ridge", "The intensity at which the two roofs meet.", "FLOP/B", ridge(device, "fp16"),
@@ -252,7 +254,7 @@ def counters(draw: Draw) -> Problem:
 
 def _cost(name: str, n: Number, width: str) -> Cost:
     """Of a plain kernel with elements as wide as a format."""
-    return kernels.operator(name, n, Workload((), dtype=width).widths).cost
+    return textbook_kernels.operator(name, n, Workload((), dtype=width).widths).cost
 
 
 def _kernel(name: str, n: int, dtype: str, device: Device) -> Placement:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention
+from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import experts, of_some_experts
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm
-from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.attention import Attention
@@ -64,7 +64,7 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     window = c["window"] + (c["window"] == 0) * unlimited if "window" in c else unlimited
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
     part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
-    found = attention(part, Site(step, 1, causal=True, reads="x[b t d]", gives="a[b t d]"))
+    found = attention(part, BlockContext(step, 1, causal=True, reads="x[b t d]", gives="a[b t d]"))
     return next(operator for operator in found if operator.name == "attention.flash")
 
 
@@ -80,7 +80,7 @@ def mixture(c: Columns, widths: Widths) -> Operator:
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
     moe = MoE(here, load.rows / c["tokens"], expert)
-    found = experts(moe, Site(step, c["hidden"], causal=True, reads="x[b t d]", gives="m[b t d]"))
+    found = experts(moe, BlockContext(step, c["hidden"], causal=True, reads="x[b t d]", gives="m[b t d]"))
     inside = [
         of_some_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
         for op in found
@@ -137,7 +137,7 @@ def _rotary(c: Columns, widths: Widths) -> Operator:
     """Queries and keys of one GPU turned in place."""
     heads = (c["heads"] + c["kv_heads"]) / c["tp"]
     build = Builder({"M": c["tokens"], "N": heads * c["head_dim"]}, widths)
-    return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector.ROTARY)
+    return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector_flops.ROTARY)
 
 
 class Operation(NamedTuple):
@@ -153,7 +153,7 @@ class Operation(NamedTuple):
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
 _ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
 _TWO, _THREE = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
-_SILU, _GELU = vector.ACTIVATION["silu"], vector.ACTIVATION["gelu"]
+_SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
 
 OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
@@ -164,13 +164,13 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "nccl": Operation(("num_gpus", "elements"), collective, words=("collective",)),
     "custom_allreduce": Operation(("num_gpus", "elements"), collective, words=("collective",)),
-    "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector.SOFTMAX, "softmax", M="m", N="n")),
+    "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector_flops.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
     "gelu": Operation(("m", "n"), _moving("activation", _TWO, _GELU, M="m", N="n")),
     "emb": Operation(("tokens", "hidden"), _moving("rows", _TWO, 0, "gather", M="tokens", N="hidden")),
     "input_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
     "post_attention_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
-    "add": Operation(("tokens", "hidden"), _moving("add", _THREE, vector.ADD, M="tokens", N="hidden")),
+    "add": Operation(("tokens", "hidden"), _moving("add", _THREE, vector_flops.ADD, M="tokens", N="hidden")),
     "mlp_act": Operation(
         ("tokens", "inter_per_gpu"), _moving("activation", _THREE, _SILU + 1, M="tokens", N="inter_per_gpu")
     ),

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
-from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture

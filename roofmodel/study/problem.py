@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number
-from roofmodel.counting.widths import FORMATS
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
-from roofmodel.counting.operator import Line
+from roofmodel.counting.notation import Line
 from roofmodel.devices.device import Device
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.links import Crossing, Route, route

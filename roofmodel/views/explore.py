@@ -18,8 +18,9 @@ from string import Template
 from typing import Any, TypeVar
 
 from roofmodel.algebra import Number
-from roofmodel.counting.operator import AXES, Cost, Operator
-from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.notation import AXES
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture

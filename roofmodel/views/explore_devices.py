@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.chip import l2_bytes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import memory, vector
+from roofmodel.counting import memory, vector_flops
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload, attended, pairs
@@ -303,9 +303,9 @@ def test_all_experts_are_read_where_all_are_active() -> None:
     ],
 )
 def test_an_activation_costs_the_operations_of_its_formula(name: str, operations: str) -> None:
-    assert vector.ACTIVATION[name] == len(operations.split())
+    assert vector_flops.ACTIVATION[name] == len(operations.split())
 
 
 def test_every_activation_has_its_formula_checked() -> None:
     checked = test_an_activation_costs_the_operations_of_its_formula.pytestmark[0].args[1]
-    assert set(vector.ACTIVATION) == {case[0] for case in checked}
+    assert set(vector_flops.ACTIVATION) == {case[0] for case in checked}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.convolution import Map, Place, convolution, touched
-from roofmodel.counting.operator import AXES, Gemm, Operator, parse
+from roofmodel.counting.notation import AXES, parse
+from roofmodel.counting.operator import Gemm, Operator
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import roofmodel
-from roofmodel.counting.widths import FORMATS
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.config import architecture

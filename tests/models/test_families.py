@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.vector import ACTIVATION
+from roofmodel.counting.vector_flops import ACTIVATION
 from roofmodel.models.architecture import Fact
 from roofmodel.models.config import architecture
 from roofmodel.models.convolutional import Network

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.widths import FORMATS, Widths
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, GemmTiming, GenerationTiming, StreamTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, gemm, stream

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roofmodel.counting import vector
-from roofmodel.counting.widths import FORMATS
+from roofmodel.counting import vector_flops
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.study import conventions
 from roofmodel.views import formula
 
@@ -21,9 +21,9 @@ def test_formulas_are_those_of_the_code() -> None:
 
 def test_every_constant_is_there_with_its_reason() -> None:
     constants = {constant.name: constant for constant in conventions.constants()}
-    assert constants["norm: layernorm"].flops == vector.NORM["layernorm"]
+    assert constants["norm: layernorm"].flops == vector_flops.NORM["layernorm"]
     assert "1607.06450" in constants["norm: layernorm"].why
-    assert {f"activation: {name}" for name in vector.ACTIVATION} <= {*constants}
+    assert {f"activation: {name}" for name in vector_flops.ACTIVATION} <= {*constants}
     plain = {"add", "activation: linear", "activation: tanh"}  # one FLOP, or none: nothing to explain
     assert [name for name, constant in constants.items() if not constant.why and name not in plain] == []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.widths import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.comparing.naming import anchor
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.study.compare import compare
 from roofmodel.study.comparing.formats import multiplies_in, other

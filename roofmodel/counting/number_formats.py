@@ -10,12 +10,10 @@ exponent (OCP Microscaling Formats specification v1.0).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either
-
-if TYPE_CHECKING:
-    from roofmodel.counting.operator import Tensor
+from roofmodel.counting.notation import Tensor
 
 
 class Format(NamedTuple):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from roofmodel.algebra import Number, ceil_div, half, quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.communication import shared, summed
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
-from roofmodel.models.recurrent import Mamba2
+from roofmodel.models.recurrent import Mamba, Mamba2
 
 
-def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
+def mamba2(mixer: Mamba2, site: BlockContext) -> Iterator[Operator]:
     """Gate, input, B, C and time step from one matrix; a causal filter; the scan; a gated norm; output.
 
     m heads of size h share the B (`enter`) and C (`leave`) of each of g groups. The cache keeps a state of h x z a
@@ -30,18 +31,22 @@ def mamba2(mixer: Mamba2, site: Site) -> Iterator[Operator]:
     yield build.operator("ssm.input", "ssm", line)
     gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
     yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, gives)
-    scan = _recurrence(build, step) if step.recurrent else _chunks(_chunked(build, step, mixer), step)
+    scan = (
+        _mamba2_recurrence(build, step)
+        if step.recurrent
+        else _mamba2_chunks(_with_chunk_sizes(build, step, mixer), step)
+    )
     yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if step.attention == "flash" else scan
     gain = " G_gate[g m h]" if mixer.norm else ""
     yield build.operator(
         "ssm.gate", "ssm", f"y[b t g m h] gate[b t g m h]{gain} -> y[b t g m h]", kind="elementwise",
-        vector=vector.ACTIVATION["silu"] + 1 + (vector.NORM["rmsnorm"] if mixer.norm else 0),
+        vector=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.norm else 0),
     )  # fmt: skip
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
     yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {site.gives}")
 
 
-def _chunked(build: Builder, step: Step, mixer: Mamba2) -> Builder:
+def _with_chunk_sizes(build: Builder, step: Step, mixer: Mamba2) -> Builder:
     """With the sizes of chunks.
 
     The reference code fills the last chunk up, computes all pairs, and repeats B and C for every head.
@@ -74,7 +79,7 @@ def in_chunks(step: Step, size: Number, pairs: Callable[[Number, Number], Number
     }
 
 
-def _chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
+def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     """The four steps of the paper's listing 1: within chunks, each chunk's state, from chunk to chunk, out of states.
 
     From chunk to chunk the reference code multiplies by a matrix of decays; a kernel walks along the chunks.
@@ -94,7 +99,7 @@ def _chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
 
     return (
         # step times A, clamped on both sides, summed up along the chunk
-        vectors("decay", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] fade[b j g m]", vector.STEP + 4),
+        vectors("decay", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] fade[b j g m]", vector_flops.STEP + 4),
         vectors("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
         matrices("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
         # for each head: the difference of two sums, its exponential, times the score
@@ -111,11 +116,12 @@ def _chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     )
 
 
-def _recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
+def _mamba2_recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
     """One token: state = decay state + drive, y = C state + D u. Only the reference code reads out by matrices."""
     arrow = "=>" if step.attention == "flash" else "->"
     lines = (
-        ("decay", "elementwise", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m]", vector.STEP + 2),  # times A, exp
+        # + 2: multiply by A, exp
+        ("decay", "elementwise", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m]", vector_flops.STEP + 2),
         (
             "recurrence", "scan",
             "cache.state[b g m h z] decay[b t g m] step[b t g m] enter[b t g z] u[b t g m h]"
@@ -125,3 +131,62 @@ def _recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
         ("skip", "elementwise", "y[b t g m h] u[b t g m h] D[g m] -> y[b t g m h]", 2),
     )  # fmt: skip
     return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, vector=n) for name, kind, line, n in lines)
+
+
+def mamba(mixer: Mamba, site: BlockContext) -> Iterator[Operator]:
+    """Input and gate, a causal filter, the scan with its time step and its B and C chosen by the token, output.
+
+    Names: `enter` is the paper's B, `leave` its C, `step` its delta. The cache keeps a state of z a channel, and the
+    filter's last tokens, however long the sequence is.
+    """
+    build = site.build(
+        c=mixer.width, C=2 * mixer.width, z=mixer.state, q=mixer.rank, Q=mixer.rank + 2 * mixer.state, r=mixer.kernel
+    )
+    bias = " + B_ssm_in[C]" if mixer.bias else ""
+    yield build.operator("ssm.input", "ssm", f"{site.reads} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
+    yield from causal_filter(build, site.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
+    selected = "low[b t q] enter[b t z] leave[b t z]"
+    yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
+    yield from summed(build, site.step, "ssm.select", selected)  # of each GPU's channels
+    if mixer.norm:
+        for name, axis in (("low", "q"), ("enter", "z"), ("leave", "z")):
+            gain, shift = norm_parameters(name, mixer.norm, axis)
+            line = f"{name}[b t {axis}]{gain}{shift} -> {name}[b t {axis}]"
+            yield build.operator(
+                f"ssm.{name}_norm", "ssm", line, kind="norm", vector=norm_flops(mixer.norm), function=mixer.norm.kind
+            )
+    yield from shared(build, site.step, "ssm.select", selected)
+    yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
+    scan = _mamba_scan(build, site.step)
+    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if site.step.attention == "flash" else scan
+    bias = " + B_ssm_out[d]" if mixer.out_bias else ""
+    yield build.operator("ssm.output", "ssm", f"y[b t c] W_ssm_out[c d]{bias} -> {site.gives}")
+
+
+def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
+    """The recurrence (eq. 2a and 2b there), token by token: h = decay h + drive, y = C h + D x, gated.
+
+    Fused, everything stays on the vector units and no state but the last one leaves the chip; the reference code
+    multiplies C and h as matrices.
+    """
+    state = build.sizes["z"]
+    read, kept = (" cache.state[b c z]" if held else "" for held in (step.resumed, step.cached))
+    arrow = "=>" if step.attention == "flash" else "->"
+    return (
+        build.operator(
+            "ssm.discretise", "ssm",
+            "step[b t c] B_step[c] A[c z] enter[b t z] u[b t c] -> decay[b t c z] drive[b t c z]",
+            kind="elementwise", vector=vector_flops.STEP + 1 + vector_flops.DISCRETISE * state,  # 1: step times u
+        ),
+        build.operator(
+            "ssm.recurrence", "ssm", f"decay[b t c z] drive[b t c z]{read} -> state[b t c z]{kept}", kind="scan",
+            vector=2,
+        ),
+        build.operator(
+            "ssm.read_out", "ssm", f"state[b t c z] leave[b t z] {arrow} y[b t c]", kind="bmm", vector=2
+        ),
+        build.operator(
+            "ssm.gate", "ssm", "y[b t c] u[b t c] D[c] gate[b t c] -> y[b t c]", kind="elementwise",
+            vector=2 + vector_flops.ACTIVATION["silu"] + 1,
+        ),
+    )  # fmt: skip

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import Number
+from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.widths import Widths
 
 
 class Kernel(NamedTuple):

@@ -9,17 +9,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, minimum
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import gate
+from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.communication import shared
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site, norm_flops, norm_parameters, shared
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.attention import Indexer, LatentAttention
 
-INDEX_NORM = vector.NORM["layernorm"]
+INDEX_NORM = vector_flops.NORM["layernorm"]
 
 
-def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
+def latent_attention(att: LatentAttention, site: BlockContext) -> Iterator[Operator]:
     """Down to the latents, up to the heads' queries, keys and values, attention over them, output projection.
 
     Naive: the cached latents are expanded to every head's keys and values in each pass. Absorbed: the queries go
@@ -68,7 +69,7 @@ def latent_attention(att: LatentAttention, site: Site) -> Iterator[Operator]:
     yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {site.gives}")
 
 
-def queries(att: LatentAttention, site: Site, build: Builder) -> Iterator[Operator]:
+def queries(att: LatentAttention, site: BlockContext, build: Builder) -> Iterator[Operator]:
     """Queries of every head, through a latent of their own where the model has one."""
     x, out = site.reads, "q[b t k h] q_turned[b t k r]"
     if not att.query_latent:
@@ -97,20 +98,20 @@ def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotar
     line = f"{queries} cos[t r] sin[t r] {rest}"
     operator = build.operator(name, "attention", line, kind="elementwise", keeps="nothing", function="rotary")
     turned = sum(tensor.elements(build.sizes) for tensor in operator.writes)
-    return replace(operator, vector_flops=vector.ROTARY * turned)
+    return replace(operator, vector_flops=vector_flops.ROTARY * turned)
 
 
-def core(build: Builder, site: Site, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
+def core(build: Builder, site: BlockContext, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
     """Scores of both parts of the keys, softmax, mix: one kernel under flash attention."""
     q, keys, values, mixed = tensors
     both = (f"{q} {keys} -> a[b k t:s]", f"q_turned[b t k r] {cache}turned[b s r] -> a[b k t:s]")
     scores = (build.operator("attention.scores", "attention", line, kind="bmm") for line in both)
-    mask = vector.MASK if site.causal and site.step.attention == "eager" else 0
+    mask = vector_flops.MASK if site.causal and site.step.attention == "eager" else 0
     parts = (
         fuse("attention.scores", "attention", scores, kind="bmm"),
         build.operator(
             "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
-            vector=vector.SCALE + mask + vector.SOFTMAX, keeps="outputs",
+            vector=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
         ),
         build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
     )  # fmt: skip
@@ -120,7 +121,7 @@ def core(build: Builder, site: Site, tensors: tuple[str, str, str, str], cache: 
         yield from parts
 
 
-def index(att: LatentAttention, indexer: Indexer, site: Site, cache: str) -> Iterator[Operator]:
+def index(att: LatentAttention, indexer: Indexer, site: BlockContext, cache: str) -> Iterator[Operator]:
     """The indexer: small heads score all tokens, and each query keeps the best `keeps` of them.
 
     Score of a token: sum over the heads of weight x relu(q . k). It reads one small key a token from its own cache.
@@ -139,7 +140,7 @@ def index(att: LatentAttention, indexer: Indexer, site: Site, cache: str) -> Ite
     turn = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
     sizes = build.sizes
     turned = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
-    yield replace(turn, vector_flops=vector.ROTARY * turned)
+    yield replace(turn, vector_flops=vector_flops.ROTARY * turned)
     yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> weigh[b t ki]")
     score = (
         build.operator(
@@ -147,7 +148,7 @@ def index(att: LatentAttention, indexer: Indexer, site: Site, cache: str) -> Ite
         ),
         build.operator(
             "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
-            vector=vector.ACTIVATION["relu"],
+            vector=vector_flops.ACTIVATION["relu"],
         ),
         build.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
     )  # fmt: skip
@@ -156,7 +157,7 @@ def index(att: LatentAttention, indexer: Indexer, site: Site, cache: str) -> Ite
     else:
         yield from score
     line = "rank[b t:s] -> chosen[b t:si]"
-    yield build.operator("attention.index_choose", "attention", line, kind="routing", vector=vector.CHOOSE)
+    yield build.operator("attention.index_choose", "attention", line, kind="routing", vector=vector_flops.CHOOSE)
 
 
 def chosen(step: Step, keeps: Number | None) -> Number:

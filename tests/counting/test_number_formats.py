@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.counting.operator import Tensor
-from roofmodel.counting.widths import FORMATS, Widths
+from roofmodel.counting.notation import Tensor
+from roofmodel.counting.number_formats import FORMATS, Widths
 
 
 @pytest.mark.parametrize(

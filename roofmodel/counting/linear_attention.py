@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, quotient
-from roofmodel.counting import vector
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext
+from roofmodel.counting.mamba import causal_pairs, in_chunks
 from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.site import Site
-from roofmodel.counting.state_space_dual import in_chunks
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
-from roofmodel.models.recurrent import DeltaRule
+from roofmodel.models.recurrent import DeltaRule, Lightning
 
 GROUP = "linear"
 COLUMNS = {"qkv": "c", "q": "k h", "k": "k h", "v": "k m h'", "gate": "k m h'", "write": "k m"}
@@ -34,7 +34,7 @@ TOGETHER: dict[tuple[str, ...], str] = {("qkv", "gate"): "C", ("write", "forget"
 FILTERED = {"qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u_v[b t k m h']"}
 
 
-def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
+def delta_rule(mixer: DeltaRule, site: BlockContext) -> Iterator[Operator]:
     """Queries, keys, values, gate, what is written and forgotten; a causal filter; the scan; a gated norm; output.
 
     k heads of keys and queries of size h, each for m heads of values of size h'. The cache keeps a state of h x h' a
@@ -51,16 +51,20 @@ def delta_rule(mixer: DeltaRule, site: Site) -> Iterator[Operator]:
     apart = [FILTERED[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
     yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
-    scan = _recurrence(build, step, mixer) if step.recurrent else _chunks(_chunked(build, step, mixer), step, mixer)
+    scan = (
+        _delta_recurrence(build, step, mixer)
+        if step.recurrent
+        else _delta_chunks(_with_chunk_sizes(build, step, mixer), step, mixer)
+    )
     yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
     yield build.operator(
         f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="norm",
-        vector=vector.NORM["rmsnorm"] + vector.ACTIVATION[mixer.gate] + 1,
+        vector=vector_flops.NORM["rmsnorm"] + vector_flops.ACTIVATION[mixer.gate] + 1,
     )  # fmt: skip
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {site.gives}")
 
 
-def _given(build: Builder, mixer: DeltaRule, site: Site, names: tuple[str, ...]) -> Iterator[Operator]:
+def _given(build: Builder, mixer: DeltaRule, site: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
     """The inputs that one matrix gives; of decay and gate there may be two, through a low rank."""
     columns = {**COLUMNS, "forget": _decays(mixer)}
     given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
@@ -78,7 +82,7 @@ def _decays(mixer: DeltaRule) -> str:
     return "k m h" if mixer.each else "k m"
 
 
-def _chunked(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
+def _with_chunk_sizes(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
     """With the sizes of chunks: `j` of them, `t:s` pairs within them, `t:j` tokens with their chunk's first state."""
     sizes = in_chunks(step, mixer.chunk)
     if step.attention == "eager":
@@ -88,7 +92,7 @@ def _chunked(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
     return build._replace(sizes={**build.sizes, **sizes})
 
 
-def _chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
+def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
     """The system of a chunk and what it leaves to write; the walk from chunk to chunk; what is read out.
 
     `starts` are the chunks' first states: the walk makes one after the other of what it has and what the chunk ahead
@@ -169,12 +173,12 @@ def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]
     axes = _decays(mixer)
     ends = f" fade[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
-    yield vectors(build, "unit", line, 2 * vector.UNIT_LENGTH + vector.SCALE)
-    yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector.ACTIVATION["sigmoid"])
+    yield vectors(build, "unit", line, 2 * vector_flops.UNIT_LENGTH + vector_flops.SCALE)
+    yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector_flops.ACTIVATION["sigmoid"])
     # softplus of the step, times A; or times A, a sigmoid, times the bound; then the exponential, or that comes later
     line = f"forget[b t {axes}] B_step[{axes}] A[k m] -> decay[b t {axes}]{ends}"
     later = sums and mixer.each
-    yield vectors(build, "decay", line, vector.STEP + 1 + mixer.bounded + sums + (not later))
+    yield vectors(build, "decay", line, vector_flops.STEP + 1 + mixer.bounded + sums + (not later))
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
@@ -192,7 +196,7 @@ def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
     return replace(operator, vector_flops=build.sizes["b"] * build.sizes["k"] * build.sizes["m"] * each)
 
 
-def _recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
+def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
     """One token, on the vector units: the state fades, what it knows of the key is corrected, the query reads it."""
     if step.attention == "eager":
         build = build._replace(sizes={**build.sizes, "k": build.sizes["k"] * build.sizes["m"], "m": 1})
@@ -218,3 +222,69 @@ def vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
 def matrices(build: Builder, name: str, line: str) -> Operator:
     """A part of linear attention that is products of matrices."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
+
+
+def lightning(mixer: Lightning, site: BlockContext) -> Iterator[Operator]:
+    """Queries, keys and values, activated; the scan; a norm over all heads; a gate; output. The cache keeps states."""
+    step = site.step
+    build = site.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
+    given = "q[b t k h] key[b t k h] value[b t k h']"
+    yield build.operator(f"{GROUP}.qkv", GROUP, f"{site.reads} W_linear_qkv[d c] -> {given}")
+    yield vectors(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
+    if step.attention == "flash":
+        scan = (
+            _lightning_recurrence(build)
+            if step.recurrent
+            else _lightning_blocks(_with_block_sizes(build, step, mixer), step)
+        )
+        yield fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")
+    elif step.resumed:
+        one_by_one = {"s": step.tokens, "j": step.tokens, "t:j": step.tokens}
+        yield from _between(build._replace(sizes={**build.sizes, **one_by_one}), step, "y")
+    else:
+        yield from _lightning_blocks(_with_block_sizes(build, step, mixer), step)
+    line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
+    yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", vector=vector_flops.NORM["rmsnorm"])
+    yield build.operator(f"{GROUP}.gate", GROUP, f"{site.reads} W_linear_gate[d k h'] -> gate[b t k h']")
+    yield vectors(build, "gated", "y[b t k h'] gate[b t k h'] -> y[b t k h']", vector_flops.GATE + 1)
+    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {site.gives}")
+
+
+def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
+    """With the sizes of blocks: `j` of them, `t:s` pairs within them, `t:j` tokens with their block's first state."""
+
+    def squares(tokens: Number, size: Number) -> Number:
+        return tokens // size * size**2 + (tokens % size) ** 2
+
+    sizes = in_chunks(step, mixer.block, squares if step.attention == "eager" else causal_pairs)
+    return build._replace(sizes={**build.sizes, **sizes})
+
+
+def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
+    """Scores that fade, and what they mix, within a block; what the blocks before it have left, and the sum of both."""
+    return (
+        matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
+        vectors(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
+        matrices(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
+        vectors(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
+        *_between(build, step, "far"),
+        vectors(build, "sum", "y[b t k h'] far[b t:j k h'] -> y[b t k h']", 1),
+    )
+
+
+def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
+    """What each block adds to the state, the walk along them, what queries read."""
+    read, kept = (" cache.state[b k h h']" if held else "" for held in (step.resumed, step.cached))
+    yield matrices(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
+    yield vectors(build, "passing", f"states[b j k h h']{read} -> starts[b j k h h']{kept}", 2)  # times decay, plus
+    yield matrices(build, "read_out", f"q[b t k h] starts[b j k h h'] -> {gives}[b t:j k h']")
+
+
+def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:
+    """One token, on the vector units: the state fades, gets key times value, and the query reads it."""
+    update = "cache.state[b k h h'] key[b t k h] value[b t k h'] -> state[b t k h h'] cache.state[b k h h']"
+    read = "state[b t k h h'] q[b t k h] => y[b t k h']"
+    return (
+        build.operator(f"{GROUP}.recurrence", GROUP, update, kind="scan", vector=3),
+        build.operator(f"{GROUP}.read_out", GROUP, read, kind="bmm", vector=2),
+    )
