@@ -24,8 +24,8 @@ class Parallel(NamedTuple):
     batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
     Those that share a layer are neighbours, and so are replicas that exchange something, within a stage, as Megatron-LM
     places them (Narayanan et al., arXiv 2104.04473, section 3). The layers of a replica are dealt out to `pp` stages,
-    to each of them in `vpp` parts (`models/pipeline_stages.py`); what is counted is a GPU of one `stage`. GPUs that share
-    a layer deal out its `sequence` too, where it is no product: norms, sums, dropout (Korthikanti et al., arXiv
+    to each of them in `vpp` parts (`models/pipeline_stages.py`); what is counted is a GPU of one `stage`. GPUs that
+    share a layer deal out its `sequence` too, where it is no product: norms, sums, dropout (Korthikanti et al., arXiv
     2205.05198, section 4.2).
     """
 
