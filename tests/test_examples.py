@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import findings
+from roofmodel.devices.schema import doubtful_entries
 from roofmodel.study import measured
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -47,4 +47,4 @@ def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_device_is_valid_without_warnings(path: Path) -> None:
-    assert findings(Device.load(str(path))) == []
+    assert doubtful_entries(Device.load(str(path))) == []

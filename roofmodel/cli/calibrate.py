@@ -20,7 +20,7 @@ def calibrate_command(
 ) -> None:
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
     from roofmodel.devices import library
-    from roofmodel.devices.recalibrated import device_file
+    from roofmodel.devices.calibration_writer import device_file
     from roofmodel.study.calibrate import calibrate
     from roofmodel.study.identify import others
     from roofmodel.study.measurements import read

@@ -44,7 +44,7 @@ def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")])
     from roofmodel.devices import library, schema
 
     device = library.load(file)
-    doubts = schema.findings(device)
+    doubts = schema.doubtful_entries(device)
     for doubt in doubts:
         note(f"warning: {file}: {doubt}")
     count = f", {len(doubts)} warning{'s' if len(doubts) > 1 else ''}" if doubts else ""

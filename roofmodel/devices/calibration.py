@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-FAR = 1 / 3  # mean error of rows held out beyond which a set stands in for no other
-FARTHEST = 3.0  # times longer or shorter than expected, to which nothing but rows of its own takes an interval
+MAX_TRANSFER_ERROR = 1 / 3  # mean error above which a set never replaces a missing one
+MAX_TRANSFER_FACTOR = 3.0  # widest interval, as a factor, that widening may give a set
 
 
 class GemmTiming(NamedTuple):
@@ -120,9 +120,9 @@ class Fit(NamedTuple):
     date: str
 
     def wider(self, power: float) -> Fit:
-        """With the interval of a set that stands in for another: its ends to a power, and at most FARTHEST away."""
-        low = max(self.low**power, min(self.low, 1 / FARTHEST))
-        return self._replace(low=low, high=min(self.high**power, max(self.high, FARTHEST)))
+        """The fit with its interval widened: both ends to a power, at most MAX_TRANSFER_FACTOR from 1."""
+        low = max(self.low**power, min(self.low, 1 / MAX_TRANSFER_FACTOR))
+        return self._replace(low=low, high=min(self.high**power, max(self.high, MAX_TRANSFER_FACTOR)))
 
 
 Timing = TypeVar("Timing", bound=NamedTuple)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from roofmodel.devices.device import Device, Level, Measured, Pipe
 
 
-def under(device: Device, clock: float | None = None, measured: bool = False) -> Device:
+def with_ceilings(device: Device, clock: float | None = None, measured: bool = False) -> Device:
     """The device with the ceilings that hold at `clock` hertz; None: at the clocks that its file states.
 
     A ceiling scales with the clock that it is stated at; one that states none stays. `measured` puts what
     benchmarks reached in place of the datasheet's, where there is such a figure: its clock is not recorded, so
     that with a `clock` the lower of the two holds.
     """
-    best = reached(device) if measured else {}
+    best = measured_ceilings(device) if measured else {}
 
     def ceiling(name: str, stated: float, own: float | None) -> float:
         scaled = stated * clock / own if clock and own else stated
@@ -46,13 +46,13 @@ def under(device: Device, clock: float | None = None, measured: bool = False) ->
     )
 
 
-def reached(device: Device) -> dict[str, Measured]:
+def measured_ceilings(device: Device) -> dict[str, Measured]:
     """By pipe or level, the most that any benchmark in the device's file reached."""
     rising = sorted(device.measured, key=lambda m: m.value)
     return {m.ceiling: m for m in rising if m.ceiling in device.pipes or m.ceiling in device.levels}
 
 
-def clockless(device: Device) -> list[str]:
+def ceilings_without_clock(device: Device) -> list[str]:
     """The pipes and caches that state a ceiling and no clock, and so cannot be scaled."""
     pipes = [p.name for p in device.pipes.values() if p.clock is None]
     caches = [v.name for v in device.levels.values() if v.name != "dram" and v.bandwidth and v.clock is None]

@@ -116,7 +116,7 @@ class Device:
         return self.calibration is not None and self.calibration.device == self.id
 
     @property
-    def untold(self) -> list[str]:
+    def missing_timing_fields(self) -> list[str]:
         """What the timing model counts with and the file does not say, by its keys there."""
         needed = {"multiprocessors": self.multiprocessors, "clocks: boost": self.clocks.get("boost")}
         return [key for key, value in needed.items() if value is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roofmodel.devices import fitted
+from roofmodel.devices import calibration_reader
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
 from roofmodel.text_files import Place, read
@@ -67,7 +67,7 @@ def load_file(path: Path) -> Device:
         measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
         sources=sources,
     )
-    return fitted.read(top["calibration"], device, Device.load) if "calibration" in top else device
+    return calibration_reader.read(top["calibration"], device, Device.load) if "calibration" in top else device
 
 
 def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:
@@ -196,7 +196,7 @@ def _measured(place: Place, sources: dict[str, str]) -> Measured:
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), _source(entries, sources))
 
 
-def findings(device: Device) -> list[str]:
+def doubtful_entries(device: Device) -> list[str]:
     """What is legal but doubtful: numbers that do not reproduce, or that name no source."""
     found = []
     for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
@@ -212,8 +212,8 @@ def findings(device: Device) -> list[str]:
             found += _disagreement(
                 f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", _HOW_BANDWIDTH
             )
-    if device.calibration and device.untold:
-        found.append(f"calibration: no time is expected without {' and '.join(device.untold)}")
+    if device.calibration and device.missing_timing_fields:
+        found.append(f"calibration: no time is expected without {' and '.join(device.missing_timing_fields)}")
     return found
 
 

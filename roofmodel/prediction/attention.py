@@ -39,7 +39,7 @@ OVERLAP = 1.5  # power by which what overlaps is joined
 NEVER = 1e3  # times longer, so that parts that a library does not make are not the best
 
 
-class Attended(NamedTuple):
+class AttentionWork(NamedTuple):
     """Fused attention: sizes, and what it costs altogether."""
 
     batch: Number  # sequences
@@ -54,7 +54,7 @@ class Attended(NamedTuple):
 
 
 @formula
-def context_seconds(att: Attended, chip: Chip, timing: ContextTiming) -> Number:
+def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Number:
     """Seconds for many queries a sequence; elementwise for arrays."""
     group = part("group", att.heads / att.kv_heads if timing.packed else 1)
     rows = att.queries * group
@@ -83,7 +83,7 @@ def _joined(busy: Number, stream: Number) -> Number:
 
 
 @formula
-def generation_seconds(att: Attended, chip: Chip, timing: GenerationTiming) -> Number:
+def generation_seconds(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> Number:
     """Seconds for one query a sequence; elementwise for arrays."""
     best: Number = float("inf")
     bandwidth = part("rate", timing.dram * chip.bandwidth, "B/s")

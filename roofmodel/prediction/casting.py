@@ -18,19 +18,19 @@ from roofmodel.algebra import largest
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.models.architecture import Code
-from roofmodel.prediction.beside import TABLES, WIDE, Beside, Width, composed, is_composed
+from roofmodel.prediction.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
 
-PRODUCTS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
-CASTABLE = ("bf16", "fp16")
+GEMM_KINDS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
+AUTOCAST_FORMATS = ("bf16", "fp16")
 """The formats that autocast multiplies in: of 2 bytes, so that what is fp32 takes twice the bytes that are counted, and
 a cast three times as many."""
 POWER = "gelu_new"
 """What raises to a power, which autocast does in fp32."""
-STORED = "fp32"
+PARAMETER_FORMAT = "fp32"
 """The format of parameters, which autocast casts from."""
 
 
-class Types(NamedTuple):
+class TensorTypes(NamedTuple):
     """Of a forward operator, by tensor: whether what it reads, and what it writes, is fp32."""
 
     reads: dict[str, bool]
@@ -48,7 +48,7 @@ class Types(NamedTuple):
         return "narrow" if not self.wide else "wide" if all(rows) else "mixed"
 
 
-def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Beside, ...]]:
+def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[ExtraKernel, ...]]:
     """By operator, in order, the casts beside it, and what it moves more as some of it is fp32 (`in fp32`).
 
     Probabilities are dropped out in the type that softmax gives, or in that of the queries, to which most models' code
@@ -56,12 +56,12 @@ def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Beside, .
     optimizer counts what it keeps, and collectives count 16 bits of what they exchange between layers.
     """
     wide: dict[str, bool] = {}  # by tensor, what it was last written as
-    forward: dict[tuple[object, ...], Types] = {}  # by name and layers: those of some may read another tensor
+    forward: dict[tuple[object, ...], TensorTypes] = {}  # by name and layers: those of some may read another tensor
     wide_queries: dict[tuple[int, ...] | None, bool] = {}  # by layers
     summed: set[str] = set()  # of 16 bits, and added to what is fp32: their gradient arrives in fp32
     for operator in operators:
         name, gradient, _ = operator.name.partition(".grad")
-        which, found = (name, operator.layers), list[Beside]()
+        which, found = (name, operator.layers), list[ExtraKernel]()
         if operator.collective:
             wide.update(_written(operator, any(_read(operator, wide).values())))
         elif gradient and which in forward:
@@ -77,17 +77,17 @@ def casts(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Beside, .
             wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
         dropped = code.drops_probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
         if dropped and (wide_queries.get(operator.layers, True) or not code.wide_softmax):
-            found.append(Beside("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
+            found.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
         yield tuple(found)
 
 
-def _types(operator: Operator, wide: dict[str, bool]) -> Types:
+def _types(operator: Operator, wide: dict[str, bool]) -> TensorTypes:
     reads = _read(operator, wide)
-    if operator.kind in PRODUCTS:
-        return Types(reads, _written(operator, False))
+    if operator.kind in GEMM_KINDS:
+        return TensorTypes(reads, _written(operator, False))
     with_parameters = operator.kind != "norm" and any(_is_stored_wide(operator, t) for t in operator.parameters)
     in_fp32 = operator.kind == "softmax" or operator.function == POWER or _is_in_fp32(operator) or with_parameters
-    return Types(reads, _written(operator, in_fp32 or any(reads.values())))
+    return TensorTypes(reads, _written(operator, in_fp32 or any(reads.values())))
 
 
 def _read(operator: Operator, wide: dict[str, bool]) -> dict[str, bool]:
@@ -113,8 +113,8 @@ def _is_in_fp32(operator: Operator) -> bool:
     return operator.kind == "norm" and all(gain.axes[-1:] == operator.reads[0].axes[-1:] for gain in gains)
 
 
-def _forward(operator: Operator, types: Types) -> Iterator[Beside]:
-    if operator.kind in PRODUCTS:
+def _forward(operator: Operator, types: TensorTypes) -> Iterator[ExtraKernel]:
+    if operator.kind in GEMM_KINDS:
         for tensor in operator.reads:
             if tensor.is_parameter or types.reads[tensor.name]:
                 yield from _cast(operator, tensor)
@@ -127,10 +127,10 @@ def _forward(operator: Operator, types: Types) -> Iterator[Beside]:
     yield from _in_fp32(operator, [*wide, *(t for t in operator.writes if types.writes[t.name])])
 
 
-def _backward(operator: Operator, types: Types, summed: set[str]) -> Iterator[Beside]:
+def _backward(operator: Operator, types: TensorTypes, summed: set[str]) -> Iterator[ExtraKernel]:
     """Gradients have the type of their tensor: what was cast on the way there is cast on the way back."""
     parameters = [tensor for tensor in operator.writes if _of(tensor)[0].isupper()]
-    if operator.kind in PRODUCTS:
+    if operator.kind in GEMM_KINDS:
         if operator.name.endswith(".grad_weight") and _of(operator.reads[0]) in summed:
             yield from _cast(operator, operator.reads[0])
         for tensor in operator.writes:
@@ -156,7 +156,7 @@ def _backward(operator: Operator, types: Types, summed: set[str]) -> Iterator[Be
         kept = [t for t in operator.reads if t.name in (types.reads | types.writes)]  # of what was read, the cast
     yield from _in_fp32(operator, [*arrived, *kept, *given])
     if types.wide and operator.kind == "norm":  # as the second pass, for gain and bias
-        yield Beside("gradients of gain and bias in fp32", 2 * largest(map(operator.bytes_of, operator.writes)))
+        yield ExtraKernel("gradients of gain and bias in fp32", 2 * largest(map(operator.bytes_of, operator.writes)))
 
 
 def _of(gradient: Tensor) -> str:
@@ -164,19 +164,19 @@ def _of(gradient: Tensor) -> str:
     return gradient.name.removeprefix("further.").removeprefix("grad.")
 
 
-def as_cast(operator: Operator) -> Operator:
+def after_casts(operator: Operator) -> Operator:
     """A product as its kernel runs, after the casts beside it: all that it reads and writes in 16 bits."""
     widths = operator.widths
-    if operator.kind not in PRODUCTS or widths.weights.bits <= widths.dtype.bits:
+    if operator.kind not in GEMM_KINDS or widths.weights.bits <= widths.dtype.bits:
         return operator
     return replace(operator, widths=widths._replace(weights=widths.dtype))
 
 
-def _cast(operator: Operator, tensor: Tensor) -> Iterator[Beside]:
+def _cast(operator: Operator, tensor: Tensor) -> Iterator[ExtraKernel]:
     """A cast between 16 bits and fp32; none of a parameter that is stored in 16 bits."""
     if _is_stored_wide(operator, tensor) or not _of(tensor)[0].isupper():
         narrow = operator.widths._replace(weights=operator.widths.dtype)
-        yield Beside(f"cast {tensor.name}", 3 * replace(operator, widths=narrow).bytes_of(tensor))
+        yield ExtraKernel(f"cast {tensor.name}", 3 * replace(operator, widths=narrow).bytes_of(tensor))
 
 
 def _is_stored_wide(operator: Operator, tensor: Tensor) -> bool:
@@ -184,7 +184,7 @@ def _is_stored_wide(operator: Operator, tensor: Tensor) -> bool:
     return operator.widths.format(tensor).bits == 8 * WIDE
 
 
-def _in_fp32(operator: Operator, tensors: Sequence[Tensor]) -> Iterator[Beside]:
+def _in_fp32(operator: Operator, tensors: Sequence[Tensor]) -> Iterator[ExtraKernel]:
     """What is counted as 16 bits and has twice as many."""
     if tensors:
-        yield Beside("in fp32", sum(operator.bytes_of(tensor) for tensor in tensors))
+        yield ExtraKernel("in fp32", sum(operator.bytes_of(tensor) for tensor in tensors))

@@ -18,7 +18,7 @@ from roofmodel.algebra import Number, doublings, either, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
 
 
-class Exchange(NamedTuple):
+class CollectiveWork(NamedTuple):
     """A collective: how many GPUs, how often around their ring, and bytes over a GPU's link in each direction."""
 
     gpus: Number  # that take part
@@ -27,7 +27,7 @@ class Exchange(NamedTuple):
     nodes: Number = 1  # that they are on
 
 
-def seconds(exchange: Exchange, link: Number, timing: CollectiveTiming) -> Number:
+def seconds(exchange: CollectiveWork, link: Number, timing: CollectiveTiming) -> Number:
     """Seconds, with a link of so many bytes per second in each direction; elementwise for arrays."""
     around = exchange.rounds * (exchange.gpus - 1) if exchange.rounds else 1
     across = exchange.rounds * doublings(exchange.nodes) if exchange.rounds else 1

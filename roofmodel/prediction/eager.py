@@ -14,31 +14,33 @@ from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Code
-from roofmodel.prediction.beside import WIDE, Beside, composed, is_composed
-from roofmodel.prediction.casting import as_cast, casts
+from roofmodel.prediction.casting import after_casts, casts
+from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 from roofmodel.prediction.roofline import Placement
-from roofmodel.prediction.timing import Expected, expect, expect_moved
+from roofmodel.prediction.timing import Expected, expect, expect_elementwise
 
 MASK = 1  # bytes that dropout keeps of an element: whether it stayed
 
 
-def as_run(operator: Operator, runtime: str) -> Operator:
+def as_executed(operator: Operator, runtime: str) -> Operator:
     """What the kernel of an operator computes: autocast has cast its parameters before."""
-    return as_cast(operator) if runtime == "autocast" else operator
+    return after_casts(operator) if runtime == "autocast" else operator
 
 
 def expect_eager(
-    operator: Operator, placed: Placement, kernels: Sequence[Beside], device: Device, dtype: str
+    operator: Operator, placed: Placement, kernels: Sequence[ExtraKernel], device: Device, dtype: str
 ) -> Expected | None:
     """The expected time of one occurrence of an operator, with the kernels beside it."""
     time = expect(operator, device, dtype, placed=placed)
     for kernel in kernels:
-        more = expect_moved(kernel.bytes, device, dtype)
+        more = expect_elementwise(kernel.bytes, device, dtype)
         time = time and more and time + more
     return time
 
 
-def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") -> Iterator[tuple[Beside, ...]]:
+def extra_kernels(
+    operators: Sequence[Operator], code: Code, runtime: str = "eager"
+) -> Iterator[tuple[ExtraKernel, ...]]:
     """By operator, in order, the kernels that PyTorch's eager mode runs beside it.
 
     Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
@@ -67,7 +69,7 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
         several = not fused and is_composed(operator)
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
-            found += [Beside(name, 2 * operator.bytes_of(first)) for name in apart]
+            found += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
             if code.wide_softmax and runtime == "eager" and not _is_wide(operator):
                 found.append(_softmax_in_fp32(operator, gradient))
             found += [_dropout(operator, first)] * code.drops_probabilities
@@ -76,12 +78,14 @@ def beside(operators: Sequence[Operator], code: Code, runtime: str = "eager") ->
         elif several and runtime == "eager":  # under autocast `casts` has them, by their types
             found.append(composed(operator, "wide" if _is_wide(operator) else "narrow"))
         elif operator.kind == "norm" and gradient and not several:
-            found.append(Beside("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes))))
+            found.append(
+                ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
+            )
         found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
             if arriving.name in split and not fused:
-                found.append(Beside(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
+                found.append(ExtraKernel(f"join {arriving.name}", 2 * operator.bytes_of(arriving)))
             found += [_dropout(operator, arriving)] * (arriving.name.removeprefix("grad.") in added)
         yield (*found, *casting)
 
@@ -96,13 +100,13 @@ def _added(operator: Operator) -> tuple[Tensor, ...]:
     return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
 
 
-def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> Beside:
+def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> ExtraKernel:
     """What dropout moves of a tensor; fused with the kernel that has it, its mask alone."""
     mask = MASK * tensor.elements(operator.sizes)
-    return Beside("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
+    return ExtraKernel("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
 
 
-def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Beside]:
+def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[ExtraKernel]:
     """Of a product of attention, the copies of what has rows of heads, of each tensor once."""
     if operator.kind != "bmm" or not operator.group.endswith("attention"):
         return
@@ -112,20 +116,22 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Bes
             copied.add(which)
             # Once for each query head that shares it; its product reads all of these, and counts one.
             sharing = operator.sizes.get("g", 1) if "k" in tensor.axes and "g" not in tensor.axes else 1
-            yield Beside(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
+            yield ExtraKernel(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
 
 
-def _softmax_in_fp32(operator: Operator, gradient: bool) -> Beside:
+def _softmax_in_fp32(operator: Operator, gradient: bool) -> ExtraKernel:
     """Of a softmax of 16 bits that is computed in fp32, what its operator does not count.
 
     Scores are cast, read and written in fp32, and cast back: 6 + 8 + 6 bytes each where the operator counts 4; backward
     6 + 12 + 6 for 6. That CUDA's kernel reads fp16 without the first cast is left out: formats go by their bits here,
     so that `roof explore` need not know their names.
     """
-    return Beside("softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes))
+    return ExtraKernel(
+        "softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes)
+    )
 
 
-def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
+def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> ExtraKernel:
     """Of a loss over so many logits, what its operator does not count.
 
     Narrow logits are cast, and what the operator reads and writes is as wide as the loss. The gradient that arrives is
@@ -134,4 +140,4 @@ def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> Beside:
     elements, narrow = logits.elements(operator.sizes), operator.bytes_of(logits)
     wide = maximum(WIDE * elements, narrow)
     cast = either(narrow < wide, narrow + wide, 0)
-    return Beside("in fp32", cast + 2 * (wide - narrow) + 2 * wide * gradient)
+    return ExtraKernel("in fp32", cast + 2 * (wide - narrow) + 2 * wide * gradient)

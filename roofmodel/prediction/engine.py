@@ -22,10 +22,10 @@ from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import (
     Expected,
     Formula,
+    clamp_to_bound,
     expect,
-    held,
-    movement,
-    together,
+    merged_gemms,
+    stream_kind,
 )
 
 
@@ -38,9 +38,9 @@ class Fused(NamedTuple):
 
     expected: Expected | None
     formula: Formula | None = None
-    together: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
     columns: tuple[Number, Number] = (1, 1)
-    rides: bool = False
+    absorbed: bool = False
 
 
 def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: Device, dtype: str) -> Iterator[Fused]:
@@ -48,15 +48,15 @@ def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: De
     its bound, and at most what it takes as a kernel of its own."""
     for _, run in groupby(zip(operators, placed, strict=True), key=lambda pair: _input(pair[0])):
         several, bounds = zip(*run, strict=True)
-        if several[0].kind == "gemm" and (one := together(several, device, dtype)):
+        if several[0].kind == "gemm" and (one := merged_gemms(several, device, dtype)):
             yield from _shares(several, bounds, *one)
             continue
         for operator, bound in zip(several, bounds, strict=True):
-            time, rides = expect(operator, device, dtype, placed=bound), _rides_along(operator)
-            if time and rides:
+            time, absorbed = expect(operator, device, dtype, placed=bound), _is_absorbed(operator)
+            if time and absorbed:
                 least = minimum(time.seconds, bound.bound_seconds)  # the bound, but not known where no time is
                 time = Expected(least, least, time.high)
-            yield Fused(time, rides=rides)
+            yield Fused(time, absorbed=absorbed)
 
 
 def _shares(
@@ -66,9 +66,9 @@ def _shares(
     names, every = tuple(operator.name for operator in operators), sum(columns)
     for bound, own in zip(bounds, columns, strict=True):
         if len(operators) == 1:
-            yield Fused(held(one.seconds, one.fit, bound.bound_seconds), one)
+            yield Fused(clamp_to_bound(one.seconds, one.fit, bound.bound_seconds), one)
         else:
-            share = held(one.seconds * own / every, one.fit, bound.bound_seconds)
+            share = clamp_to_bound(one.seconds * own / every, one.fit, bound.bound_seconds)
             yield Fused(share, one, names, (own, every))
 
 
@@ -79,5 +79,5 @@ def _input(operator: Operator) -> object:
     return operator.lines[0].factors[0], operator.layers, operator.stage
 
 
-def _rides_along(operator: Operator) -> bool:
-    return operator.kind == "elementwise" and movement(operator) in ("add", "rotary")
+def _is_absorbed(operator: Operator) -> bool:
+    return operator.kind == "elementwise" and stream_kind(operator) in ("add", "rotary")

@@ -31,7 +31,7 @@ SLICE = 64  # elements of K that a tile's loop takes at a time
 OVERLAP = 1.6  # power by which what overlaps is joined
 
 
-class Chosen(NamedTuple):
+class GroupedGemmWork(NamedTuple):
     """C[rows, n] = A[rows, k] B[k, n], where each of `experts` has a B of its own and some of the rows."""
 
     experts: Number  # that have a row
@@ -42,17 +42,17 @@ class Chosen(NamedTuple):
     b: float = 2.0  # bytes of an element of B
 
 
-class Mixture(NamedTuple):
+class MoeWork(NamedTuple):
     """One GPU's part of a fused mixture."""
 
-    products: Sequence[Chosen]
+    products: Sequence[GroupedGemmWork]
     tokens: Number
     pairs: Number  # of a token and an expert on any GPU
     token_bytes: Number  # that move for the tokens, in and out
     row_bytes: Number  # that move between the kernels, for the rows of this GPU's experts
 
 
-def seconds(mixture: Mixture, chip: Chip, timing: ExpertsTiming) -> Number:
+def seconds(mixture: MoeWork, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of the fused mixture; elementwise for arrays."""
     first = mixture.products[0]
     rows, pairs, idle = first.rows, mixture.pairs, 0
@@ -68,14 +68,14 @@ def seconds(mixture: Mixture, chip: Chip, timing: ExpertsTiming) -> Number:
 
 
 @formula
-def apart_seconds(product: Chosen, moved: Number, chip: Chip, timing: ExpertsTiming) -> Number:
+def apart_seconds(product: GroupedGemmWork, moved: Number, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of one of the two products as a kernel of its own that moves so many bytes beside the weights: half of
     what is fixed is its."""
     fixed = part("fixed", (timing.latency + product.experts * timing.expert) / 2, "s")
     return fixed + product_seconds(product, chip, timing) + moved / (timing.rows * chip.bandwidth)
 
 
-def product_seconds(product: Chosen, chip: Chip, timing: ExpertsTiming, idle: Number = 0) -> Number:
+def product_seconds(product: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, idle: Number = 0) -> Number:
     """Seconds of a product without what is fixed; `idle` rows more are multiplied for nothing."""
     stream = part("stream", product.experts * product.n * product.k * product.b / (timing.dram * chip.bandwidth), "s")
     depth = part("depth", SLICE * ceil_div(product.k, SLICE))

@@ -16,7 +16,7 @@ time. The library is assumed to choose well: the time is that of the best of a f
 
 and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
 tile is shorter than the product or `tall` rows, or split K into few `parts` or not at all. Where weights are narrower
-than the product, each element of a part's K takes `convert` more. Where A is quantised on the way in, a kernel before
+than the product, each element of a part's K takes `convert` more. Where A is quantized on the way in, a kernel before
 reads and writes it, longer by `spill` where L2 does not hold it, or takes `row` for each of a multiprocessor's rows.
 
 For products of a `few` rows a library may have a kernel beside, of dot products on the CUDA cores, whose threads share
@@ -50,13 +50,13 @@ LITTLE = 2.5e6  # multiplications below which more rows than these take a kernel
 LASTING = 1.2e-3  # seconds of multiplying at the peak, after which half of what sustained work loses is lost
 LONG = 512e6  # bytes after which half of the ramp is lost
 PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
-HELD = 0.7  # of L2, that holds what is quantised from one kernel to the next
+HELD = 0.7  # of L2, that holds what is quantized from one kernel to the next
 OVERLAP = 3.5  # power by which what overlaps is joined
 ROUNDED = 1 - 1e-9  # of a least time, since it is rounded elsewhere than the time itself
 NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
 
 
-class Product(NamedTuple):
+class GemmWork(NamedTuple):
     """`batch` products C[m, n] = A[m, k] B[k, n]."""
 
     batch: Number  # products
@@ -67,11 +67,11 @@ class Product(NamedTuple):
     a: float = 2.0  # bytes of an element of A
     b: float = 2.0  # bytes of an element of B
     c: float = 2.0  # bytes of an element of C
-    quantised: Number = 0  # bytes that a kernel before moves, to bring A to the format of the product; 0: there is none
+    quantized: Number = 0  # bytes that a kernel before moves, to bring A to the format of the product; 0: there is none
 
 
 @formula
-def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+def seconds(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """The time of the best tile and split, in seconds; elementwise for arrays.
 
     Splits and tiles are tried where what was found so far is slower than the least that they can take.
@@ -79,10 +79,10 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     streamed = _stream(product, chip, timing) ** OVERLAP
 
     def least(split: int, streamed: Number, *fields: Number) -> Number:
-        return _least_seconds(Product(*fields), split, chip, timing, streamed)
+        return _least_seconds(GemmWork(*fields), split, chip, timing, streamed)
 
     def by_split(split: int, best: Number, streamed: Number, *fields: Number) -> Number:
-        return minimum(best, _split_seconds(Product(*fields), split, chip, timing, streamed))
+        return minimum(best, _split_seconds(GemmWork(*fields), split, chip, timing, streamed))
 
     def by_splits(best: Number, streamed: Number, *fields: Number) -> Number:
         best = by_split(SPLITS[1], best, streamed, *fields)
@@ -91,10 +91,10 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
         return best
 
     def least_dots(_: Number, *fields: Number) -> Number:
-        return either(Product(*fields).m > timing.few, float("inf"), 0.0)
+        return either(GemmWork(*fields).m > timing.few, float("inf"), 0.0)
 
     def by_dots(best: Number, streamed: Number, *fields: Number) -> Number:
-        asked = Product(*fields)
+        asked = GemmWork(*fields)
         return either(asked.m > timing.few, best, minimum(best, _dots_seconds(asked, chip, timing, streamed)))
 
     best = _split_seconds(product, SPLITS[0], chip, timing, streamed)
@@ -103,20 +103,20 @@ def seconds(product: Product, chip: Chip, timing: GemmTiming) -> Number:
     return maximum(best + _quantise(product, chip, timing), timing.host)
 
 
-def _quantise(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+def _quantise(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Of the kernel before that brings A to its format; 0 where there is none."""
-    rows = product.batch * product.m * (product.quantised > 0) / chip.multiprocessors
-    longer = part("longer", 1 + timing.spill * (product.quantised > HELD * chip.l2))
-    moved = product.quantised / (timing.dram * chip.bandwidth) * longer
+    rows = product.batch * product.m * (product.quantized > 0) / chip.multiprocessors
+    longer = part("longer", 1 + timing.spill * (product.quantized > HELD * chip.l2))
+    moved = product.quantized / (timing.dram * chip.bandwidth) * longer
     return part("quantise", maximum(moved, rows * timing.row), "s")
 
 
-def _stream(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+def _stream(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     ramp = timing.ramp * product.bytes / (product.bytes + LONG)
     return part("stream", product.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
 
 
-def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+def _split_seconds(product: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """The time of the best tile with K in so many parts; `streamed` is the stream's, to the power of OVERLAP."""
     split = part("parts", split)
     depth, fixed = _cut(product, split, chip, timing)
@@ -125,14 +125,14 @@ def _split_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming,
     return seconds * (1 + NEVER * (split > timing.parts))
 
 
-def _best_tile(product: Product, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
+def _best_tile(product: GemmWork, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
     """How long the busiest multiprocessor works, by the best tile; the others are tried where they may be better."""
 
     def least(tile: tuple[int, int], depth: Number, *fields: Number) -> Number:
-        return _least_busy(Product(*fields), tile, split, depth, chip, timing)
+        return _least_busy(GemmWork(*fields), tile, split, depth, chip, timing)
 
     def by_tile(tile: tuple[int, int], best: Number, depth: Number, *fields: Number) -> Number:
-        return minimum(best, _busy(*_parts(Product(*fields), tile, split, depth, chip, timing)))
+        return minimum(best, _busy(*_parts(GemmWork(*fields), tile, split, depth, chip, timing)))
 
     best = _busy(*_parts(product, TILES[0], split, depth, chip, timing))
     for tile in TILES[1:]:
@@ -141,7 +141,7 @@ def _best_tile(product: Product, split: Number, depth: Number, chip: Chip, timin
 
 
 def _least_busy(
-    product: Product, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
+    product: GemmWork, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
 ) -> Number:
     """What no tile of this shape can beat: every tile full, and every wave."""
     rows, columns = tile
@@ -152,14 +152,14 @@ def _least_busy(
     return ROUNDED * split * element * product.batch * product.n * product.m
 
 
-def _dots_seconds(product: Product, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+def _dots_seconds(product: GemmWork, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """The time of dot products of a few rows, by their columns or by K."""
     columns = part("multiply", timing.column * (product.batch * product.n / chip.multiprocessors), "s")
     busy = part("busy", maximum(columns, part("step", timing.dot * product.k, "s")), "s")
     return timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
 
 
-def _least_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+def _least_seconds(product: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """What no tile can beat, with K in so many parts: work and stores shared evenly, and no edge for nothing."""
     area = 2 * product.batch * product.n * product.m
     multiply = area * (product.k / (chip.peak * timing.pipe)) * _slower(product, chip, timing)
@@ -168,7 +168,7 @@ def _least_seconds(product: Product, split: int, chip: Chip, timing: GemmTiming,
     return ROUNDED * (begun + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
 
 
-def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+def _cut(product: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """The elements of K that are left to a part, and the seconds that no part escapes."""
     depth = part("depth", SLICE * ceil_div(ceil_div(product.k, split), SLICE))
     join: Number = 0.0
@@ -180,13 +180,13 @@ def _cut(product: Product, split: int, chip: Chip, timing: GemmTiming) -> tuple[
     return depth, part("fixed", begun + join, "s")
 
 
-def _slower(product: Product, chip: Chip, timing: GemmTiming) -> Number:
+def _slower(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """How many times longer it takes to multiply, where that lasts."""
     lasts = part("lasts", 2 * product.batch * product.n * product.m * product.k / chip.peak, "s")
     return part("slower", 1 + timing.sustained * lasts / (lasts + LASTING))
 
 
-def _join(product: Product, split: int, chip: Chip, timing: GemmTiming) -> Number:
+def _join(product: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> Number:
     """What it takes to add up so many parts."""
     sums = 4 * (split + 1) * product.batch * product.n * product.m
     return timing.split + timing.part * split + sums / (PARTIAL * chip.port)
@@ -203,7 +203,7 @@ def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number
 
 
 def _parts(
-    product: Product, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
+    product: GemmWork, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
 ) -> tuple[Number, Number, Number, Number]:
     """How long the busiest multiprocessor multiplies, loads, steps along K, and stores.
 

@@ -19,7 +19,7 @@ from roofmodel.counting.collective import ROUNDS, Collective
 from roofmodel.devices.device import Device, Link
 
 
-class Crossing(NamedTuple):
+class NodeCrossing(NamedTuple):
     """A collective among nodes: how many they are, a port's and a link's bytes per second in one direction; and of what
     a ring sends for each GPU, how much leaves the node of the fewest GPUs by each of its ports, and how much each link
     within a node passes."""
@@ -43,7 +43,7 @@ class Route(NamedTuple):
     bandwidth: Number
     bridged: Number = False
     leaves: Number = False
-    crossing: Crossing | None = None
+    crossing: NodeCrossing | None = None
 
     @property
     def nodes(self) -> Number:
@@ -74,21 +74,21 @@ def route(collective: Collective, device: Device) -> Route | None:
     return found
 
 
-def _crossing(collective: Collective, network: Link, inside: float) -> Crossing:
+def _crossing(collective: Collective, network: Link, inside: float) -> NodeCrossing:
     gpus, port = collective.gpus, network.bandwidth / 2
     together = maximum(1, minimum(gpus, network.beyond // collective.apart))  # of them in a node
     nodes = ceil_div(gpus, together)
     fewest = gpus - (nodes - 1) * together  # in the last one
     others = maximum(1, gpus - 1)
     if collective.name in ("send", "receive"):
-        return Crossing(nodes, port, inside, 1, 0)
+        return NodeCrossing(nodes, port, inside, 1, 0)
     if not ROUNDS[collective.name]:
-        return Crossing(nodes, port, inside, (gpus - fewest) / others, (together - 1) / others)
+        return NodeCrossing(nodes, port, inside, (gpus - fewest) / others, (together - 1) / others)
     leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))
-    return Crossing(nodes, port, inside, leaving / fewest, staying)
+    return NodeCrossing(nodes, port, inside, leaving / fewest, staying)
 
 
-def link_rate(collective: Collective | None, device: Device) -> Number | None:
+def link_bandwidth(collective: Collective | None, device: Device) -> Number | None:
     """Bytes per second that a GPU sends: the way of a collective, or else to a neighbour; None where no link is."""
     found = collective and route(collective, device)
     return device.link if collective is None else found and found.bandwidth

@@ -17,7 +17,7 @@ from roofmodel.algebra import Number, either, maximum, plain
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
-from roofmodel.prediction.links import link_rate
+from roofmodel.prediction.links import link_bandwidth
 
 
 class Placement(NamedTuple):
@@ -50,7 +50,7 @@ def place(cost: Cost, device: Device, dtype: str, collective: Collective | None 
     matmul = plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak
     vector = plain(cost.vector_flops) / vector_pipe.peak if vector_pipe else 0.0
     memory = plain(cost.bytes) / device.bandwidth
-    rate = link_rate(collective, device)
+    rate = link_bandwidth(collective, device)
     link = 0.0 if rate is None else cost.link_bytes / rate
     return Placement(cost, matmul, vector, memory, link, reduce(maximum, (matmul, vector, memory, link)))
 

@@ -15,14 +15,14 @@ from roofmodel.algebra import product as product_of
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.calibration import FAR, Calibration, Fit, Fitted, Sets, Timing
+from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device, Link
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
-from roofmodel.prediction.attention import Attended
+from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.chip import Chip, chip
-from roofmodel.prediction.collectives import Exchange
-from roofmodel.prediction.experts import Chosen, Mixture
-from roofmodel.prediction.gemm import Product
+from roofmodel.prediction.collectives import CollectiveWork
+from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement, place
 
@@ -50,14 +50,14 @@ BERT base at batch 1, which take as long for 64 tokens as for 384, so that nothi
 takes 33 µs an operator on one machine and 45 on another (AITemplate's README), TorchScript, without Python, 22 to 60
 on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
 
-TOLD = 1.17
+STEP_SPREAD_P90 = 1.17
 """How many times longer than its launches a step may be whose host is known: the 90th percentile of 15 passes of BERT
 in eager PyTorch, the launch being that of the batch of one (AITemplate's README, `benchmarks/published.py`)."""
 
 
-def told(launch: float) -> Expected:
+def assumed_launch(launch: float) -> Expected:
     """The seconds that a host takes for an operator, where they are known."""
-    return Expected(launch, launch, TOLD * launch)
+    return Expected(launch, launch, STEP_SPREAD_P90 * launch)
 
 
 @settled
@@ -71,7 +71,7 @@ def expect(
     """
     placed = placed or place(operator.cost, device, dtype, operator.collective)
     found = formula(operator, placed, device, dtype, implementation)
-    return found and held(found.seconds, found.fit, placed.bound_seconds)
+    return found and clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
 
 
 class Formula(NamedTuple):
@@ -102,7 +102,7 @@ def formula(
     return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
 
 
-def held(seconds: Number, fit: Fit, bound: Number) -> Expected:
+def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
     """A formula's time, with the interval of the set that it is by; none of it below the bound."""
     expected = maximum(seconds, bound)
     return Expected(expected, maximum(seconds * fit.low, bound), expected * fit.high)
@@ -115,8 +115,8 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
     if collective is None or way is None:
         return None
 
-    def over(link: Link | None) -> Served | None:
-        return link and chosen(calibration.collectives, implementation, link.parameters)
+    def over(link: Link | None) -> ParameterSet | None:
+        return link and choose_set(calibration.collectives, implementation, link.parameters)
 
     inside = _either(way.bridged, over(device.bridge), over(device.inside))
     served, bandwidth = _either(way.leaves, over(device.network), inside), way.bandwidth
@@ -124,32 +124,32 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
         pace = inside.timing.bandwidth / served.timing.bandwidth
         crossing = way.crossing._replace(inside=way.crossing.inside * pace)
         bandwidth = either(way.leaves, crossing.bandwidth, bandwidth)
-    exchange = Exchange(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), way.nodes)
+    exchange = CollectiveWork(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), way.nodes)
     return served and _applied("collectives", collectives.seconds, (exchange, bandwidth), served)
 
 
-def _either(condition: Number, yes: Served | None, no: Served | None) -> Served | None:
+def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:
     """One of two sets; parameter by parameter where the condition stands for many."""
     if isinstance(condition, bool) or yes is None or no is None:
         return yes if condition is True else no
     timing = type(no.timing)(*(either(condition, *pair) for pair in zip(yes.timing, no.timing, strict=True)))
     low, high = (either(condition, getattr(yes.fit, end), getattr(no.fit, end)) for end in ("low", "high"))
-    return Served(timing, no.fit._replace(low=low, high=high), no.implementation)
+    return ParameterSet(timing, no.fit._replace(low=low, high=high), no.implementation)
 
 
-def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...], served: Served) -> Formula:
+def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...], served: ParameterSet) -> Formula:
     return Formula(name, function, asked, *served, function(*asked, served.timing))
 
 
-def together(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
+def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
     """The formula of products of one input that run as one, with the columns of all; and the columns of each.
 
     Where they are of narrower numbers than that input, the kernel before it has written these. None where nothing is
     fitted, or one of them is no product of matrices.
     """
     ceilings = chip(device, dtype)
-    products = [product(operator, dtype) for operator in operators]
-    served = device.calibration and chosen(device.calibration.gemm, "", formats(operators[0], dtype))
+    products = [gemm_work(operator, dtype) for operator in operators]
+    served = device.calibration and choose_set(device.calibration.gemm, "", operator_format_key(operators[0], dtype))
     known = [_quantised_before(each) for each in products if each is not None]
     if not served or ceilings is None or len(known) < len(products):
         return None
@@ -159,16 +159,16 @@ def together(operators: Sequence[Operator], device: Device, dtype: str) -> tuple
     return _applied("gemm", gemm.seconds, (whole, ceilings), served), columns
 
 
-def _quantised_before(product: Product) -> Product:
+def _quantised_before(product: GemmWork) -> GemmWork:
     """Without the kernel that quantises A: A is read as narrow as it is multiplied."""
-    elements = product.batch * product.m * product.k * (product.quantised > 0)
-    return product._replace(quantised=0, bytes=product.bytes - (product.quantised - 2 * elements * product.a))
+    elements = product.batch * product.m * product.k * (product.quantized > 0)
+    return product._replace(quantized=0, bytes=product.bytes - (product.quantized - 2 * elements * product.a))
 
 
-def expect_moved(data: Number, device: Device, dtype: str) -> Expected | None:
+def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | None:
     """The expected time of an elementwise kernel that no operator counts, which reads and writes so many bytes."""
     ceilings = chip(device, dtype)
-    served = device.calibration and chosen(device.calibration.stream, "add", form(dtype, dtype))
+    served = device.calibration and choose_set(device.calibration.stream, "add", format_key(dtype, dtype))
     if not served or ceilings is None:
         return None
     seconds = stream.seconds(plain(data), 0, ceilings, served.timing)
@@ -179,31 +179,31 @@ def _kernel(
     operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
 ) -> Formula | None:
     """The time by the formula for its kind, and what that was fitted on."""
-    form = formats(operator, dtype)
+    form = operator_format_key(operator, dtype)
 
     def found(function: Callable[..., Number], *asked: Any, sets: Sets[Any], named: str) -> Formula | None:
-        served = chosen(sets, named, form)
+        served = choose_set(sets, named, form)
         return served and _applied(function.__module__.rpartition(".")[2], function, (*asked, ceilings), served)
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
-        fused = attended(operator)
+        fused = attention_work(operator)
         if _decodes(fused):
             return found(attention.generation_seconds, fused, sets=calibration.generation, named=implementation)
         return found(attention.context_seconds, fused, sets=calibration.context, named=implementation)
     if operator.kind == "moe":
-        return found(experts.seconds, mixture(operator, dtype), sets=calibration.experts, named=implementation)
-    if rows := of_experts(operator, dtype):
+        return found(experts.seconds, moe_work(operator, dtype), sets=calibration.experts, named=implementation)
+    if rows := grouped_gemm_work(operator, dtype):
         moved = placed.cost.bytes - placed.cost.weight_bytes
         return found(experts.apart_seconds, rows, moved, sets=calibration.experts, named=implementation)
-    if matrices := product(operator, dtype):
+    if matrices := gemm_work(operator, dtype):
         return found(gemm.seconds, matrices, sets=calibration.gemm, named=implementation)
-    own = implementation if implementation and implementation in calibration.stream else movement(operator)
+    own = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
     return found(
         stream.seconds, plain(placed.cost.bytes), placed.compute_seconds, sets=calibration.stream, named=own
     )  # fmt: skip
 
 
-class Served(NamedTuple):
+class ParameterSet(NamedTuple):
     """A set of parameters, its evidence, whose it is; its own formats, where it stands in for others."""
 
     timing: Any
@@ -212,7 +212,7 @@ class Served(NamedTuple):
     stands_in: str = ""
 
 
-def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
+def choose_set(sets: Sets[Timing], implementation: str, form: str) -> ParameterSet | None:
     """The set of an implementation and of formats; None where there are none at all.
 
     It is the nearest there is: of these formats rather than others; of products in this format, of what is stored in
@@ -221,20 +221,29 @@ def chosen(sets: Sets[Timing], implementation: str, form: str) -> Served | None:
     rows stands in for nothing else where there is another.
     """
     if form in (named := sets.get(implementation, {})):
-        return Served(*named[form], implementation)
+        return ParameterSet(*named[form], implementation)
     known = [(name, other, found) for name, forms in sets.items() for other, found in forms.items()]
     if not known:
         return None
 
-    def away(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
         name, other, (_, fit) = candidate
         wanted, found = form.split("/"), other.split("/")
         same = wanted[0] == found[0]  # what multiplies
-        away_from = _times_wider(*wanted[1:2], *found[1:2]) if same else inf
-        return wanted[:2] != found[:2], fit.error > FAR, away_from, name != implementation, same * _apart(form, other)
+        width_ratio = _times_wider(*wanted[1:2], *found[1:2]) if same else inf
+        poor = fit.error > MAX_TRANSFER_ERROR
+        return (
+            wanted[:2] != found[:2],
+            poor,
+            width_ratio,
+            name != implementation,
+            same * _apart(form, other),
+        )
 
-    name, other, (timing, fit) = min(known, key=away)
-    return Served(timing, fit, name) if other == form else Served(timing, fit.wider(2), name, stands_in=other)
+    name, other, (timing, fit) = min(known, key=distance)
+    return (
+        ParameterSet(timing, fit, name) if other == form else ParameterSet(timing, fit.wider(2), name, stands_in=other)
+    )
 
 
 def _times_wider(stored: str = "", other: str = "") -> float:
@@ -249,7 +258,7 @@ def _apart(form: str, other: str) -> float:
     return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
 
 
-def movement(operator: Operator) -> str:
+def stream_kind(operator: Operator) -> str:
     """What sort of data-moving kernel it is: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation`, or `add`."""
     if operator.kind in ("norm", "softmax", "gather", "scan"):
         return operator.kind
@@ -257,31 +266,31 @@ def movement(operator: Operator) -> str:
     return next((sort for sort in ("rotary", "activation") if name.endswith(sort)), "add")
 
 
-def formats(operator: Operator, dtype: str) -> str:
+def operator_format_key(operator: Operator, dtype: str) -> str:
     """What kernels are compiled for: the formats of the products, and of weights, such as `fp16/int4`; of attention
     those of keys and values, and the size of a head: `fp16/fp8/128`."""
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
     if operator.kind != "attention":
-        return form(dtype, stored.name)
+        return format_key(dtype, stored.name)
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
     head = sum(product_of(operator.sizes[axis] for axis in line.contracted) for line in scores)
-    return form(dtype, f"{stored.name}/{head}")
+    return format_key(dtype, f"{stored.name}/{head}")
 
 
-def form(dtype: str, stored: str) -> str:
+def format_key(dtype: str, stored: str) -> str:
     """What parameters are fitted for: products in one format of tensors stored in another, such as `fp16/int4`; the
     latter may have the size of a head behind it, `fp8/128`."""
     return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
 
 
-def computed(operator: Operator, dtype: str) -> Format:
+def compute_format(operator: Operator, dtype: str) -> Format:
     """The format that an operator multiplies in, by name; as a rule the working format of its tensors."""
     working = operator.widths.dtype
     return working if working.name == dtype else FORMATS[dtype]
 
 
-def product(operator: Operator, dtype: str) -> Product | None:
+def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
     """A contraction as products of matrices. None where it is none."""
     line, widths = operator.lines[0], operator.widths
     if len(operator.lines) != 1 or not line.contracted:
@@ -296,14 +305,14 @@ def product(operator: Operator, dtype: str) -> Product | None:
         batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
         m = product_of(sizes[axis] for axis in a.axes if axis in matrices.axes)
         n = matrices.elements(sizes) / (sizes["x"] * m)
-    quantised, narrow = 0, computed(operator, dtype).bits / 8
+    quantized, narrow = 0, compute_format(operator, dtype).bits / 8
     if narrow < of_a:  # read as it is, written as the product wants it
-        quantised, of_a = batch * m * k * (of_a + narrow), narrow
-    batch, m, n, k, moved, quantised = map(plain, (batch, m, n, k, operator.cost.bytes, quantised))
-    return Product(batch, m, n, k, moved, of_a, of_b, of_c, quantised)
+        quantized, of_a = batch * m * k * (of_a + narrow), narrow
+    batch, m, n, k, moved, quantized = map(plain, (batch, m, n, k, operator.cost.bytes, quantized))
+    return GemmWork(batch, m, n, k, moved, of_a, of_b, of_c, quantized)
 
 
-def of_experts(operator: Operator, dtype: str) -> Chosen | None:
+def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     """A product of rows with the matrices of the experts that some token chose; None for anything else."""
     if operator.kind != "grouped_gemm":
         return None
@@ -313,11 +322,11 @@ def of_experts(operator: Operator, dtype: str) -> Chosen | None:
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product_of(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
-    narrow = min(computed(operator, dtype).bits, widths.format(a).bits) / 8
-    return Chosen(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8)
+    narrow = min(compute_format(operator, dtype).bits, widths.format(a).bits) / 8
+    return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8)
 
 
-def mixture(operator: Operator, dtype: str) -> Mixture:
+def moe_work(operator: Operator, dtype: str) -> MoeWork:
     """What the formula of fused experts asks for, of an operator that is it."""
     sizes, rows = operator.sizes, operator.sizes["b:t:x"]
     token_bytes, row_bytes = 0, 0
@@ -327,16 +336,16 @@ def mixture(operator: Operator, dtype: str) -> Mixture:
                 row_bytes = row_bytes + part.bytes_of(tensor)
             elif not tensor.is_parameter:
                 token_bytes = token_bytes + part.bytes_of(tensor)
-    products = [found for part in operator.parts if (found := of_experts(part, dtype))]
-    return Mixture(products, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
+    products = [found for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
+    return MoeWork(products, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
 
 
-def attended(operator: Operator) -> Attended:
+def attention_work(operator: Operator) -> AttentionWork:
     """What the formulas of fused attention ask for, of an operator that is it."""
     sizes, cost = operator.sizes, operator.cost
     kept = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
     of_each_head = any("k" in tensor.axes for tensor in kept)
-    return Attended(
+    return AttentionWork(
         batch=plain(sizes["b"]),
         heads=product_of(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: an indexer's
         kv_heads=sizes["k"] if of_each_head else 1,
@@ -349,7 +358,7 @@ def attended(operator: Operator) -> Attended:
     )
 
 
-def _decodes(fused: Attended) -> bool:
+def _decodes(fused: AttentionWork) -> bool:
     """Whether each sequence has one query, over keys of earlier ones: a decode, or a table of them. A prompt of one
     token is a prefill."""
     asked = (fused.queries == 1, fused.keys > 1)

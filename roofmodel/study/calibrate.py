@@ -20,7 +20,7 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import (
-    FAR,
+    MAX_TRANSFER_ERROR,
     Calibration,
     CollectiveTiming,
     ContextTiming,
@@ -38,7 +38,7 @@ from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, formats, movement, product
+from roofmodel.prediction.timing import expect, gemm_work, operator_format_key, stream_kind
 from roofmodel.study.measurements import HOST_CLOCK, Array, Group, first_few, groups, listed, read, seconds, skipped
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it
@@ -135,8 +135,8 @@ def calibrate(
     """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install scipy")
-    if device.untold:
-        lacking = LACKING[device.untold[0]]
+    if device.missing_timing_fields:
+        lacking = LACKING[device.missing_timing_fields[0]]
         raise DeviceError(
             f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
             f"with the device's own number, such as '{lacking}'"
@@ -175,7 +175,7 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
     found["stream"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
-        else sample._replace(group=sample.group._replace(kernel=movement(sample.group.operator)))
+        else sample._replace(group=sample.group._replace(kernel=stream_kind(sample.group.operator)))
         for sample in found.get("stream", ())
     ]
     return found
@@ -200,7 +200,7 @@ def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
     """What sets of parameters are told apart by: formats; of exchanges, row by row, the links that they go over."""
     operator = sample.group.operator
     if operator.collective is None:
-        yield formats(operator, sample.group.compute), sample
+        yield operator_format_key(operator, sample.group.compute), sample
     elif way := route(operator.collective, device):
         over = np.select([way.leaves, way.bridged], [2, 1], np.zeros(len(sample.measured), int))
         for which, link in enumerate((device.inside, device.bridge, device.network)):
@@ -233,7 +233,7 @@ class _Fitter(NamedTuple):
                     self.begin(f"{kind} {name} {form}: {rows} rows")
                 if one := self.fit(samples_of, start, kind):
                     found.setdefault(name, {})[form] = one
-                    if one.fit.error > FAR:
+                    if one.fit.error > MAX_TRANSFER_ERROR:
                         what = f"{one.fit.error:.0%} off on rows held out"
                         self.remarks.append(f"{kind} {name} {form}: {what}: it stands in for nothing else")
                 elif name != "any" or list(named) == ["any"]:  # else its rows are told of by their own name
@@ -340,8 +340,8 @@ class _Fitter(NamedTuple):
 def _applying(start: Timing, samples: list[Sample]) -> Timing:
     """Without what these products of matrices have not: rows to quantise, weights to convert."""
     if isinstance(start, GemmTiming):
-        products = [found for s in samples if (found := product(s.group.operator, s.group.compute))]
-        if not any(np.any(each.quantised) for each in products):
+        products = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
+        if not any(np.any(each.quantized) for each in products):
             start = start._replace(row=0.0, spill=0.0)
         if not any(each.b < each.a for each in products):
             start = start._replace(convert=0.0)

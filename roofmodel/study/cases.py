@@ -17,7 +17,7 @@ from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.timing import attended, movement
+from roofmodel.prediction.timing import attention_work, stream_kind
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.options import workload
 
@@ -140,7 +140,7 @@ def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
         return "emb", dict(tokens=rows, hidden=width)
     if operator.kind == "elementwise":
         alike = {tensor.axes for tensor in operator.reads} == {operator.writes[0].axes}
-        sort = movement(operator)
+        sort = stream_kind(operator)
         if sort == "activation" and len(operator.reads) == 1:
             is_gelu = operator.vector_flops / (rows * width) in _GELU
             return ("gelu", dict(m=rows, n=width)) if is_gelu else None
@@ -153,7 +153,7 @@ def _attention(operator: Operator) -> tuple[str, dict[str, int]] | None:
     """Fused causal attention with one size of head, which is what the tables have."""
     if "t:s" not in operator.sizes or not {"k", "g", "h"} <= set(operator.reads[0].axes):
         return None
-    fused = attended(operator)
+    fused = attention_work(operator)
     shape: dict[str, Any] = dict(
         batch=fused.batch, heads=fused.heads, kv_heads=fused.kv_heads, head_dim=operator.sizes["h"],
         seq=fused.queries, kv_len=fused.keys, window=0,

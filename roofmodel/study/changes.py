@@ -21,7 +21,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
-from roofmodel.prediction.links import link_rate
+from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.options import LONGEST
 
@@ -137,7 +137,7 @@ def _sides(cost: Cost, way: Collective | None, device: Device, dtype: str) -> li
     if vector:
         sides.append(Side("compute", "vector_flops", cost.vector_flops, vector.peak, vector.name))
     sides.append(Side("memory", "bytes", cost.bytes, device.bandwidth))
-    if link := link_rate(way, device):
+    if link := link_bandwidth(way, device):
         sides.append(Side("communication", "link_bytes", cost.link_bytes, link))
     return sides
 
@@ -165,7 +165,7 @@ def _between(
 ) -> tuple[Equation | None, float | None, bool]:
     """The equation of the roofs that bind at either size, where they meet in between, and whether that was solved."""
     low, high = sizes
-    if len({link_rate(way(n), device) for n in (*sizes, variable)}) > 1:
+    if len({link_bandwidth(way(n), device) for n in (*sizes, variable)}) > 1:
         return None, None, False
     found = [_binding(cost(n), way(n), device, dtype) for n in sizes]
     sides = _sides(cost(variable), way(variable), device, dtype)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel import units
-from roofmodel.devices.ceilings import clockless, reached, under
+from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.device import Device, Pipe
 from roofmodel.errors import ProfileError, WorkloadError, choices
 from roofmodel.profiles.kernel import Kernel
@@ -68,8 +68,8 @@ class Conditions(NamedTuple):
     def moved(self, hertz: float) -> str:
         """What a clock makes of the highest roof in use, in words."""
         assert self.top is not None
-        was = under(self.stated, None, self.measured).pipes[self.top.name].peak
-        now = under(self.stated, hertz, self.measured).pipes[self.top.name].peak
+        was = with_ceilings(self.stated, None, self.measured).pipes[self.top.name].peak
+        now = with_ceilings(self.stated, hertz, self.measured).pipes[self.top.name].peak
         return f"{self.top.name} {units.si(was, 'FLOP/s')} to {units.si(now, 'FLOP/s')} ({now / was - 1:+.0%})"
 
 
@@ -101,7 +101,7 @@ def settle(
     if hertz and top is None:
         raise WorkloadError(f"--clock: the file of {device.id} names no clocks to scale its ceilings from")
     measured = ceilings == "measured"
-    settled = Conditions(under(device, hertz, measured), device, top, hertz, counters, measured)
+    settled = Conditions(with_ceilings(device, hertz, measured), device, top, hertz, counters, measured)
     notes = [*(_scaled(settled) if hertz else _unscaled(settled, may_be_locked)), *([_kept(device)] * measured)]
     return settled._replace(notes=tuple(notes))
 
@@ -139,7 +139,7 @@ def _scaled(settled: Conditions) -> list[str]:
     same = counters is not None and counters.mean == clock
     source = f"the clock that the kernels ran at, {counters}" if same else _hertz(clock)
     notes = [f"compute, L2 and L1 roofs are drawn at {source}: {settled.moved(clock)}"]
-    if stay := clockless(settled.stated):
+    if stay := ceilings_without_clock(settled.stated):
         notes.append(f"{', '.join(stay)}: the device's file names no clock, so that the roof stays as stated")
     if settled.apart:
         notes.append(f"the kernels ran at {counters}, and the roofs are drawn at {_hertz(clock)}")
@@ -167,7 +167,7 @@ def _unscaled(settled: Conditions, may_be_locked: bool) -> list[str]:
 
 def _kept(device: Device) -> str:
     """Which ceilings a benchmark reached, by what, and which stay the datasheet's."""
-    best = reached(device)
+    best = measured_ceilings(device)
     wanted = [*device.pipes, *device.levels]
     found = ", ".join(f"{name} ({best[name].by})" for name in wanted if name in best)
     missing = ", ".join(name for name in wanted if name not in best)

@@ -22,7 +22,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, choices
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
-from roofmodel.prediction.links import link_rate
+from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.changes import Changes, Costs, Ways, cells, changes, first_size, ladder
 from roofmodel.study.explain import Explanation, explain, loaded, meant
@@ -128,7 +128,7 @@ def _of_model(
     else:
         whole = along(op or phase, counted.cost_of(which), which)
         mostly = _mostly(counted, which, device, work.dtype)
-    if len({link_rate(each.collective, device) for each in operators if each.collective}) > 1 and len(which) > 1:
+    if len({link_bandwidth(each.collective, device) for each in operators if each.collective}) > 1 and len(which) > 1:
         notes.append("bytes that go another way than most are counted as so many more, or fewer, on that one")
     notes += _beyond(arch, counted, whole, each)
     notes = list(dict.fromkeys(notes))
@@ -231,13 +231,13 @@ class _Counted:
         def worth(index: int, n: Number, usual: Number | None) -> Cost:
             operator, own = self.at(n)[index], self.way_of((index,))(n)
             cost: Cost = operator.count * operator.cost
-            rate = link_rate(own, self.device)
+            rate = link_bandwidth(own, self.device)
             if own is None or rate is None or usual is None or rate == usual:
                 return cost
             return replace(cost, link_bytes=cost.link_bytes * Fraction(usual) / Fraction(rate))
 
         def summed(n: Number) -> Cost:
-            usual = link_rate(most(n), self.device)
+            usual = link_bandwidth(most(n), self.device)
             return sum((worth(index, n, usual) for index in which), Cost())
 
         return summed

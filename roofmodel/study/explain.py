@@ -16,7 +16,7 @@ from roofmodel.errors import ModelError, WorkloadError, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symbol, symbolic
-from roofmodel.prediction.eager import as_run
+from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
@@ -228,7 +228,7 @@ def _section(
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
         here, run, by = phase and phase.placed[i], next(runs, None), None
         if device and here:
-            run_as = as_run(numbers, work.runtime)
+            run_as = as_executed(numbers, work.runtime)
             by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
         counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
     return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)

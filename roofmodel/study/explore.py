@@ -33,8 +33,8 @@ from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device, Level, Link, Pipe
-from roofmodel.devices.fitted import TIMINGS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from roofmodel import units
 from roofmodel.devices import library
-from roofmodel.devices.ceilings import under
+from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 from roofmodel.profiles.kernel import Evidence
@@ -30,10 +30,10 @@ def explained(
     """The points of the groups, those above their roof with the reasons as their `finding`."""
     if not any(_above(point) for point in found):
         return [*found]
-    stated = points(groups, under(drawn.stated, None, drawn.measured))  # as without --clock
+    stated = points(groups, with_ceilings(drawn.stated, None, drawn.measured))  # as without --clock
     readings = [(why, points(groups, device)) for why, device in _readings(drawn)]
     others = [] if identified.how == "attributes" else [*_candidates(drawn.stated, evidence)]
-    elsewhere = [(other.id, points(groups, under(other, drawn.clock, drawn.measured))) for other in others]
+    elsewhere = [(other.id, points(groups, with_ceilings(other, drawn.clock, drawn.measured))) for other in others]
 
     def why(index: int, point: Point) -> str | None:
         if not _above(point):
@@ -81,10 +81,10 @@ def _readings(drawn: Conditions) -> Iterator[tuple[str, Device]]:
     if drawn.measured:
         yield (
             "a benchmark's best is no limit, and under the datasheet's roof it stands below",
-            under(drawn.stated, drawn.clock),
+            with_ceilings(drawn.stated, drawn.clock),
         )
     ran = drawn.counters
-    at_its_clock = under(drawn.stated, ran.mean) if ran else drawn.stated
+    at_its_clock = with_ceilings(drawn.stated, ran.mean) if ran else drawn.stated
     if ran and any(ran.mean > clock * (1 + NOTABLE) for clock in _clocks(drawn.device, drawn.clock)):
         yield (
             f"the kernels ran at {ran}, above the clock of the roofs, and under the roof at theirs it stands below",

@@ -144,11 +144,9 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
     unknown = sorted({one.operator.kind for one in operators if one.expected is None})
     if device.calibration is None:
         yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
-    elif device.untold:
-        yield (
-            f"expected times are null: {device.id}'s file lacks {' and '.join(device.untold)}, which the timing model "
-            "counts with"
-        )
+    elif device.missing_timing_fields:
+        missing = " and ".join(device.missing_timing_fields)
+        yield f"expected times are null: {device.id}'s file lacks {missing}, which the timing model counts with"
     elif unknown:
         whole = "times are" if all(one.expected is None for one in operators) else "totals are"
         yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"

@@ -14,7 +14,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Patches
-from roofmodel.prediction.casting import CASTABLE, STORED
+from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 from roofmodel.study.parallel import GPUS, parallel
 
 DEFAULT_SEQ = 1024
@@ -132,15 +132,18 @@ def _checked(said: Options) -> Options:
 
 def _autocast(said: Options) -> Options:
     """The same with the weights that autocast casts from. Raises WorkloadError for formats that it has not."""
-    if said.dtype not in CASTABLE:
+    if said.dtype not in AUTOCAST_FORMATS:
         raise WorkloadError(
-            f"--runtime autocast multiplies in {' or '.join(CASTABLE)}, not in {said.dtype}; try --dtype {CASTABLE[0]}"
+            f"--runtime autocast multiplies in {' or '.join(AUTOCAST_FORMATS)}, not in {said.dtype}; "
+            f"try --dtype {AUTOCAST_FORMATS[0]}"
         )
     if said.activations:
         raise WorkloadError("--activations: --runtime autocast has some in --dtype and some in fp32; leave it out")
-    if said.weights and FORMATS[said.weights].bits > FORMATS[STORED].bits:
-        raise WorkloadError(f"--weights {said.weights}: autocast casts {STORED}, and leaves wider ones as they are")
-    return said._replace(weights=said.weights or STORED)
+    if said.weights and FORMATS[said.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
+        raise WorkloadError(
+            f"--weights {said.weights}: autocast casts {PARAMETER_FORMAT}, and leaves wider ones as they are"
+        )
+    return said._replace(weights=said.weights or PARAMETER_FORMAT)
 
 
 def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Iterator[tuple[str, str]]:

@@ -14,11 +14,11 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Code
-from roofmodel.prediction.beside import Beside
-from roofmodel.prediction.eager import as_run, beside, expect_eager
+from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.prediction.engine import fused
+from roofmodel.prediction.extra_kernels import ExtraKernel
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, told
+from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
@@ -36,7 +36,7 @@ class Placed(NamedTuple):
     operator: Operator
     placement: Placement
     expected: Expected | None = None  # of one occurrence, with the kernels that a framework runs beside it
-    beside: tuple[Beside, ...] = ()
+    extra_kernels: tuple[ExtraKernel, ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -182,15 +182,15 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
-        others = beside(phase.operators, phase.code, host.runtime)
+        others = extra_kernels(phase.operators, phase.code, host.runtime)
         placed = [
             one._replace(
-                expected=expect_eager(as_run(one.operator, host.runtime), one.placement, kernels, device, dtype),
-                beside=kernels,
+                expected=expect_eager(as_executed(one.operator, host.runtime), one.placement, kernels, device, dtype),
+                extra_kernels=kernels,
             )
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
-        launch = EAGER_LAUNCH if host.launch is None else told(host.launch)
+        launch = EAGER_LAUNCH if host.launch is None else assumed_launch(host.launch)
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
 
 

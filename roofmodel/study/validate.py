@@ -16,7 +16,7 @@ from roofmodel import units
 from roofmodel.devices.device import Device, Level
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import formula, held
+from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.identify import others
 from roofmodel.study.measurements import Array, Group, Table, groups, listed, read, seconds, skipped
 from roofmodel.study.operations import OPERATIONS
@@ -117,7 +117,7 @@ def _predicted(found: Sequence[Group], notes: Array, device: Device) -> tuple[Ar
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             bound[group.rows] = placed.bound_seconds
             if by := formula(group.operator, placed, device, group.compute, group.kernel):
-                expectation = held(by.seconds, by.fit, placed.bound_seconds)
+                expectation = clamp_to_bound(by.seconds, by.fit, placed.bound_seconds)
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation
                 served[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.devices.calibration import Calibration
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
-from roofmodel.devices.fitted import TIMINGS
 from roofmodel.views.columns import bare
 
 

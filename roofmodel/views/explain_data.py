@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.algebra import plain
-from roofmodel.prediction import reasons
+from roofmodel.prediction import derivation
 from roofmodel.study.explain import Counted, Explanation, Quantity
 from roofmodel.views import formula
 from roofmodel.views.quantities import describe_quantity
@@ -69,11 +69,11 @@ def _op(counted: Counted) -> dict[str, Any]:
         "expected_by": counted.formula
         and {
             "formula": counted.formula.name,
-            "parameters": {p.name: p.value for p in reasons.parameters(counted.formula)},
+            "parameters": {p.name: p.value for p in derivation.parameters(counted.formula)},
             "source": counted.formula.fit.source,
-            "together": [*counted.fused.together] if counted.fused else [],
-            "columns": [*counted.fused.columns] if counted.fused and counted.fused.together else None,
-            "rides": counted.fused.rides if counted.fused else False,
-            "steps": [step._replace(value=plain(step.value))._asdict() for step in reasons.steps(counted.formula)],
+            "together": [*counted.fused.merged] if counted.fused else [],
+            "columns": [*counted.fused.columns] if counted.fused and counted.fused.merged else None,
+            "rides": counted.fused.absorbed if counted.fused else False,
+            "steps": [step._replace(value=plain(step.value))._asdict() for step in derivation.steps(counted.formula)],
         },
     }

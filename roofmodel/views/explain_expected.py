@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from roofmodel import units
 from roofmodel.algebra import plain
 from roofmodel.devices.calibration import Fit
-from roofmodel.prediction import reasons
+from roofmodel.prediction import derivation
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.explain import Explanation
@@ -21,8 +21,8 @@ def expected_time(
 ) -> Iterator[Block]:
     """How the expected time comes about: what its formula was asked, its lines as they were evaluated, and the kernels
     beside it, or its share of a kernel, where there are any."""
-    lines = reasons.steps(found)
-    used, taken = {step.name for step in lines}, {p.name for p in reasons.given(found)}
+    lines = derivation.steps(found)
+    used, taken = {step.name for step in lines}, {p.name for p in derivation.given(found)}
     asked = (f"{p.name} = {written(p.value)}" for p in _asked(found) if p.name in used)
     yield Paragraph(f"expected for {', '.join(asked)}:")
     forms = [_line(step) for step in lines if step.name not in taken]
@@ -31,7 +31,7 @@ def expected_time(
     if beside:
         others = plain(expected.seconds) - max(total, bound)
         named, valued = f"{named} + kernels beside", f"{valued} + {written(others)}"
-    if fused and fused.together:
+    if fused and fused.merged:
         own, every = fused.columns
         share = written(own / every)
         forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
@@ -72,11 +72,11 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
     for found, names in told.values():
         if found.name not in shown:
             yield Heading(f"expected times, by prediction/{found.name}.py")
-            yield from _prose(reasons.stated(found))
+            yield from _prose(derivation.stated(found))
             yield Table(("asked", "what it is"), [(p.name, p.meaning) for p in _asked(found)])
-            if fixed := reasons.constants(found):
+            if fixed := derivation.constants(found):
                 yield _table("fixed", fixed)
-            if chip := [p for p in reasons.given(found) if p.name.startswith("chip.")]:
+            if chip := [p for p in derivation.given(found) if p.name.startswith("chip.")]:
                 yield _table("device", chip)
             shown.add(found.name)
         fit, other = found.fit, f", in {found.stands_in}, which stands in here" if found.stands_in else ""
@@ -85,12 +85,12 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
             f"{fit.error:.1%} off on {fit.held_out} others; the interval is × {fit.low:.3g} to × {fit.high:.3g}, and "
             "nothing is expected below its bound."
         )
-        yield _table("fitted", [p for p in reasons.given(found) if p.name.startswith("timing.")])
+        yield _table("fitted", [p for p in derivation.given(found) if p.name.startswith("timing.")])
 
 
-def _asked(found: Formula) -> list[reasons.Parameter]:
+def _asked(found: Formula) -> list[derivation.Parameter]:
     """What a formula is told of an operator: neither the device nor what was fitted."""
-    return [p for p in reasons.given(found) if not p.name.startswith(("chip.", "timing."))]
+    return [p for p in derivation.given(found) if not p.name.startswith(("chip.", "timing."))]
 
 
 def _prose(docstring: str) -> Iterator[Block]:
@@ -99,5 +99,5 @@ def _prose(docstring: str) -> Iterator[Block]:
         yield Code(part) if part.startswith(" ") else Paragraph(" ".join(part.split()))
 
 
-def _table(title: str, found: Sequence[reasons.Parameter]) -> Table:
+def _table(title: str, found: Sequence[derivation.Parameter]) -> Table:
     return Table((title, "|value", "what it is"), [(p.name, written(p.value), p.meaning) for p in found])

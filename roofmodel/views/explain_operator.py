@@ -10,7 +10,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.counting.notation import Line
 from roofmodel.devices.device import Device
 from roofmodel.prediction.engine import Fused
-from roofmodel.prediction.links import Crossing, Route, route
+from roofmodel.prediction.links import NodeCrossing, Route, route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.study.explain import Axis, Counted, Explanation
 from roofmodel.study.phase import Placed
@@ -140,8 +140,8 @@ def _roofs(counted: Counted, placed: Placed, explanation: Explanation) -> Iterat
     roofs = list(_asking(found, device, explanation.dtype, way))
     yield Equations([Equation(roof.name, [said(roof.quotient), said(units.seconds(roof.seconds))]) for roof in roofs])
     yield Paragraph(_binding(roofs, found) + _expected(placed, counted.fused))
-    if counted.formula and placed.expected and not (counted.fused and counted.fused.rides):
-        bound, beside = plain(found.bound_seconds), bool(placed.beside)
+    if counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
+        bound, beside = plain(found.bound_seconds), bool(placed.extra_kernels)
         yield from expected_time(counted.formula, bound, placed.expected, beside, counted.fused)
 
 
@@ -180,17 +180,17 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
         return ""
     seconds, low, high = map(plain, placed.expected)
     words = f"; expected {units.seconds(seconds, 4)} ({units.seconds(low)} to {units.seconds(high)})"
-    if placed.beside:
-        kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.beside)
+    if placed.extra_kernels:
+        kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.extra_kernels)
         words += f", with kernels that run beside it: {', '.join(kernels)}"
-    if fused and fused.rides:
+    if fused and fused.absorbed:
         words += ", inside the kernel beside it: its bytes and no launch; at most as a kernel of its own"
-    elif fused and fused.together:
-        words += f", its columns' share of one product: {', '.join(fused.together)}"
+    elif fused and fused.merged:
+        words += f", its columns' share of one product: {', '.join(fused.merged)}"
     return words
 
 
-def _crossing(found: Crossing) -> Equations:
+def _crossing(found: NodeCrossing) -> Equations:
     """How fast GPUs of several nodes exchange, of all that they send, whether it leaves a node or not."""
     leaving, staying = (units.significant(float(share), 4) for share in (found.leaving, found.staying))
     port, link = (units.si(rate, "B/s", 4) for rate in (found.port, found.inside))

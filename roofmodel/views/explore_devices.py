@@ -9,7 +9,7 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import chosen, form
+from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.recorded import Node
 from roofmodel.study.notes import link_notes, node
 from roofmodel.views.explore_nodes import Rows
@@ -91,7 +91,7 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows)
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
     def index(wanted: str) -> int | None:
-        fitted = chosen(known, implementation, wanted)
+        fitted = choose_set(known, implementation, wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
@@ -101,7 +101,8 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows)
         link = _links(device)[role]
         return link and index(link.parameters)
     return {
-        dtype: {stored: index(form(dtype, f"{stored}{slash}{head}")) for stored in FORMATS} for dtype in COMPUTE_FORMATS
+        dtype: {stored: index(format_key(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
+        for dtype in COMPUTE_FORMATS
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.devices import library
-from roofmodel.devices.ceilings import clockless, reached, under
+from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.schema import load_file
 from tests.devices.test_schema import GOOD, write
 
@@ -15,7 +15,7 @@ V100 = library.load("v100-sxm2-16gb")
 
 
 def test_a_lower_clock_lowers_what_it_drives_and_nothing_else() -> None:
-    slow = under(V100, 1312e6)
+    slow = with_ceilings(V100, 1312e6)
     # 80 x 64 x 1312 MHz = 6.72 TFLOP/s; "55 % of the theoretical peak, 6.7 TFLOP/s, at nominal frequency 1312 MHz"
     # (Yang, arXiv 2008.11326)
     assert slow.pipes["fp64"].peak == pytest.approx(6.7e12, rel=0.005)
@@ -25,27 +25,27 @@ def test_a_lower_clock_lowers_what_it_drives_and_nothing_else() -> None:
 
 
 def test_each_of_hoppers_two_clocks_scales_from_its_own() -> None:
-    slow = under(library.load("h100-sxm"), 1.2e9)
+    slow = with_ceilings(library.load("h100-sxm"), 1.2e9)
     assert slow.pipes["tensor_bf16"].peak == pytest.approx(989.4e12 * 1.2 / 1.83)
     assert slow.pipes["fp32"].peak == pytest.approx(67e12 * 1.2 / 1.98)
 
 
 def test_sparse_peaks_follow_the_clock_too() -> None:
-    slow = under(library.load("a100"), 705e6)  # half of 1410 MHz
+    slow = with_ceilings(library.load("a100"), 705e6)  # half of 1410 MHz
     assert slow.sparse_pipes["tensor_fp16"].peak == pytest.approx(312e12)
 
 
 def test_a_measured_ceiling_is_the_most_that_any_benchmark_reached() -> None:
-    device = under(V100, measured=True)
+    device = with_ceilings(V100, measured=True)
     assert device.bandwidth == 867e9  # read; ERT's 828.758 and triad's 788 lie below
-    assert reached(V100)["dram"].by == "read"
+    assert measured_ceilings(V100)["dram"].by == "read"
     assert device.pipes["fp64"].peak == 7068.86e9
     assert device.pipes["tensor_fp16"].peak == 125e12  # nobody's figure: the datasheet's stays
-    assert under(library.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
+    assert with_ceilings(library.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
 
 
 def test_with_a_clock_the_lower_of_clock_and_benchmark_holds() -> None:
-    device = under(V100, 1312e6, measured=True)
+    device = with_ceilings(V100, 1312e6, measured=True)
     assert device.pipes["fp64"].peak == pytest.approx(7.8e12 * 1312 / 1530)  # 6.69, and the benchmark got 7.07
     assert device.levels["l2"].bandwidth == pytest.approx(2048 * 1312e6)  # 2.69 TB/s, and the benchmark got 3.00
     assert device.bandwidth == 867e9
@@ -53,11 +53,11 @@ def test_with_a_clock_the_lower_of_clock_and_benchmark_holds() -> None:
 
 @pytest.mark.parametrize("name", library.names())
 def test_nothing_asked_is_nothing_changed(name: str) -> None:
-    assert under(library.load(name)) == library.load(name)
+    assert with_ceilings(library.load(name)) == library.load(name)
 
 
 def test_what_states_no_clock_stays_and_is_named(tmp_path: Path) -> None:
     device = load_file(write(tmp_path, GOOD))
-    assert clockless(device) == ["fp32"]
-    assert under(device, 500e6).pipes["fp32"].peak == 10e12
-    assert under(device, 500e6).pipes["tensor_fp16"].peak == pytest.approx(50e12)
+    assert ceilings_without_clock(device) == ["fp32"]
+    assert with_ceilings(device, 500e6).pipes["fp32"].peak == 10e12
+    assert with_ceilings(device, 500e6).pipes["tensor_fp16"].peak == pytest.approx(50e12)

@@ -18,7 +18,7 @@ import yaml
 
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import findings, load_file
+from roofmodel.devices.schema import doubtful_entries, load_file
 from roofmodel.errors import DeviceError, WorkloadError
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def exact(text: str) -> Fraction:
 
 @by_file
 def test_a_file_leaves_no_doubt(file: Path) -> None:
-    assert findings(load_file(file)) == []
+    assert doubtful_entries(load_file(file)) == []
 
 
 @by_file

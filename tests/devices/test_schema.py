@@ -9,7 +9,7 @@ import pytest
 
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import findings, load_file
+from roofmodel.devices.schema import doubtful_entries, load_file
 from roofmodel.errors import DeviceError
 
 GOOD = """\
@@ -58,7 +58,7 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
     assert device.levels["l2"].bandwidth == 5000 * 10**9  # 5000 B/clock × 1 GHz
     assert device.levels["l1"].bandwidth == 100 * 128 * 10**9  # 100 multiprocessors × 128 B/clock × 1 GHz
     assert device.levels["l1"].capacity == 100 * 192 * 1024
-    assert findings(device) == []
+    assert doubtful_entries(device) == []
 
 
 def test_the_least_that_a_file_needs_is_a_name_a_pipe_and_a_bandwidth(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_the_least_that_a_file_needs_is_a_name_a_pipe_and_a_bandwidth(tmp_path: 
     device = load_file(write(tmp_path, least))
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
     unsourced = ["pipe fp32: names no source", "memory dram: names no source"]
-    assert findings(device) == unsourced
+    assert doubtful_entries(device) == unsourced
     borrows = load_file(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
-    assert findings(borrows) == [
+    assert doubtful_entries(borrows) == [
         *unsourced, "calibration: no time is expected without multiprocessors and clocks: boost"
     ]  # fmt: skip
 
@@ -284,7 +284,7 @@ def test_a_bandwidth_that_is_stated_wins_over_one_per_clock(tmp_path: Path) -> N
 def test_numbers_that_do_not_reproduce_are_legal_and_doubted(
     tmp_path: Path, old: str, new: str, finding: list[str]
 ) -> None:
-    (found,) = findings(load_file(write(tmp_path, GOOD.replace(old, new))))
+    (found,) = doubtful_entries(load_file(write(tmp_path, GOOD.replace(old, new))))
     assert [fragment for fragment in finding if fragment not in found] == []
 
 
@@ -300,7 +300,7 @@ def test_a_number_that_cannot_be_used_is_not_dropped_in_silence(tmp_path: Path, 
     text = f"name: x\npipes:\n  fp32: {{peak: 1 TFLOP/s}}\nmemory:\n  dram: {{bandwidth: 1 GB/s}}\n  {level}\n"
     file = write(tmp_path, text)
     try:
-        said = findings(load_file(file))
+        said = doubtful_entries(load_file(file))
     except DeviceError as error:
         said = [str(error).removeprefix(str(file))]
     assert any(level[:2] in line and missing in line for line in said)
@@ -312,8 +312,8 @@ def test_a_device_without_multiprocessors_states_its_rate_as_a_whole(tmp_path: P
     text = f"name: A TPU\npipes:\n  {pipe}\nmemory:\n  {dram}\nsources: {{sheet: x}}"
     device = load_file(write(tmp_path, text))
     assert device.pipes["tensor_bf16"].computed(None) == 262144 * 1050e6
-    assert findings(device) == []
-    (found,) = findings(load_file(write(tmp_path, text.replace("1050 MHz", "950 MHz"))))
+    assert doubtful_entries(device) == []
+    (found,) = doubtful_entries(load_file(write(tmp_path, text.replace("1050 MHz", "950 MHz"))))
     assert "275 TFLOP/s" in found
     both = text.replace("per_clock", "per_multiprocessor: 131072 FLOP/clock, per_clock")
     assert ":3: pipes.tensor_bf16 has a rate of one multiprocessor and one of the device" in refusal(
@@ -323,7 +323,7 @@ def test_a_device_without_multiprocessors_states_its_rate_as_a_whole(tmp_path: P
 
 @pytest.mark.parametrize("peak", ["98 TFLOP/s", "102 TFLOP/s"])
 def test_the_rounding_of_a_datasheet_raises_no_doubt(tmp_path: Path, peak: str) -> None:
-    assert findings(load_file(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []
+    assert doubtful_entries(load_file(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []
 
 
 # --- The user's folder ------------------------------------------------------------------------------

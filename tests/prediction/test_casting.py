@@ -19,7 +19,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
-from roofmodel.prediction.casting import PRODUCTS
+from roofmodel.prediction.casting import GEMM_KINDS
 from roofmodel.study.estimate import estimate
 from roofmodel.study.phase import Placed
 
@@ -150,13 +150,13 @@ def moved(model: str, *endings: str, kernel: str = "in fp32") -> int:
     """Bytes of operators of a layer whose names end so: as counted, and what is in fp32 of it."""
     found = [one for one in ours(model) if one.operator.name.endswith(endings)]
     assert found
-    wide = sum(other.bytes for one in found for other in one.beside if other.name == kernel)
+    wide = sum(other.bytes for one in found for other in one.extra_kernels if other.name == kernel)
     return sum(one.operator.cost.bytes for one in found) + wide
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_casts_move_what_torch_casts(model: str) -> None:
-    cast = sum(kernel.bytes for one in ours(model) for kernel in one.beside if kernel.name.startswith("cast "))
+    cast = sum(kernel.bytes for one in ours(model) for kernel in one.extra_kernels if kernel.name.startswith("cast "))
     assert cast == torch_moves(model)["_to_copy"]
 
 
@@ -180,8 +180,10 @@ def test_a_whole_layer_moves_what_torch_moves(model: str, runtime: str) -> None:
     products, torch_s = ("mm", "addmm", "bmm", "baddbmm"), torch_moves(model, True, runtime == "autocast")
     torch_s = sum(moved for kernel, moved in torch_s.items() if kernel not in products)
     found = ours(model, True, runtime)
-    own = sum(one.operator.cost.bytes for one in found if one.operator.kind not in PRODUCTS)
-    beside = sum(kernel.bytes for one in found for kernel in one.beside if not kernel.name.startswith("gradients of"))
+    own = sum(one.operator.cost.bytes for one in found if one.operator.kind not in GEMM_KINDS)
+    beside = sum(
+        kernel.bytes for one in found for kernel in one.extra_kernels if not kernel.name.startswith("gradients of")
+    )
     assert own + beside == pytest.approx(torch_s, rel=0.02)
 
 
@@ -193,7 +195,7 @@ def test_a_stream_of_rows_stays_fp32() -> None:
 def by_name(model: str, dtype: str, **options: Any) -> dict[str, dict[str, int]]:
     asked = {"phase": "train", "batch": 2, "dtype": dtype, "attention": "eager", "runtime": "autocast"} | options
     found = estimate(load(model), A100, **asked).phases[0].placed
-    return {one.operator.name: {kernel.name: kernel.bytes for kernel in one.beside} for one in found}
+    return {one.operator.name: {kernel.name: kernel.bytes for kernel in one.extra_kernels} for one in found}
 
 
 def test_softmax_reads_fp16_as_it_is_and_drops_out_in_fp32() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
-from roofmodel.prediction.collectives import Exchange, seconds
+from roofmodel.prediction.collectives import CollectiveWork, seconds
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect
 from roofmodel.study.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
@@ -33,14 +33,14 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_short_messages_take_the_steps_of_the_ring() -> None:
     """8 GPUs: 7 steps each way, and 1000 bytes at a quarter of 100 GB/s, 40 ns."""
-    assert seconds(Exchange(8, 2, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 14e-6 + 40e-9)
-    assert seconds(Exchange(8, 1, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 7e-6 + 40e-9)
-    assert seconds(Exchange(8, 0, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 40e-9)  # all at once
+    assert seconds(CollectiveWork(8, 2, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 14e-6 + 40e-9)
+    assert seconds(CollectiveWork(8, 1, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 7e-6 + 40e-9)
+    assert seconds(CollectiveWork(8, 0, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 40e-9)  # all at once
 
 
 def test_long_messages_pay_for_a_start_and_run_at_the_links_bandwidth() -> None:
     """8 MB at 80 GB/s are 100 us, and 20 us; at 25 GB/s they were 320 us."""
-    assert seconds(Exchange(2, 1, 8e6), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 20e-6 + 100e-6)
+    assert seconds(CollectiveWork(2, 1, 8e6), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 20e-6 + 100e-6)
 
 
 def test_a_link_counts_one_direction() -> None:

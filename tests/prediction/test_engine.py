@@ -8,7 +8,7 @@ import pytest
 from roofmodel.counting.workload import Phase
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.prediction.timing import expect, expect_moved
+from roofmodel.prediction.timing import expect, expect_elementwise
 from roofmodel.study.estimate import estimate
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.phase import Placed
@@ -60,7 +60,7 @@ def beside(
     """Of 2 x 128 tokens, launched one by one, by operator: the kernels beside it, and their bytes."""
     options = {"phase": phase, "batch": 2, "seq": 128, "dtype": dtype, "attention": "eager", "runtime": runtime}
     found = estimate(load(model), A100, **options).phases[0]
-    return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.beside} for p in found.placed}
+    return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.extra_kernels} for p in found.placed}
 
 
 SCORES = 2 * 12 * 128 * 128  # of 2 sequences, 12 heads
@@ -134,8 +134,8 @@ def test_the_loss_is_in_fp32(dtype: str, forward: int, gradient: int) -> None:
 def test_an_operator_takes_as_long_as_it_and_the_kernels_beside_it() -> None:
     found = estimate(load("bert-base-uncased"), A100, phase="train", batch=2, seq=128, attention="eager").phases[0]
     softmax = next(p for p in found.placed if p.operator.name == "attention.softmax")
-    alone, scale = expect(softmax.operator, A100, "fp16"), expect_moved(2 * 2 * SCORES, A100, "fp16")
-    dropout = expect_moved(5 * SCORES, A100, "fp16")
+    alone, scale = expect(softmax.operator, A100, "fp16"), expect_elementwise(2 * 2 * SCORES, A100, "fp16")
+    dropout = expect_elementwise(5 * SCORES, A100, "fp16")
     assert alone
     assert scale
     assert dropout

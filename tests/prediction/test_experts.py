@@ -13,9 +13,9 @@ from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction import experts
 from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.experts import Chosen, Mixture
+from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, mixture
+from roofmodel.prediction.timing import expect, moe_work
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -32,7 +32,7 @@ SHAPES = st.fixed_dictionaries(
 
 def test_experts_of_one_row_stream_their_weights() -> None:
     """16 matrices of 1000 x 1000 at 2 bytes and half of 1 TB/s: 64 us."""
-    product = Chosen(experts=16, rows=16, n=1000, k=1000)
+    product = GroupedGemmWork(experts=16, rows=16, n=1000, k=1000)
     assert experts.product_seconds(product, PLAIN, FREE._replace(dram=0.5)) == pytest.approx(64e-6, rel=1e-6)
 
 
@@ -40,7 +40,7 @@ def test_many_rows_are_multiplied_in_waves() -> None:
     """2 experts of 100 000 rows in tiles of 128 and 128 columns: 2 (100 000 / 128 + 1/2) x 4 tiles, and half a wave;
     each of 2 x 128 x 128 x 640 FLOP on a multiprocessor's 1 TFLOP/s. Tiles of 16 come to less: they end less unevenly.
     """
-    product = Chosen(experts=2, rows=200_000, n=512, k=600)
+    product = GroupedGemmWork(experts=2, rows=200_000, n=512, k=600)
     waves = 2 * (100_000 / 16 + 0.5) * 4 / 100 + 0.5
     seconds = experts.product_seconds(product, PLAIN, FREE._replace(pipe=1.0))
     assert seconds == pytest.approx(waves * 2 * 16 * 128 * 640 / 1e12, rel=1e-4)
@@ -51,16 +51,16 @@ def test_tiles_are_loaded_at_the_bandwidth_of_l2() -> None:
 
     Of 1 row each, 1 / (1 - exp(-128)) = 1 tile of 128 rows; lower ones are no fewer, and one of 256 columns loads more.
     """
-    product = Chosen(experts=100, rows=100, n=128, k=640)
+    product = GroupedGemmWork(experts=100, rows=100, n=128, k=640)
     seconds = experts.product_seconds(product, PLAIN, FREE._replace(l2=2.0))
     assert seconds == pytest.approx(1.5 * 640 * (2 + 256) * 100 / 2e12, rel=1e-3)
 
 
 def test_a_mixture_pays_for_its_start_its_experts_and_its_rows() -> None:
     """30 us, 8 experts of 1 us, and 2000 + 100 x 50 bytes at 1 GB/s: 45 us."""
-    product = Chosen(experts=8, rows=50, n=1, k=1)
+    product = GroupedGemmWork(experts=8, rows=50, n=1, k=1)
     timing = FREE._replace(latency=30e-6, expert=1e-6, rows=1e-3)
-    whole = Mixture((product, product), tokens=25, pairs=50, token_bytes=2000, row_bytes=5000)
+    whole = MoeWork((product, product), tokens=25, pairs=50, token_bytes=2000, row_bytes=5000)
     assert experts.seconds(whole, PLAIN, timing) == pytest.approx(45e-6, rel=1e-6)
     apart = [experts.apart_seconds(product, moved, PLAIN, timing) for moved in (2000, 5000)]
     assert sum(apart) == pytest.approx(45e-6, rel=1e-6)
@@ -69,8 +69,8 @@ def test_a_mixture_pays_for_its_start_its_experts_and_its_rows() -> None:
 def test_pairs_whose_expert_is_elsewhere_are_skipped_moved_or_multiplied() -> None:
     """Of 2 tokens with 4 pairs each 2 rows are here. Moved: all 8 pairs, 4 times the rows' bytes. Multiplied: those of
     the tokens that have an expert here: 2 (1 - (3/4)^4) = 1.367 tokens, 5.469 pairs."""
-    product = Chosen(experts=2, rows=2, n=1, k=1)
-    whole = Mixture((product,), tokens=2, pairs=8, token_bytes=0, row_bytes=2e6)
+    product = GroupedGemmWork(experts=2, rows=2, n=1, k=1)
+    whole = MoeWork((product,), tokens=2, pairs=8, token_bytes=0, row_bytes=2e6)
     skipped, moved, multiplied = (
         experts.seconds(whole, PLAIN, FREE._replace(rows=1.0, elsewhere=elsewhere)) for elsewhere in (0, 1, 2)
     )
@@ -85,11 +85,11 @@ def test_what_moves_beside_the_weights_is_that_of_the_operators() -> None:
     """6 rows of 4 experts: written as gate and up of 32 each, read, written once, read, written and read as 64; and a
     weight each in the sum. Tokens, 3 of 64, go in and come out."""
     row = {"tokens": 3, "hidden": 64, "inter": 32, "topk": 2, "experts": 8, "distribution": "balanced"}
-    found = mixture(OPERATIONS["moe"].operator(row, BF16), "bf16")
+    found = moe_work(OPERATIONS["moe"].operator(row, BF16), "bf16")
     assert found.row_bytes == 6 * 2 * (64 + 64 + 32 + 32 + 64 + 64 + 1)
     assert found.token_bytes == 2 * 2 * 3 * 64
     assert (found.tokens, found.pairs) == (3, 6)
-    assert found.products == [Chosen(6, 6, 64, 64), Chosen(6, 6, 64, 32)]
+    assert found.products == [GroupedGemmWork(6, 6, 64, 64), GroupedGemmWork(6, 6, 64, 32)]
 
 
 @settings(deadline=None)

@@ -16,11 +16,11 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.devices.calibration import Calibration, Fit, Fitted, GemmTiming, GenerationTiming, StreamTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, gemm, stream
-from roofmodel.prediction.attention import Attended
+from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.gemm import Product
+from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Formula, chosen, expect, formula, held
+from roofmodel.prediction.timing import Formula, choose_set, clamp_to_bound, expect, formula
 from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -42,14 +42,14 @@ def test_a_product_of_whole_tiles_takes_its_waves() -> None:
     """
     free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     m, n, k = 256 * 150, 128 * 100, 4096
-    seconds = gemm.seconds(Product(1, m, n, k, 2 * (m * k + k * n + m * n)), PLAIN, free)
+    seconds = gemm.seconds(GemmWork(1, m, n, k, 2 * (m * k + k * n + m * n)), PLAIN, free)
     assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-9)
 
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
     """A split costs a second here, so that there is none. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
     free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
-    full, more = (gemm.seconds(Product(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
+    full, more = (gemm.seconds(GemmWork(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
     assert full == pytest.approx(2 * 16 * 64 * 4096 / 1e12, rel=1e-9)
     assert more == pytest.approx(2 * full, rel=1e-9)
 
@@ -58,25 +58,25 @@ def test_a_product_of_one_row_streams_its_weights() -> None:
     """2 MB at half of 1 TB/s: 4 us, and 3 us of latency."""
     timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0)
     fast = PLAIN._replace(peak=1e18)  # so that multiplying takes nothing
-    assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
+    assert gemm.seconds(GemmWork(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
 
 
 def test_a_row_is_quantised_by_one_multiprocessor() -> None:
     """200 rows on 100 multiprocessors, 5 us each: 10 us more; 2 MB read and written at 1 TB/s take 2 us, as before."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, row=5e-6)
-    plain = gemm.seconds(Product(1, 200, 1000, 1000, 0), PLAIN, timing)
-    assert gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing) == pytest.approx(plain + 10e-6)
-    streamed = gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), PLAIN, timing._replace(row=0))
+    plain = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0), PLAIN, timing)
+    assert gemm.seconds(GemmWork(1, 200, 1000, 1000, 0, quantized=2e6), PLAIN, timing) == pytest.approx(plain + 10e-6)
+    streamed = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0, quantized=2e6), PLAIN, timing._replace(row=0))
     assert streamed == pytest.approx(plain + 2e-6)
 
 
 def test_rows_that_l2_does_not_hold_are_quantised_more_slowly() -> None:
     """2 MB at 1 TB/s take 2 us, and three times that where they are more than 0.7 of L2."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, spill=2.0)
-    plain = gemm.seconds(Product(1, 200, 1000, 1000, 0), PLAIN, timing)
+    plain = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0), PLAIN, timing)
     for l2, quantising in ((3e6, 2e-6), (2.8e6, 6e-6)):
         chip = PLAIN._replace(l2=l2)
-        found = gemm.seconds(Product(1, 200, 1000, 1000, 0, quantised=2e6), chip, timing)
+        found = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0, quantized=2e6), chip, timing)
         assert found == pytest.approx(plain + quantising)
 
 
@@ -84,7 +84,7 @@ def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
     """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
     fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     tall = fine._replace(tall=128)
-    few, many = (Product(1, m, 64 * 10000, 4096, 0) for m in (129, 256))
+    few, many = (GemmWork(1, m, 64 * 10000, 4096, 0) for m in (129, 256))
     assert gemm.seconds(few, PLAIN, tall) == pytest.approx(gemm.seconds(many, PLAIN, tall))
     assert gemm.seconds(few, PLAIN, fine) < 0.7 * gemm.seconds(many, PLAIN, fine)
 
@@ -92,8 +92,8 @@ def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
 def test_a_host_that_is_waited_for_hides_what_is_shorter() -> None:
     timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, host=80e-6)
     fast = PLAIN._replace(peak=1e18)
-    assert gemm.seconds(Product(1, 1, 1000, 1000, 2e6), fast, timing) == 80e-6
-    assert gemm.seconds(Product(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
+    assert gemm.seconds(GemmWork(1, 1, 1000, 1000, 2e6), fast, timing) == 80e-6
+    assert gemm.seconds(GemmWork(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
 
 
 def test_few_rows_are_multiplied_by_dot_products_where_those_are_quicker() -> None:
@@ -104,7 +104,7 @@ def test_few_rows_are_multiplied_by_dot_products_where_those_are_quicker() -> No
     dots = slow._replace(few=4, column=0.5e-6, dot=2e-9)
 
     def seconds(m: int, k: int, timing: GemmTiming) -> float:
-        return float(gemm.seconds(Product(1, m, 1000, k, 0), PLAIN, timing))
+        return float(gemm.seconds(GemmWork(1, m, 1000, k, 0), PLAIN, timing))
 
     assert seconds(4, 1024, slow) == pytest.approx(3e-6 + 40e-9 * 1024)
     assert seconds(4, 1024, dots) == pytest.approx(3e-6 + 5e-6)
@@ -118,7 +118,7 @@ def test_a_library_that_splits_k_into_few_parts_or_none_takes_longer() -> None:
     and 64 000 / 32 run at once."""
     free = GemmTiming(0, 0, 10e-9, 0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     fast = PLAIN._replace(peak=1e18, port=1e24)
-    times = [gemm.seconds(Product(1, 16, 64, 64000, 0), fast, free._replace(parts=n)) for n in (1, 7, 32)]
+    times = [gemm.seconds(GemmWork(1, 16, 64, 64000, 0), fast, free._replace(parts=n)) for n in (1, 7, 32)]
     assert times == pytest.approx([10e-9 * k for k in (64000, 10688, 2016)], rel=1e-9)  # in whole slices of 32
 
 
@@ -126,7 +126,7 @@ def test_narrower_weights_are_converted_before_they_are_multiplied() -> None:
     """1024 elements of K at 2 ns: 2.048 us more, whatever else there is to wait for."""
     timing = GemmTiming(3e-6, 1e-6, 4e-9, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
     plain, converted = (
-        gemm.seconds(Product(1, 16, 1000, 1024, 1e6), PLAIN, timing._replace(convert=each)) for each in (0.0, 2e-9)
+        gemm.seconds(GemmWork(1, 16, 1000, 1024, 1e6), PLAIN, timing._replace(convert=each)) for each in (0.0, 2e-9)
     )
     assert converted == pytest.approx(plain + 2.048e-6)
 
@@ -163,7 +163,7 @@ def test_few_rows_are_expected_alike_as_arrays_as_ints_and_in_parts(
 def test_a_decode_streams_its_cache_once() -> None:
     """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes in whole tiles of 64: 1024. 134 MB at 1 TB/s."""
     keys = 32 * 8 * 1000 * 2 * 128 * 2
-    att = Attended(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
+    att = AttentionWork(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
     free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0)
     assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
 
@@ -172,7 +172,7 @@ def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
     """64 query heads share one key-value head: 63 read it again, from L2 at 0.42 of the ports' 1 TB/s,
     where a block holds 32 at most."""
     keys = 32 * 1024 * 2 * 128 * 2
-    att = Attended(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
+    att = AttentionWork(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
     together = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0))
     apart = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 32))
     assert together == pytest.approx(keys / 1e12, rel=1e-6)
@@ -187,7 +187,7 @@ def test_where_blocks_queue_a_cache_is_split_as_far_as_one_wave_holds_its_parts(
     timing = GenerationTiming(0, 0, 0, 1.0, 1e9, 0, queue=1)
     keys = 1024 * 2 * 128 * 2
     for sequences, waves in ((50, 0.5), (51, 1), (100, 1), (101, 2)):
-        att = Attended(sequences, 1, 1, 1, 1024, 1024, 0, sequences * keys, sequences * keys)
+        att = AttentionWork(sequences, 1, 1, 1, 1024, 1024, 0, sequences * keys, sequences * keys)
         assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(waves * keys / 10e9, rel=1e-6)
 
 
@@ -198,7 +198,7 @@ def test_single_heads_and_too_many_for_a_block_take_the_kernel_of_one_head_a_blo
     """
     timing = GenerationTiming(1e-6, 10e-6, 1.0, 1.0, 1.0, 32, row=1e-6, alone=5e-6, single=2e-6)
     for group, seconds in ((1, 5e-6 + 2 * 2e-6), (8, 1e-6 + 2 * 18e-6), (64, 5e-6 + 128 * 2e-6)):
-        att = Attended(25, 8 * group, 8, 1, 64, 64, 0, 0, 0)
+        att = AttentionWork(25, 8 * group, 8, 1, 64, 64, 0, 0, 0)
         assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
         many = att._replace(batch=np.array([25.0, 25.0]))
         assert attention.generation_seconds(many, PLAIN, timing) == pytest.approx([seconds] * 2, rel=1e-9)
@@ -266,14 +266,14 @@ def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> N
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
     sets = {"a": {"x": one(1), "y": one(2)}, "b": {"x": one(3)}}
-    assert chosen(sets, "b", "x") == (*one(3), "b", "")
-    assert chosen(sets, "b", "y") == (*one(2), "a", "")  # the first that has these formats
-    assert chosen(sets, "unknown", "x") == (*one(1), "a", "")
-    other = chosen(sets, "b", "z")
+    assert choose_set(sets, "b", "x") == (*one(3), "b", "")
+    assert choose_set(sets, "b", "y") == (*one(2), "a", "")  # the first that has these formats
+    assert choose_set(sets, "unknown", "x") == (*one(1), "a", "")
+    other = choose_set(sets, "b", "z")
     assert other is not None
     assert other.timing == one(3).timing
     assert (other.fit.low, other.fit.high) == (0.9**2, 1.2**2)  # fitted on other formats: twice as wide
-    assert chosen({}, "a", "x") is None
+    assert choose_set({}, "a", "x") is None
 
 
 def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None:
@@ -281,9 +281,9 @@ def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
     sets = {"a": {"x/x/64": one(1), "x/x/128": one(2)}, "b": {"x/x/256": one(3), "x/y/64": one(4)}}
-    assert chosen(sets, "", "x/x/256") == (*one(3), "b", "")  # nobody asked for a
+    assert choose_set(sets, "", "x/x/256") == (*one(3), "b", "")  # nobody asked for a
     for name, form, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
-        other = chosen(sets, name, form)
+        other = choose_set(sets, name, form)
         assert other is not None
         assert other.timing.latency == latency, (name, form)
         assert other.fit.high == 1.2**2
@@ -295,13 +295,13 @@ def test_formats_that_were_not_measured_take_the_set_of_as_many_bits() -> None:
 
     sets = {"a": {"fp16/fp16": one(1), "fp16/int4": one(2)}, "b": {"fp16/int8": one(3), "fp8/fp8": one(4)}}
     for form, latency in (("fp16/nf4", 2), ("fp16/mxfp4", 2), ("fp16/fp8", 3), ("fp8/int8", 4), ("tf32/tf32", 1)):
-        other = chosen(sets, "a", form)
+        other = choose_set(sets, "a", form)
         assert other is not None
         assert other.timing.latency == latency, form
         assert other.fit.high == 1.2**2
         assert {**sets["a"], **sets["b"]}[other.stands_in].timing == other.timing
     heads = {"a": {"fp16/fp16/128": one(1), "fp16/fp16/64": one(2)}}
-    other = chosen(heads, "", "fp16/int8/64")
+    other = choose_set(heads, "", "fp16/int8/64")
     assert other is not None
     assert other.timing.latency == 2  # of other widths, but of these heads
 
@@ -311,8 +311,8 @@ def test_a_set_that_is_far_off_stands_in_for_no_other() -> None:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
 
     sets = {"a": {"fp16/fp16/512": one(1, 0.5)}, "b": {"fp16/fp16/128": one(2, 0.1)}}
-    assert chosen(sets, "a", "fp16/fp16/512") == (*one(1, 0.5), "a", "")
-    other = chosen(sets, "a", "fp16/fp16/576")
+    assert choose_set(sets, "a", "fp16/fp16/512") == (*one(1, 0.5), "a", "")
+    other = choose_set(sets, "a", "fp16/fp16/576")
     assert other is not None
     assert other.timing.latency == 2
 
@@ -332,5 +332,5 @@ def test_a_set_that_stands_in_is_surer_than_a_factor_of_three(
 def test_an_expectation_that_its_bound_holds_up_has_an_interval() -> None:
     """A formula that expects half of the bound, and up to 1.2 times that: measurements lie above the bound."""
     fit = Fit(1, 1, 0.1, 0.9, 1.2, "", "")
-    assert held(1.0, fit, 2.0) == (2.0, 2.0, 2.4)
-    assert held(2.0, fit, 1.0) == (2.0, 1.8, 2.4)
+    assert clamp_to_bound(1.0, fit, 2.0) == (2.0, 2.0, 2.4)
+    assert clamp_to_bound(2.0, fit, 1.0) == (2.0, 1.8, 2.4)

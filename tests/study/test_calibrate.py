@@ -14,8 +14,8 @@ import pytest
 from benchmarks import accuracy
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
+from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
-from roofmodel.devices.recalibrated import device_file, sections
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.timing import expect
 from roofmodel.study.calibrate import Sample, calibrate

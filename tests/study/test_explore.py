@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
-from roofmodel.prediction.timing import chosen, form
+from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
 from roofmodel.study.estimate import estimate
@@ -80,8 +80,8 @@ def inputs(
                 return None
             wanted = links[role].parameters
         else:
-            wanted = form(dtype, f"{formats[role]}{slash}{head}")
-        fitted = chosen(sets, implementation, wanted)
+            wanted = format_key(dtype, f"{formats[role]}{slash}{head}")
+        fitted = choose_set(sets, implementation, wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 
     return value

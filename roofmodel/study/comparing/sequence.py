@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.prediction.timing import movement
+from roofmodel.prediction.timing import stream_kind
 from roofmodel.study.phase import PhaseEstimate, Placed
 
 # Kinds of operators that have a kernel of their own in every framework, in an order that no framework changes.
@@ -47,7 +47,7 @@ class Occurrence(NamedTuple):
         if operator.kind == "elementwise":
             if operator.name.endswith("combine"):
                 return "combine"
-            return "activation" if operator.group == "activation" else movement(operator)
+            return "activation" if operator.group == "activation" else stream_kind(operator)
         return operator.kind
 
     @property

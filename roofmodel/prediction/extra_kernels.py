@@ -19,42 +19,54 @@ Width = Literal["narrow", "wide", "mixed"]
 """Of vector work: in the working format, in fp32, or, under autocast, of 16 bits that become fp32."""
 
 
-class Beside(NamedTuple):
+class ExtraKernel(NamedTuple):
     """A kernel that eager mode runs beside an operator: what it does, and the bytes that it reads and writes."""
 
     name: str
     bytes: Number
 
 
-class Moves(NamedTuple):
+class Traffic(NamedTuple):
     """Bytes that vector work moves an element, forward and backward: so many, and so many times an element's width."""
 
     forward: tuple[int, int]
     backward: tuple[int, int]
 
 
-NATIVE = Moves((0, 2), (0, 3))
+NATIVE = Traffic((0, 2), (0, 3))
 """An activation that is one kernel: read and written; the gradient that arrives, what it read, and what it gives."""
-GATE = Moves((0, 3), (0, 6))
+GATE = Traffic((0, 3), (0, 6))
 """A product of two: both read and one written; of each the gradient, from what arrives and from the other."""
 TABLES = ("cos", "sin")
-COMPOSED: dict[str, dict[Width, Moves]] = {
+COMPOSED: dict[str, dict[Width, Traffic]] = {
     # cast, square, mean, times the inverse root, cast, gain: both casts and the rows between them in fp32
-    "rmsnorm": {"narrow": Moves((28, 4), (76, 8)), "wide": Moves((0, 7), (0, 23)), "mixed": Moves((38, 0), (108, 0))},
+    "rmsnorm": {
+        "narrow": Traffic((28, 4), (76, 8)),
+        "wide": Traffic((0, 7), (0, 23)),
+        "mixed": Traffic((38, 0), (108, 0)),
+    },
     # two products, half negated, halves joined, a sum
-    "rotary": {"narrow": Moves((0, 10), (0, 14)), "wide": Moves((0, 10), (0, 14)), "mixed": Moves((30, 0), (48, 0))},
+    "rotary": {
+        "narrow": Traffic((0, 10), (0, 14)),
+        "wide": Traffic((0, 10), (0, 14)),
+        "mixed": Traffic((30, 0), (48, 0)),
+    },
     # x / 2 (1 + tanh(c (x + a x^3))): a power, tanh, and six of sums and products; a power is fp32 under autocast
-    "gelu_new": {"narrow": Moves((0, 18), (0, 28)), "wide": Moves((0, 18), (0, 28)), "mixed": Moves((70, 0), (112, 0))},
+    "gelu_new": {
+        "narrow": Traffic((0, 18), (0, 28)),
+        "wide": Traffic((0, 18), (0, 28)),
+        "mixed": Traffic((70, 0), (112, 0)),
+    },
     # x / 2 (1 + tanh(x c (1 + a x x))): no power, eight products and sums beside tanh
-    "gelu_fast": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 21), (0, 36))),
+    "gelu_fast": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 21), (0, 36))),
     # x sigmoid(1.702 x): two products and a sigmoid
-    "gelu_quick": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 7), (0, 14))),
+    "gelu_quick": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 7), (0, 14))),
     # max(x, 0), squared
-    "relu2": dict.fromkeys(("narrow", "wide", "mixed"), Moves((0, 4), (0, 10))),
+    "relu2": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 4), (0, 10))),
 }
 """By what an operator computes (`vector_flops.py`), what several kernels move of it."""
-JOINED: dict[Width, Moves] = {
-    "narrow": Moves((0, 2), (0, 6)), "wide": Moves((0, 2), (0, 6)), "mixed": Moves((7, 0), (16, 0)),
+PARTIAL_ROTARY: dict[Width, Traffic] = {
+    "narrow": Traffic((0, 2), (0, 6)), "wide": Traffic((0, 2), (0, 6)), "mixed": Traffic((7, 0), (16, 0)),
 }  # fmt: skip
 """Where rotary embedding turns a part of each head: that part is joined to the rest, and gradients of
 both are put into zeros and added."""
@@ -66,7 +78,7 @@ def is_composed(operator: Operator) -> bool:
     return (operator.function in COMPOSED or gated) and ".grad_" not in operator.name
 
 
-def composed(operator: Operator, width: Width) -> Beside:
+def composed(operator: Operator, width: Width) -> ExtraKernel:
     """What the kernels of such an operator move, less what it counts."""
     gradient = operator.name.endswith(".grad")
     bytes_of, rows = operator.widths.dtype.bytes, _rows(operator)
@@ -80,9 +92,9 @@ def composed(operator: Operator, width: Width) -> Beside:
     if operator.function == "rotary" and any("h" in tensor.axes for tensor in operator.writes):
         turned, size = operator.sizes["r"], operator.sizes["h"]
         if turned != size:
-            fixed, times = JOINED[width][gradient]
+            fixed, times = PARTIAL_ROTARY[width][gradient]
             total = quotient(total * turned, size) + (fixed + times * element) * elements
-    return Beside("in several kernels", total - sum(operator.bytes_of(tensor) for tensor in rows))
+    return ExtraKernel("in several kernels", total - sum(operator.bytes_of(tensor) for tensor in rows))
 
 
 def _is_gated(operator: Operator) -> bool:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from roofmodel import worked
 from roofmodel.counting import phases
 from roofmodel.devices import library
-from roofmodel.devices.fitted import TIMINGS
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.models import hub
-from roofmodel.prediction import collectives, engine, reasons, timing
+from roofmodel.prediction import collectives, derivation, engine, timing
 from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.roofline import place
 from roofmodel.remarks import remarks
@@ -33,7 +33,7 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
-    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in reasons.given(found)}
+    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in derivation.given(found)}
     names["bound"] = bound
     blocks = list(expected_time(found, bound, expected, fused=fused))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
@@ -83,8 +83,8 @@ def test_the_lines_that_are_printed_give_the_time_that_is_stated(
         found = timing.formula(operator, placed, device, "fp16")
         if found is None:
             continue
-        assert reasons.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
-        expected = timing.held(found.seconds, found.fit, placed.bound_seconds)
+        assert derivation.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
+        expected = timing.clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
         stated = derived(found, float(placed.bound_seconds), expected)
         assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # 4 digits
 
@@ -102,7 +102,7 @@ def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length:
     placed = [place(operator.cost, device, "fp16") for operator in operators]
     runs = engine.fused(operators, placed, device, "fp16")
     for operator, bound, run in zip(operators, placed, runs, strict=True):
-        if run.together and run.formula and run.expected:
+        if run.merged and run.formula and run.expected:
             stated = derived(run.formula, float(bound.bound_seconds), run.expected, run)
             assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), operator.name
 
@@ -112,10 +112,12 @@ def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length:
 def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
     calibration = library.load("h100").calibration
     assert calibration is not None
-    served = timing.chosen(calibration.collectives, "", "any")
+    served = timing.choose_set(calibration.collectives, "", "any")
     assert served is not None
-    found = timing._applied("collectives", collectives.seconds, (collectives.Exchange(8, rounds, size), 450e9), served)
-    expected = timing.held(found.seconds, found.fit, 0.0)
+    found = timing._applied(
+        "collectives", collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), served
+    )
+    expected = timing.clamp_to_bound(found.seconds, found.fit, 0.0)
     assert derived(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
 
 
@@ -127,7 +129,7 @@ def test_what_a_norm_takes_from_l2_is_said() -> None:
     ]
     found = timing.formula(norm, place(norm.cost, device, "fp16"), device, "fp16")
     assert found is not None
-    lines = {step.name: step for step in reasons.steps(found)}
+    lines = {step.name: step for step in derivation.steps(found)}
     # 2 x 1024 x 1600 elements of 2 bytes and gain and bias fit 40 MiB
     assert lines["data ≤ chip.l2"].numbers == "6560000 ≤ 41943040"
     assert lines["rate"].formula == "timing.l2 × chip.port"
@@ -141,7 +143,7 @@ def test_everything_that_a_formula_takes_is_explained() -> None:
             for operator in phases.operators(arch, workload(arch, phase=phase)[0].steps()[0]):
                 found = timing.formula(operator, place(operator.cost, device, "fp16"), device, "fp16")
                 if found is not None:
-                    assert all(p.meaning for p in (*reasons.given(found), *reasons.constants(found))), found.name
+                    assert all(p.meaning for p in (*derivation.given(found), *derivation.constants(found))), found.name
 
 
 @pytest.mark.parametrize("kind", [*TIMINGS.values(), Chip], ids=lambda kind: kind.__name__)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from roofmodel.devices.calibration import Calibration, Sets
-from roofmodel.devices.fitted import TIMINGS, is_seconds
+from roofmodel.devices.calibration_reader import TIMINGS, is_seconds
 from roofmodel.errors import DeviceError
 
 _HEADING = "calibration:"

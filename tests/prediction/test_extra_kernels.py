@@ -16,7 +16,7 @@ from roofmodel.models.architecture import NARROW_SOFTMAX
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
-from roofmodel.prediction.beside import COMPOSED, Width, composed, is_composed
+from roofmodel.prediction.extra_kernels import COMPOSED, Width, composed, is_composed
 from roofmodel.study.estimate import estimate
 from tests.prediction.test_casting import Autocast, Moved
 
@@ -167,7 +167,7 @@ def test_what_one_kernel_does_is_not_composed() -> None:
 def test_sums_of_gradients_are_one_kernel() -> None:
     options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16", "attention": "eager"}
     placed = estimate(load("llama-3.2-1b"), A100, **options).phases[0].placed
-    names = {one.operator.name: [kernel.name for kernel in one.beside] for one in placed}
+    names = {one.operator.name: [kernel.name for kernel in one.extra_kernels] for one in placed}
     assert names["norm.mlp.grad"] == ["in several kernels"]
     assert names["norm.mlp.grad_sum_x"] == []
 
@@ -175,7 +175,7 @@ def test_sums_of_gradients_are_one_kernel() -> None:
 def test_megatron_fuses_them() -> None:
     options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16"}
     placed = estimate(load("llama-3.2-1b"), A100, runtime="megatron", **options).phases[0].placed
-    assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.beside)
+    assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.extra_kernels)
 
 
 TWO_WAYS = {"bloom", "gpt_bigcode", "xglm"}  # whose file has softmax both ways, or by an option
@@ -199,5 +199,5 @@ def test_softmax_in_fp32_moves_its_casts() -> None:
         placed = {one.operator.name: one for one in estimate(load("llama-3.2-1b"), A100, **options).phases[0].placed}
         scores = BATCH * HEADS * SEQ * SEQ
         for name, moved in (("attention.softmax", forward), ("attention.softmax.grad", backward)):
-            (extra,) = (kernel.bytes for kernel in placed[name].beside if kernel.name == "softmax in fp32")
+            (extra,) = (kernel.bytes for kernel in placed[name].extra_kernels if kernel.name == "softmax in fp32")
             assert extra + placed[name].operator.cost.bytes == moved * scores
