@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks import generation, published, served
 from benchmarks.errors import whole
 from roofmodel.devices.device import Device
-from roofmodel.study.calibrate import held_out
-from roofmodel.study.measurements import Array, groups
-from roofmodel.study.validate import Validation, errors, validate
+from roofmodel.study.benchmark.calibrate import held_out
+from roofmodel.study.benchmark.table import Array, groups
+from roofmodel.study.benchmark.validate import Validation, errors, validate
 
 TABLES = {
     "aic_a100_sxm_gemm": ("a100", "GEMM, 16 bits and quantised"),

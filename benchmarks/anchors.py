@@ -25,8 +25,8 @@ from benchmarks import accuracy, megatron, served
 from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
-from roofmodel.study.measurements import HOST_CLOCK, Array, Table, read
-from roofmodel.study.validate import errors, validate
+from roofmodel.study.benchmark.table import HOST_CLOCK, Array, Table, read
+from roofmodel.study.benchmark.validate import errors, validate
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 from typing import NamedTuple, TypeVar
 
-from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.estimate.phase import PhaseEstimate
 
 Name, One = TypeVar("Name"), TypeVar("One")
 

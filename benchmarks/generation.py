@@ -19,7 +19,7 @@ from benchmarks.errors import Off, by_name, medians, off
 from benchmarks.megatron import gpt
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 
 GPTS = {"gpt-89b": (48, 12288, 96), "megatron-530b": (105, 20480, 128)}  # layers, width, heads; as the guide tells them
 STAGES = {24: 3}  # of so many GPUs

@@ -19,8 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import catalogue
-from roofmodel.study.estimate import estimate
-from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
 
 
 class Reporter(NamedTuple):

@@ -17,8 +17,8 @@ from benchmarks.errors import Off, by_name, means, off
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
-from roofmodel.study.estimate import estimate
-from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
 
 MODELS = {
     "GPTJ 6B": "gpt-j-6b",

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError, shorten
 from roofmodel.models import hub
-from roofmodel.study import estimate as study
-from roofmodel.study.options import Options
+from roofmodel.study.estimate import estimate as study
+from roofmodel.study.estimate.options import Options
 
 if TYPE_CHECKING:
     import pandas
 
     from roofmodel.profiles.kernel import Kernel
-    from roofmodel.study.comparing.comparison import Comparison
-    from roofmodel.study.measured import Kernels, Placed
-    from roofmodel.study.sweep import Sweep
-    from roofmodel.views.document import Document
-    from roofmodel.views.notebook import Picture
+    from roofmodel.study.compare.comparison import Comparison
+    from roofmodel.study.profile.place import Kernels, Placed
+    from roofmodel.study.sweep.sweep import Sweep
+    from roofmodel.views.kit.document import Document
+    from roofmodel.views.kit.notebook import Picture
 
 __all__ = [
     "CompareReport", "Derivation", "Device", "PlotReport", "ProfileReport", "Report", "SweepReport", "check_homework",
@@ -70,7 +70,7 @@ class _Shown:
         raise NotImplementedError
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.notebook import mimebundle
+        from roofmodel.views.kit.notebook import mimebundle
 
         return mimebundle(self.__rich__())
 
@@ -83,7 +83,7 @@ class _Drawn(_Shown):
 
     def picture(self, dpi: int = 100) -> Picture:
         """The picture that `save` writes, for a notebook to show."""
-        from roofmodel.views.notebook import picture
+        from roofmodel.views.kit.notebook import picture
 
         return picture(self.save, dpi)
 
@@ -100,7 +100,7 @@ class Report(_Drawn):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase: `report.totals["decode"]["bound_seconds"]`. Keys as in the JSON."""
-        from roofmodel.study.phase import totals
+        from roofmodel.study.estimate.phase import totals
 
         return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
 
@@ -111,7 +111,7 @@ class Report(_Drawn):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `--format json` prints."""
-        from roofmodel.views.estimate_data import to_dict
+        from roofmodel.views.estimate.data import to_dict
 
         return to_dict(self.estimate)
 
@@ -119,18 +119,18 @@ class Report(_Drawn):
         """One row an operator, base units: what `--format csv` prints."""
         import pandas
 
-        from roofmodel.views.estimate_data import flat
+        from roofmodel.views.estimate.data import flat
 
         return pandas.DataFrame(flat(self.estimate))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
-        from roofmodel.views.files import save
+        from roofmodel.views.kit.files import save
 
         save(self.estimate, os.fspath(path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.terminal import EstimateView
+        from roofmodel.views.estimate.terminal import EstimateView
 
         return EstimateView(self.estimate)
 
@@ -174,30 +174,30 @@ class SweepReport(_Drawn):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a point, base units, with the names that an estimate's totals have: what `--format csv` prints."""
-        from roofmodel.views.sweep import frame
+        from roofmodel.views.sweep.table import frame
 
         return frame(self.sweep)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof sweep --format json` prints."""
-        from roofmodel.views.sweep import document
+        from roofmodel.views.sweep.table import document
 
         return document(self.sweep)
 
     def save(self, path: str | os.PathLike[str], picture: str | None = None) -> None:
         """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
-        from roofmodel.views.sweep import save
+        from roofmodel.views.sweep.table import save
 
         save(self.sweep, os.fspath(path), picture)
 
     def picture(self, dpi: int = 100, kind: str | None = None) -> Picture:
         """A picture of `rates`, `roofs` or `costs`, for a notebook to show."""
-        from roofmodel.views.notebook import picture
+        from roofmodel.views.kit.notebook import picture
 
         return picture(partial(self.save, picture=kind), dpi)
 
     def __rich__(self) -> Any:
-        from roofmodel.views.sweep import View
+        from roofmodel.views.sweep.table import View
 
         return View(self.sweep)
 
@@ -221,7 +221,7 @@ def sweep(
     dtype=["fp16", "fp8"]`. `price` is dollars an hour, of every device or by name; `cluster` the address of a Dask
     scheduler, or `local`. Raises RoofError, with what would work, for anything that cannot be.
     """
-    from roofmodel.study.sweep import sweep
+    from roofmodel.study.sweep.sweep import sweep
 
     devices = [one if isinstance(one, Device) else Device.load(one) for one in _several(hw)]
     found = sweep([hub.load(one, family) for one in _several(models)], devices, price=price, cluster=cluster, **options)
@@ -260,7 +260,7 @@ class Derivation:
         self.document.save(os.fspath(path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.document import rich
+        from roofmodel.views.kit.document import rich
 
         return rich(self.document.blocks)
 
@@ -286,9 +286,9 @@ def explain(
     `model` is as for `estimate`, or a plain kernel such as "matmul" of size `n`; `op` names one operator or a group of
     them. Without `hw` there are counts only. Raises RoofError.
     """
-    from roofmodel.study.explain import explain_named
-    from roofmodel.views.explain import document
-    from roofmodel.views.operator_names import called
+    from roofmodel.study.derive.explain import explain_named
+    from roofmodel.views.derive.explain import document
+    from roofmodel.views.kit.operator_names import called
 
     op = op and called(op)
     device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
@@ -310,9 +310,9 @@ def crossover(
     `model` may be a plain kernel such as "matmul", whose size varies. `.to_dict()` has the first such size under
     `value`, None where there is none. Raises RoofError.
     """
-    from roofmodel.study.crossover import crossover as find
-    from roofmodel.views.crossover import document
-    from roofmodel.views.operator_names import called
+    from roofmodel.study.derive.crossover import crossover as find
+    from roofmodel.views.derive.crossover import document
+    from roofmodel.views.kit.operator_names import called
 
     op = op and called(op)
     device = hw if isinstance(hw, Device) else Device.load(hw)
@@ -337,7 +337,7 @@ class ProfileReport(_Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof kernels --format json` prints."""
-        from roofmodel.views.measured import kernels_document
+        from roofmodel.views.profile.data import kernels_document
 
         return kernels_document(self.measured)
 
@@ -345,12 +345,12 @@ class ProfileReport(_Shown):
         """One row a kernel: what `roof kernels --format csv` prints."""
         import pandas
 
-        from roofmodel.views.measured import flat
+        from roofmodel.views.profile.data import flat
 
         return pandas.DataFrame(flat(self.to_dict()))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.tables import kernels_table
+        from roofmodel.views.profile.tables import kernels_table
 
         return kernels_table(self.measured)
 
@@ -368,7 +368,7 @@ def read_profile(
     A path may name its device, `a.csv@v100`; `hw` names that of the others where the files do not. `times` is a
     file whose times replace theirs. Raises RoofError for what is no profile.
     """
-    from roofmodel.study import measured
+    from roofmodel.study.profile import place as measured
 
     return ProfileReport(
         measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
@@ -393,7 +393,7 @@ class PlotReport(_Drawn):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof plot --format json` prints."""
-        from roofmodel.views.measured import points_document
+        from roofmodel.views.profile.data import points_document
 
         return points_document(self.placed)
 
@@ -401,18 +401,18 @@ class PlotReport(_Drawn):
         """One row a point, base units: what `--format csv` prints."""
         import pandas
 
-        from roofmodel.views.measured import point_rows
+        from roofmodel.views.profile.data import point_rows
 
         return pandas.DataFrame(point_rows(self.placed.rooflines))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-        from roofmodel.views.measured import save_points
+        from roofmodel.views.profile.data import save_points
 
         save_points(self.placed, os.fspath(path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.tables import points_table
+        from roofmodel.views.profile.tables import points_table
 
         return points_table(self.placed)
 
@@ -439,7 +439,7 @@ def plot(
     of a `workload` as for `estimate`. `clock` is that of the roofs, `ceilings` datasheet or measured.
     Raises RoofError for what is no profile, or what has nothing to place.
     """
-    from roofmodel.study.measured import place
+    from roofmodel.study.profile.place import place
 
     return PlotReport(
         place(
@@ -464,7 +464,7 @@ class CompareReport(_Drawn):
     @property
     def findings(self) -> list[str]:
         """The three findings that matter, in plain words."""
-        from roofmodel.views.compare_words import closing
+        from roofmodel.views.compare.text import closing
 
         return closing(self.comparison)
 
@@ -475,7 +475,7 @@ class CompareReport(_Drawn):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof compare --format json` prints."""
-        from roofmodel.views.compare_data import document
+        from roofmodel.views.compare.data import document
 
         return document(self.comparison)
 
@@ -483,18 +483,18 @@ class CompareReport(_Drawn):
         """One row a group of operators, base units: what `--format csv` prints."""
         import pandas
 
-        from roofmodel.views.compare_data import rows
+        from roofmodel.views.compare.data import rows
 
         return pandas.DataFrame(rows(self.comparison))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
-        from roofmodel.views.compare import save
+        from roofmodel.views.compare.terminal import save
 
         save(self.comparison, os.fspath(path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.compare import table
+        from roofmodel.views.compare.terminal import table
 
         return table(self.comparison)
 
@@ -521,7 +521,7 @@ def compare(
     how many passes the files hold, which is found if it is not given; `device` the ordinal of the GPU to look at,
     where they hold several. Raises RoofError for no such model, no profile, or nothing that matches.
     """
-    from roofmodel.study import compare as study_compare
+    from roofmodel.study.compare import compare as study_compare
 
     return CompareReport(
         study_compare.compare(
@@ -538,7 +538,7 @@ def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool
     `sheet` is lectures, rooflines, transformers, measuring or scaling; `seed` the lecturer's word, without which nobody
     makes the key of a sheet that was handed out with it. Raises WorkloadError.
     """
-    from roofmodel.study import homework as study_homework
+    from roofmodel.study.homework import homework as study_homework
     from roofmodel.views import homework as views
 
     return Derivation(views.document(study_homework.sheet(student, sheet, seed), key))
@@ -549,7 +549,7 @@ def check_homework(
     answers: str | os.PathLike[str], student: str, sheet: str | None = None, *, seed: str = ""
 ) -> Derivation:
     """Which answers of a filled-in sheet are right, and what the wrong ones look like. Raises AnswerError."""
-    from roofmodel.study import homework as study_homework
+    from roofmodel.study.homework import homework as study_homework
     from roofmodel.views import homework as views
 
     return Derivation(views.report(study_homework.check(os.fspath(answers), student, sheet, seed)))

@@ -18,7 +18,7 @@ import cog
 
 from roofmodel.models import fields, yaml_description
 from roofmodel.remarks import remarks
-from roofmodel.study.operations import OPERATIONS
+from roofmodel.study.benchmark.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

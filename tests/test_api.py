@@ -20,9 +20,9 @@ from PIL import Image
 import roofmodel
 from roofmodel import cli
 from roofmodel.api import _argument
-from roofmodel.study.options import Options
-from roofmodel.views.estimate_data import as_csv
-from tests.study.test_measured import SMALL
+from roofmodel.study.estimate.options import Options
+from roofmodel.views.estimate.data import as_csv
+from tests.study.profile.test_place import SMALL
 
 EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")

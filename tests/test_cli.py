@@ -196,7 +196,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, message: str = "the wheels came off"
     def broken(*arguments: object, **options: object) -> None:
         raise RuntimeError(message)
 
-    monkeypatch.setattr("roofmodel.study.estimate.estimate", broken)
+    monkeypatch.setattr("roofmodel.study.estimate.estimate.estimate", broken)
 
 
 def test_a_bug_is_one_line_on_stderr_and_status_1(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +418,7 @@ def failing_write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         full(path)
         return 0
 
-    monkeypatch.setattr("roofmodel.views.picture.draw", lambda estimate, file, suffix: full(file))
+    monkeypatch.setattr("roofmodel.views.estimate.picture.draw", lambda estimate, file, suffix: full(file))
     monkeypatch.setattr(Path, "write_text", write_text)
     yield target
     monkeypatch.undo()
@@ -437,7 +437,7 @@ def test_a_bug_in_a_picture_leaves_the_old_file_and_no_other(roof: Roof, monkeyp
         file.write_bytes(b"half of the new")
         raise RuntimeError("the wheels came off")
 
-    monkeypatch.setattr("roofmodel.views.picture.draw", draw)
+    monkeypatch.setattr("roofmodel.views.estimate.picture.draw", draw)
     Path("out.png").write_text("old", encoding="utf-8")
     assert roof(*ESTIMATE, "-o", "out.png").status == 1
     assert Path("out.png").read_text(encoding="utf-8") == "old"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel import cli
-from tests.study.test_measured import SMALL
+from tests.study.profile.test_place import SMALL
 
 KERNEL_KEYS = {
     "id", "file", "process", "device", "stream", "name", "grid", "block", "nvtx", "invocations", "seconds", "occupancy",

@@ -17,8 +17,8 @@ import typer
 
 import roofmodel
 from roofmodel.cli.app import app
-from roofmodel.study import sweep_case
-from tests.study.comparing import traces
+from roofmodel.study.sweep import case
+from tests.study.compare import traces
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "reference" / "commands.md"})
@@ -82,4 +82,4 @@ def test_the_trace_of_the_tutorial_is_the_one_that_tests_compare(tmp_path: Path)
 
 def test_every_roof_of_a_sweep_is_told() -> None:
     told = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
-    assert all(f"`{roof}`" in told for roof in sweep_case.ROOFS)
+    assert all(f"`{roof}`" in told for roof in case.ROOFS)

@@ -10,7 +10,7 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import doubtful_entries
-from roofmodel.study import measured
+from roofmodel.study.profile import place
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -35,7 +35,7 @@ def test_a_family_is_added_in_one_row_and_right_by_hand() -> None:
 
 
 def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
-    placed = measured.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
+    placed = place.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
     found = {(point.name, point.level): point for point in placed.rooflines[0].points}
     saxpy, gemm = found["saxpy", "dram"], found["gemm_fp16_4096", "dram"]
     assert saxpy.intensity == pytest.approx(1 / 6, rel=1e-12)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.models import hub
-from tests.study.comparing import traces
+from tests.study.compare import traces
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ from types import FrameType
 from benchmarks.collect.environment import gpu
 from benchmarks.collect.parts import Outcome, Part, end_with_parent, parts, put, run
 from benchmarks.collect.scrub import scrub
-from roofmodel.study.clocks import end
+from roofmodel.study.benchmark.clocks import end
 
 LEAST = 10  # seconds, with less than which no part is begun
 CLOCKS = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")

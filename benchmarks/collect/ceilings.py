@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.collect.parts import put
 from benchmarks.collect.report import pipe
-from roofmodel.study.stopwatch import Gpu, Machine, machine
+from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 from roofmodel.units import si
 
 AGAIN = 512  # times that a launch reads what is in the L2, so that what a launch costs does not count

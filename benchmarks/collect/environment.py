@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.collect.parts import put
 from roofmodel.errors import WorkloadError
-from roofmodel.study.identify import GENERATION_ALIAS, UnknownDevice, identify
-from roofmodel.study.stopwatch import Machine, cpu_name, machine
+from roofmodel.study.benchmark.stopwatch import Machine, cpu_name, machine
+from roofmodel.study.profile.device import GENERATION_ALIAS, UnknownDevice, identify
 
 PACKAGES = ("torch", "transformers", "triton", "numpy", "roofmodel")
 STATE = (

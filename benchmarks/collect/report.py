@@ -18,8 +18,8 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.models import hub
-from roofmodel.study.estimate import estimate
-from roofmodel.study.phase import PhaseEstimate
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.units import seconds, si
 
 

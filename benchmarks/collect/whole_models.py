@@ -20,7 +20,7 @@ import torch
 from benchmarks.collect.models import Built, build, step
 from benchmarks.collect.workloads import Work, config_of, dtype, works
 from roofmodel import nvtx
-from roofmodel.study.stopwatch import Gpu, Machine, machine
+from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 from roofmodel.units import seconds as in_words
 
 COLUMNS = (

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.others import NotHere, config_folder
 from benchmarks.served import Served
-from roofmodel.study.calibrate import held_out
+from roofmodel.study.benchmark.calibrate import held_out
 
 try:
     import aiconfigurator_core

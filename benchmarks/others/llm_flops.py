@@ -9,7 +9,7 @@ from benchmarks.others import NotHere
 from benchmarks.served import Served
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import catalogue, load
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 
 try:
     import llmflops

@@ -14,7 +14,7 @@ from typing import Any
 from roofmodel.cli.app import app
 from roofmodel.cli.doors import say
 from roofmodel.errors import RoofError
-from roofmodel.views import plain
+from roofmodel.views.kit import plain_text
 
 __all__ = ["app", "main"]
 
@@ -24,10 +24,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
-        getattr(sys, name).reconfigure(errors=plain.ERRORS)  # a C locale has no box characters
+        getattr(sys, name).reconfigure(errors=plain_text.ERRORS)  # a C locale has no box characters
     if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
         fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
-        sys.stdout = open(fd, "w", encoding=encoding, errors=plain.ERRORS, closefd=False)  # noqa: SIM115
+        sys.stdout = open(fd, "w", encoding=encoding, errors=plain_text.ERRORS, closefd=False)  # noqa: SIM115
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()

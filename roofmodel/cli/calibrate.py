@@ -21,17 +21,18 @@ def calibrate_command(
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
     from roofmodel.devices import library
     from roofmodel.devices.calibration_writer import device_file
-    from roofmodel.study.calibrate import calibrate
-    from roofmodel.study.identify import others
-    from roofmodel.study.measurements import read
-    from roofmodel.views import calibration, files
+    from roofmodel.study.benchmark.calibrate import calibrate
+    from roofmodel.study.benchmark.table import read
+    from roofmodel.study.profile.device import others
+    from roofmodel.views.benchmark import calibrate as views
+    from roofmodel.views.kit import files
 
     files.check(output, ("yaml",))
     path, device = library.find(hw), library.load(hw)
     found = calibrate(tables, device, source, begin=lambda what: note(f"fitting {what}"))
     text = device_file(path.read_text(encoding="utf-8"), found.calibration)
     note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
-    print_rich(calibration.table(device, found.calibration))
+    print_rich(views.table(device, found.calibration))
     for remark in found.remarks:
         note(f"note: {remark}")
     for table in tables:

@@ -30,11 +30,11 @@ def compare_command(
 ) -> None:
     """Predicted against achieved, operator by operator; where the time is lost."""
     known_format(form, ("table", "json", "csv"))
-    from roofmodel.study.compare import compare
-    from roofmodel.views import compare as views
-    from roofmodel.views import compare_data as data
-    from roofmodel.views import files as outputs
-    from roofmodel.views import progress
+    from roofmodel.study.compare.compare import compare
+    from roofmodel.views.compare import data
+    from roofmodel.views.compare import terminal as views
+    from roofmodel.views.kit import files as outputs
+    from roofmodel.views.profile import progress
 
     for path in output or ():
         outputs.check(path, views.SUFFIXES)

@@ -41,9 +41,9 @@ def crossover_command(
     if hw is None:
         raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
     from roofmodel.devices import library
-    from roofmodel.study.crossover import crossover
-    from roofmodel.views import crossover as views
-    from roofmodel.views.operator_names import called
+    from roofmodel.study.derive.crossover import crossover
+    from roofmodel.views.derive import crossover as views
+    from roofmodel.views.kit.operator_names import called
 
     op = op and called(op)
     found = crossover(model, library.load(hw), over=over, op=op, family=family, derive=explain, **workload)

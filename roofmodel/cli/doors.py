@@ -36,7 +36,7 @@ def show(view: Any, form: str) -> None:
     if form == "table":
         print_rich(view.table)
     else:
-        from roofmodel.views.records import as_json
+        from roofmodel.views.kit.records import as_json
 
         print_text(as_json(view.data))
 
@@ -51,7 +51,7 @@ def write(document: Any, form: str, paths: list[str] | None) -> None:
     for path in paths or ():
         note(f"wrote {document.save(path)}")
     if form == "table":
-        from roofmodel.views.document import rich
+        from roofmodel.views.kit.document import rich
 
         print_rich(rich(document.blocks))
     else:

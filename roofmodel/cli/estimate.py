@@ -32,7 +32,7 @@ def estimate_command(
     """Per-operator FLOPs, bytes and bound; memory; throughput."""
     known_format(form, FORMATS)
     if output:
-        from roofmodel.views import files
+        from roofmodel.views.kit import files
 
         for path in output:
             files.check(path, files.ESTIMATES)
@@ -40,18 +40,18 @@ def estimate_command(
         raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
     from roofmodel.devices import library
     from roofmodel.models import hub
-    from roofmodel.study import estimate as study
+    from roofmodel.study.estimate import estimate as study
 
     estimate = study.estimate(hub.load(model, family), library.load(hw), **workload)
     for path in output or ():
         note(f"wrote {files.save(estimate, path)}")
     if form == "table":
-        from roofmodel.views.terminal import EstimateView
+        from roofmodel.views.estimate.terminal import EstimateView
 
         print_rich(EstimateView(estimate))
     else:
-        from roofmodel.views.estimate_data import as_csv, as_json
-        from roofmodel.views.markdown import as_markdown
+        from roofmodel.views.estimate.data import as_csv, as_json
+        from roofmodel.views.estimate.markdown import as_markdown
 
         print_text({"json": as_json, "csv": as_csv, "markdown": as_markdown}[form](estimate))
     for remark in estimate.notes:

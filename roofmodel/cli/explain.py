@@ -39,7 +39,7 @@ def explain_command(
     """Every number's formula, with symbols, with numbers, and the value."""
     known_format(form, WRITTEN)
     if conventions:
-        from roofmodel.views import conventions as views
+        from roofmodel.views.derive import conventions as views
 
         write(views.document(), form, output)
         if model is not None:
@@ -55,21 +55,21 @@ def explain_command(
     device = library.load(hw) if hw else None
     if reconcile:
         from roofmodel.models import hub
-        from roofmodel.study.reconcile import reconcile as study
-        from roofmodel.views import reconcile as reconciling
+        from roofmodel.study.derive.reconcile import reconcile as study
+        from roofmodel.views.derive import reconcile as reconciling
 
         write(reconciling.document(study(hub.load(model, family), reconcile, **workload)), form, output)
         _ignored("--reconcile adds up the whole model's counts", op=op, hw=hw, n=n)
         return
-    from roofmodel.study.explain import explain_named
-    from roofmodel.views import explain as explaining
-    from roofmodel.views.operator_names import called
+    from roofmodel.study.derive.explain import explain_named
+    from roofmodel.views.derive import explain as explaining
+    from roofmodel.views.kit.operator_names import called
 
     op = op and called(op)
     write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)
 
 
 def _ignored(why: str, **options: Any) -> None:
-    from roofmodel.study.options import given
+    from roofmodel.study.estimate.options import given
 
     ignored(given(options), why)

@@ -27,7 +27,8 @@ def explore_command(
     from rich.console import Console
 
     from roofmodel.models import hub
-    from roofmodel.views import explore, files
+    from roofmodel.views.explore import page as explore
+    from roofmodel.views.kit import files
 
     files.check(output, explore.SUFFIXES)
     asked, offered = [hub.load(model, family) for model in models], devices(hw or [DEVICES])

@@ -34,7 +34,7 @@ def homework_new(
 ) -> None:
     """A student's sheet, with blanks to fill in; or its key."""
     known_format(form, WRITTEN)
-    from roofmodel.study import homework as study
+    from roofmodel.study.homework import homework as study
     from roofmodel.views import homework as views
 
     for path in output or ():
@@ -56,7 +56,7 @@ def homework_check(
 ) -> None:
     """Which answers are right, and what the wrong ones look like."""
     known_format(form, WRITTEN)
-    from roofmodel.study import homework as study
+    from roofmodel.study.homework import homework as study
     from roofmodel.views import homework as views
 
     write(views.report(study.check(answers, student, sheet, seed)), form, output)

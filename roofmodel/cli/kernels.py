@@ -20,13 +20,13 @@ def kernels_command(
 ) -> None:
     """Profiler files (ncu, nvprof, nsys, PyTorch) as one table of kernels."""
     known_format(form, ("table", "json", "csv"))
-    from roofmodel.study import measured
-    from roofmodel.views import measured as views
-    from roofmodel.views import progress, tables
-    from roofmodel.views.records import as_json
+    from roofmodel.study.profile import place
+    from roofmodel.views.kit.records import as_json
+    from roofmodel.views.profile import data as views
+    from roofmodel.views.profile import progress, tables
 
     with progress.shown():
-        found = measured.kernels(files, hw, times or [])
+        found = place.kernels(files, hw, times or [])
     if form == "table":
         print_rich(tables.kernels_table(found))
     else:

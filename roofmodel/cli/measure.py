@@ -38,8 +38,9 @@ def measure_command(
     if not budget > 0:
         raise WorkloadError(f"--budget {budget:g}: give seconds, more than 0")
     from roofmodel import __version__
-    from roofmodel.study import cases, measure, stopwatch
-    from roofmodel.views import files, measuring
+    from roofmodel.study.benchmark import cases, measure, stopwatch
+    from roofmodel.views.benchmark import measure as views
+    from roofmodel.views.kit import files
 
     files.check(output, ("csv",))
     wanted = measure.chosen("--ops", ops, cases.KERNELS, cases.KERNELS)
@@ -55,14 +56,14 @@ def measure_command(
         plan = measure.Plan(machine, planned, l2, budget, f"roof measure, roofmodel {__version__}")
         if machine.device == "cpu":
             note(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch sees no GPU'}")
-        _run(plan, measuring.Growing(output, machine, resume, force))
+        _run(plan, views.Growing(output, machine, resume, force))
     finally:
         machine.close()
 
 
 def _of_model(model: str, ops: tuple[str, ...], dtypes: tuple[str, ...], **workload: Any) -> list[Any]:
     from roofmodel.models import hub
-    from roofmodel.study import cases
+    from roofmodel.study.benchmark import cases
 
     planned, others = cases.of_model(hub.load(model), dtypes, **workload)
     if others:
@@ -72,11 +73,11 @@ def _of_model(model: str, ops: tuple[str, ...], dtypes: tuple[str, ...], **workl
 
 def _run(plan: Any, table: Any) -> None:
     """Measure until the plan or its budget ends, or somebody ends it; what is measured until then is kept."""
-    from roofmodel.study import measure
-    from roofmodel.views import measuring
+    from roofmodel.study.benchmark import measure
+    from roofmodel.views.benchmark import measure as views
 
     done, failed, interrupted = [], dict[str, dict[str, None]](), False
-    progress = measuring.Progress(len(plan.cases), plan.budget)
+    progress = views.Progress(len(plan.cases), plan.budget)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # batch systems end a job so
     try:
         for found in measure.measure(plan, table.known):
@@ -97,7 +98,7 @@ def _run(plan: Any, table: Any) -> None:
         raise WorkloadError(
             f"-o {table.target}: nothing was measured of {len(plan.cases)} cases, so nothing is written"
         )
-    print_rich(measuring.summary(done, plan.machine.evidence.name, plan.l2))
+    print_rich(views.summary(done, plan.machine.evidence.name, plan.l2))
     note(f"wrote {table.target}: {len(table.known) + len(done)} rows of {len(plan.cases)} cases")
     if interrupted:
         note("interrupted; --resume goes on")
@@ -107,7 +108,7 @@ def _run(plan: Any, table: Any) -> None:
 
 def _hardware(machine: Any) -> str:
     """The device's name where its attributes tell, else what to put in its place."""
-    from roofmodel.study.identify import UnknownDevice, identify
+    from roofmodel.study.profile.device import UnknownDevice, identify
 
     try:
         return identify([machine.evidence], None, []).device.id

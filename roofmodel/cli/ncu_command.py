@@ -24,8 +24,8 @@ def ncu_command(
 ) -> None:
     """The ncu line that collects what roof reads; on stderr, why each part stands in it."""
     known_format(form, ("line", "json"))
-    from roofmodel.study.collect import collect
-    from roofmodel.views import collect as views
+    from roofmodel.study.profile.ncu_command import collect
+    from roofmodel.views.profile import ncu_command as views
 
     collection = collect(program or (), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
     print_text(views.line(collection) if form == "line" else views.as_json(collection))

@@ -38,16 +38,16 @@ def plot_command(
 ) -> None:
     """Measured kernels on the roofline, a model's operators beside them; without -o drawn into ./FILE.roofline.png."""
     known_format(form, ("table", "json", "csv"))
-    from roofmodel.study import measured
-    from roofmodel.views import files as outputs
-    from roofmodel.views import measured as views
-    from roofmodel.views import progress, tables
-    from roofmodel.views.records import as_json
+    from roofmodel.study.profile import place
+    from roofmodel.views.kit import files as outputs
+    from roofmodel.views.kit.records import as_json
+    from roofmodel.views.profile import data as views
+    from roofmodel.views.profile import progress, tables
 
     for path in output or ():
         outputs.check(path, views.SUFFIXES)
     with progress.shown():
-        placed = measured.place(files or [], hw, by, model, workload, times or [], clock, ceilings, family)
+        placed = place.place(files or [], hw, by, model, workload, times or [], clock, ceilings, family)
     for path in output or ():
         note(f"wrote {views.save_points(placed, path)}")
     if form == "table":

@@ -40,9 +40,10 @@ def sweep_command(
     if hw is None:
         raise WorkloadError("--hw is missing; give devices such as --hw a100,h100 (see 'roof hw list')")
     from roofmodel.models import hub
-    from roofmodel.study.sweep import sweep
-    from roofmodel.views import files, sweep_picture
-    from roofmodel.views import sweep as views
+    from roofmodel.study.sweep.sweep import sweep
+    from roofmodel.views.kit import files
+    from roofmodel.views.sweep import picture as sweep_picture
+    from roofmodel.views.sweep import table as views
 
     for path in output or ():
         files.check(path, views.SUFFIXES)

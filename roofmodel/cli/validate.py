@@ -24,17 +24,18 @@ def validate_command(
     """How far bound and expectation are from measured operations: by operation, size, and set of parameters."""
     known_format(form, ("table", "json"))
     from roofmodel.devices import library
-    from roofmodel.study.validate import validate
-    from roofmodel.views import files, validation
+    from roofmodel.study.benchmark.validate import validate
+    from roofmodel.views.benchmark import validate as views
+    from roofmodel.views.kit import files
 
     for path in output or ():
-        files.check(path, validation.SUFFIXES)
+        files.check(path, views.SUFFIXES)
     found = validate(table, library.load(hw))
     for path in output or ():
-        note(f"wrote {validation.save(found, path)}")
+        note(f"wrote {views.save(found, path)}")
     if form == "json":
-        print_text(validation.as_json(found))
+        print_text(views.as_json(found))
     else:
-        print_rich(validation.table(found))
+        print_rich(views.table(found))
     for text in found.warnings:
         note(f"warning: {text}")

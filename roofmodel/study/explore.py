@@ -39,9 +39,9 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
 from roofmodel.recorded import Book, Cases, Undecided
-from roofmodel.study.options import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
-from roofmodel.study.parallel import dealt
-from roofmodel.study.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
+from roofmodel.study.estimate.options import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
+from roofmodel.study.estimate.parallelism import dealt
+from roofmodel.study.estimate.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
 
 Length = Literal["seq", "decoder_seq", "context", "image"]
 

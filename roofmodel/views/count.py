@@ -9,8 +9,8 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.count import Count, Counted
-from roofmodel.views import records
-from roofmodel.views.columns import bare
+from roofmodel.views.kit import records
+from roofmodel.views.kit.columns import bare
 
 
 def document(count: Count) -> dict[str, Any]:

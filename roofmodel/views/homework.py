@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from roofmodel import units
-from roofmodel.study.homework import Graded, Report, Sheet
-from roofmodel.study.problem import SYMBOLS, UNITS, Problem, Question
-from roofmodel.views import formula
-from roofmodel.views.document import (
+from roofmodel.study.homework.homework import Graded, Report, Sheet
+from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
+from roofmodel.views.kit import formula
+from roofmodel.views.kit.document import (
     Block,
     Code,
     Document,

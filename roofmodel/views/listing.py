@@ -18,9 +18,9 @@ from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
-from roofmodel.study.estimate import parameters
-from roofmodel.views.columns import bare
-from roofmodel.views.estimate_words import describe_parameters
+from roofmodel.study.estimate.estimate import parameters
+from roofmodel.views.estimate.text import describe_parameters
+from roofmodel.views.kit.columns import bare
 
 
 class Listing(NamedTuple):

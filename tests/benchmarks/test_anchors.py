@@ -10,7 +10,7 @@ import pytest
 from benchmarks import anchors, megatron
 from benchmarks.others import NotHere, aiconfigurator, clones
 from roofmodel.devices.device import Device
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 from tests.profiles.samples import measured
 
 ROOT = Path(__file__).parents[2]

@@ -39,9 +39,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study import stopwatch
-from roofmodel.study.clocks import Reading
-from roofmodel.study.measured import kernels
+from roofmodel.study.benchmark import stopwatch
+from roofmodel.study.benchmark.clocks import Reading
+from roofmodel.study.profile.place import kernels
 from tests.profiles.samples import measured
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""fvcore's figures, reconciled with ours term by term: the rules of `study/reconcile.py` held against fvcore itself.
+"""fvcore's figures, reconciled with ours term by term (`study/derive/reconcile.py`).
 
 fvcore counts a multiply-add once, so half of our matmul FLOPs; a layer norm as 5 per element, 4 without
 gain and bias (its norm_flop_counter), a batch norm as 2, where we count such work apart as vector FLOPs; and it has no
@@ -16,7 +16,7 @@ import pytest
 from roofmodel.models.config import architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.reconcile import TOOLS, UNFUSED, reconcile
+from roofmodel.study.derive.reconcile import TOOLS, UNFUSED, reconcile
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
 fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")

@@ -20,7 +20,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.models.config import architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.options import workload
+from roofmodel.study.estimate.options import workload
 from tests import draws, guarantee
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")

@@ -19,7 +19,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.study.options import workload
+from roofmodel.study.estimate.options import workload
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 LENT: dict[str, Any] = {

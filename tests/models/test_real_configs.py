@@ -21,7 +21,7 @@ from roofmodel.models import hub
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.families.multimodal import ALIASES
 from roofmodel.models.families.unsupported import REFUSED as REASONS
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 
 FOLDER = Path(os.environ.get("ROOF_SHARED_CONFIGS", Path(__file__).parents[3] / "shared" / "configs"))
 FILES = sorted(FOLDER.glob("*.json"))

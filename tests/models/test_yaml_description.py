@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError
 from roofmodel.models import hub, yaml_description
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 TOLD = {

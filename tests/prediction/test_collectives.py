@@ -16,7 +16,7 @@ from roofmodel.devices.device import Device
 from roofmodel.prediction.collectives import CollectiveWork, seconds
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect
-from roofmodel.study.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)

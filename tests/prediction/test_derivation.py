@@ -22,9 +22,9 @@ from roofmodel.prediction import collectives, derivation, engine, timing
 from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.roofline import place
 from roofmodel.remarks import remarks
-from roofmodel.study.options import workload
-from roofmodel.views.document import Equations
-from roofmodel.views.explain_expected import expected_time
+from roofmodel.study.estimate.options import workload
+from roofmodel.views.derive.explain_expected import expected_time
+from roofmodel.views.kit.document import Equations
 from tests.test_worked import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",

@@ -9,9 +9,9 @@ from roofmodel.counting.workload import Phase
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
 from roofmodel.prediction.timing import expect, expect_elementwise
-from roofmodel.study.estimate import estimate
-from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.phase import Placed
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import Placed
 
 A100 = Device.load("a100")
 

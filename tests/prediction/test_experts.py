@@ -16,7 +16,7 @@ from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, moe_work
-from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0, port=1e12)

@@ -17,7 +17,7 @@ from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
 from roofmodel.prediction.extra_kernels import COMPOSED, Width, composed, is_composed
-from roofmodel.study.estimate import estimate
+from roofmodel.study.estimate.estimate import estimate
 from tests.prediction.test_casting import Autocast, Moved
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -21,7 +21,7 @@ from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, choose_set, clamp_to_bound, expect, formula
-from roofmodel.study.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TOY = Device.load(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml")

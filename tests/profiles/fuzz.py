@@ -30,8 +30,8 @@ _TOKENS = (
 def check(data: bytes, path: Path) -> None:
     """Read `data`, written to `path`, and fail unless it is refused properly or gives figures that make sense."""
     from roofmodel.profiles import reading  # not before atheris watches what is imported
-    from roofmodel.study.measured import Kernels, Measured
-    from roofmodel.views.measured import kernels_document
+    from roofmodel.study.profile.place import Kernels, Measured
+    from roofmodel.views.profile.data import kernels_document
 
     path.write_bytes(data)
     try:

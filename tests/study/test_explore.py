@@ -16,10 +16,10 @@ from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
-from roofmodel.study.estimate import estimate
-from roofmodel.study.options import CHOICES, TRAINED_BITS
-from roofmodel.study.parallel import dealt, nested
-from roofmodel.views.estimate_data import memory_document, operator_document, phase_document, to_dict
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import CHOICES, TRAINED_BITS
+from roofmodel.study.estimate.parallelism import dealt, nested
+from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate import Sheet
 
 # a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images

@@ -20,7 +20,7 @@ from roofmodel.profiles.ncu.kernel_arrays import Diverged, Lanes
 from roofmodel.profiles.ncu.launch_tables import Kind, Table
 from roofmodel.profiles.ncu.layouts import Long
 from roofmodel.profiles.ncu.rows import Reader
-from roofmodel.study.points import GROUPINGS, group
+from roofmodel.study.profile.points import GROUPINGS, group
 from tests.profiles.ncu.samples import HEADER, RULES, launch, read, row
 
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

@@ -1,0 +1,1 @@
+"""Measured operations: take them, validate predictions against them, calibrate devices."""

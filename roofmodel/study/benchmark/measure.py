@@ -1,0 +1,139 @@
+"""Operations measured on this machine: `roof measure`. What to measure is in `cases.py`, how in `torch_operations.py`
+and `stopwatch.py`; the rows have the columns that `roof validate` and `roof calibrate` read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.study.benchmark.cases import DTYPES, KERNELS, Case
+from roofmodel.study.benchmark.clocks import Reading
+from roofmodel.study.benchmark.operations import OPERATIONS
+from roofmodel.study.benchmark.stopwatch import Machine, Timing
+from roofmodel.study.benchmark.torch_calls import prepare
+
+_SHAPES = tuple(dict.fromkeys(c for op in KERNELS for c in (*OPERATIONS[op].columns, *OPERATIONS[op].optional)))
+COLUMNS = (
+    "gpu", "op", "dtype", "kv_dtype", *_SHAPES, "latency_us", "latency_min_us", "repeats", "kernel", "l2",
+    "sm_mhz", "memory_mhz", "watts", "celsius", "source", "framework",
+)  # fmt: skip
+HOPELESS = 3  # failures of a kind of case without a success, after which the rest of it is not tried
+
+
+class Done(NamedTuple):
+    """A case that was measured, and the clocks behind it."""
+
+    case: Case
+    timing: Timing
+    clocks: Reading
+
+
+class Failed(NamedTuple):
+    """A case that this machine did not run, and why."""
+
+    case: Case
+    reason: str
+
+
+class Plan(NamedTuple):
+    """What is measured, on what, how: `l2` is cold or warm, `budget` in seconds; `source` is who measures."""
+
+    machine: Machine
+    cases: Sequence[Case]
+    l2: str
+    budget: float
+    source: str
+
+
+def chosen(option: str, given: str | None, known: Iterable[str], default: Iterable[str]) -> tuple[str, ...]:
+    """The words of an option such as `gemm,softmax`. Raises WorkloadError for one that is not known."""
+    if given is None:
+        return tuple(default)
+    words = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
+    for word in words:
+        if word not in known:
+            raise WorkloadError(f"{option}: unknown {shorten(word)}{choices(word, known)}")
+    return words
+
+
+def types(machine: Machine, ops: Sequence[str], given: str | None) -> tuple[str, ...]:
+    """The types to measure in: those asked for, else all that the machine has and the operations are measured in.
+
+    Raises WorkloadError for one that is not known, or that none of the operations has.
+    """
+    dtypes = chosen("--dtype", given, DTYPES, machine.dtypes)
+    if not any(dtype in KERNELS[op][0] for op in ops for dtype in dtypes):
+        has = dict.fromkeys(dtype for op in ops for dtype in KERNELS[op][0])
+        raise WorkloadError(f"--dtype {given}: {', '.join(ops)} is measured in {', '.join(has)} only")
+    return dtypes
+
+
+def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
+    """Each case in turn, but for those whose identity is known, until the budget would be passed.
+
+    Raises WorkloadError where the machine stops working, as a GPU does after an illegal access.
+    """
+    begin, longest = time.monotonic(), 0.0
+    failures: Counter[tuple[str, ...]] = Counter()
+    for case in plan.cases:
+        if identity(case, plan.l2) in known or failures[case.kind] >= HOPELESS:
+            continue
+        start = time.monotonic()
+        if start - begin + longest > plan.budget:
+            return
+        found = _one(case, plan)
+        failures[case.kind] += 1 if isinstance(found, Failed) else -len(plan.cases)
+        longest = max(longest, time.monotonic() - start)
+        yield found
+
+
+def _one(case: Case, plan: Plan) -> Done | Failed:
+    machine = plan.machine
+    try:
+        timing = machine.time(prepare(case, machine.device), cold=plan.l2 == "cold")
+        return Done(case, timing, machine.read_clocks())
+    except Exception as error:  # whatever torch says of one case, of its arguments too, must not cost the others
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+    try:
+        machine.recover()
+    except RuntimeError as error:
+        raise WorkloadError(f"{case}: {reason}; the device does not work any more ({error})") from None
+    return Failed(case, reason)
+
+
+def row(done: Done, plan: Plan) -> dict[str, object]:
+    """A row of the table: a cell a column of COLUMNS, empty where it does not apply. `gpu` may be a CPU."""
+    case, clocks = done.case, done.clocks._asdict()
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        "gpu": plan.machine.evidence.name,
+        "op": case.op,
+        "dtype": case.dtype,
+        "kv_dtype": case.dtype if case.op.startswith("attn_") else "",
+        **case.sizes,
+        "latency_us": f"{done.timing.seconds * 1e6:.4f}",
+        "latency_min_us": f"{done.timing.least * 1e6:.4f}",
+        "repeats": done.timing.repeats,
+        "kernel": case.kernel,
+        "l2": plan.l2,
+        **{name: "" if value is None else f"{value:g}" for name, value in clocks.items()},
+        "source": plan.source,
+        "framework": plan.machine.framework,
+    }
+
+
+_IDENTITY = ("op", "dtype", "kernel", "l2", *_SHAPES)
+
+
+def identity(case: Case, l2: str) -> tuple[str, ...]:
+    """What makes a row the measurement of this case: the cells under `_IDENTITY`."""
+    cells: dict[str, object] = {**case._asdict(), **case.sizes, "l2": l2}
+    return tuple(str(cells.get(column, "")) for column in _IDENTITY)
+
+
+def identity_of_row(cells: dict[str, str]) -> tuple[str, ...]:
+    """The same of a row that is read back."""
+    return tuple(cells[column] for column in _IDENTITY)

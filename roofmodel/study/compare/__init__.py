@@ -1,0 +1,1 @@
+"""Predicted operators matched to measured kernels."""

@@ -1,1 +1,0 @@
-"""How `study.compare` finds out which kernel is which operator, and what follows from it."""

@@ -1,0 +1,1 @@
+"""Where numbers come from: derivations, crossovers, conventions, other tools' counts."""

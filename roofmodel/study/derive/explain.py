@@ -1,0 +1,355 @@
+"""Where every number comes from: the operators counted twice by the same lines, with numbers and with symbols."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number
+from roofmodel.counting import memory, phases, textbook_kernels
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import ONE_GPU, Step, Workload
+from roofmodel.devices.device import Device
+from roofmodel.errors import ModelError, WorkloadError, suggest
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symbol, symbolic
+from roofmodel.prediction.eager import as_executed
+from roofmodel.prediction.engine import Fused, fused
+from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import Formula, expect, formula
+from roofmodel.study.estimate.estimate import Estimate, estimate
+from roofmodel.study.estimate.options import check_kernel, given, workload
+from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+
+Sources = Mapping[Any, Source]
+
+
+class Quantity(NamedTuple):
+    """A count: as an expression in symbols, and as the number that it is."""
+
+    name: str
+    symbolic: Any
+    value: Number
+    unit: str
+
+
+class Axis(NamedTuple):
+    """An axis of an operator's line: what it means, how long it is."""
+
+    letter: str
+    meaning: str
+    symbolic: Any
+    value: Number
+
+
+class Counted(NamedTuple):
+    """An operator with numbers and with symbols; `times` is how often it occurs, as a symbol."""
+
+    operator: Operator
+    symbolic: Operator
+    times: Any
+    placed: Placed | None = None  # None without a device
+    formula: Formula | None = None  # of its expected time
+    fused: Fused | None = None  # how an engine runs it, where one does
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of its lines, in their order."""
+        tensors = [tensor for line in self.operator.lines for tensor in (*line.inputs, *line.outputs)]
+        letters = dict.fromkeys(axis for tensor in tensors for axis in tensor.axes)
+        return tuple(
+            Axis(letter, self.operator.meaning(letter), self.symbolic.sizes[letter], self.operator.sizes[letter])
+            for letter in letters
+        )
+
+    def tensors(self, way: str) -> tuple[Quantity, ...]:
+        """What it `reads` or `writes`, tensor by tensor, in bytes."""
+        pairs = zip(getattr(self.operator, way), getattr(self.symbolic, way), strict=True)
+        return tuple(
+            Quantity(tensor.name, self.symbolic.bytes_of(other), self.operator.bytes_of(tensor), "B")
+            for tensor, other in pairs
+        )
+
+
+class Section(NamedTuple):
+    """A phase, or a kernel: its operators, and what they come to together."""
+
+    name: str
+    operators: tuple[Counted, ...]
+    totals: tuple[Quantity, ...]
+    phase: PhaseEstimate | None = None  # None without a device, and for a kernel
+
+
+class Explanation(NamedTuple):
+    """A model or a kernel, derived."""
+
+    name: str
+    about: str
+    dtype: str
+    device: Device | None
+    sources: Sources
+    sections: tuple[Section, ...]
+    model: tuple[Quantity, ...] = ()  # parameters
+    memory: tuple[Quantity, ...] = ()
+    peak: tuple[str, tuple[Quantity, ...]] | None = None  # the operator at which most is alive, and what that is
+    estimate: Estimate | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[Any, Number]:
+        """The number that each symbol stands for."""
+        return {symbol: source.value for symbol, source in self.sources.items()}
+
+
+def explain_named(
+    model: str | os.PathLike[str], device: Device | None = None, *, family: str | None = None, op: str | None = None,
+    n: int | None = None, **options: Any,
+) -> Explanation:  # fmt: skip
+    """Derive a model, or a plain kernel of size `n`, by name. Raises RoofError."""
+    if isinstance(model, str) and model in textbook_kernels.KERNELS:
+        idle = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
+        found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
+        return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
+    found = explain(loaded(model, family), device, op, **options)
+    if n is not None:
+        return found._replace(notes=(*found.notes, f"--n is ignored: {found.name} is no kernel"))
+    return found
+
+
+def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
+    """A model, where a plain kernel is one too: what is neither is told about both. Raises ModelError."""
+    try:
+        return hub.load(model, family)
+    except hub.UnknownModel as error:
+        raise ModelError(f"{error}; nor a kernel: {', '.join(textbook_kernels.KERNELS)}") from None
+
+
+def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:
+    """Derive the workload that the options describe, as `estimate` counts it; of one operator, if `op` names it.
+
+    Raises WorkloadError for options that make no sense, or an operator that is not there.
+    """
+    work, notes = workload(arch, **options)
+    estimated = estimate(arch, device, **options) if device else None
+    device = estimated and estimated.device
+    shape = symbolic(arch)
+    asked, sources = symbolic_workload(arch, work)
+    said = {f"--{option}" for option in given(options)}
+    sources = {name: source._replace(assumed=source.origin not in said) for name, source in sources.items()}
+    sections = [
+        _section(arch, shape, step, other, device, work, estimated and estimated.phases[i])
+        for i, (step, other) in enumerate(zip(work.steps(), asked.steps(), strict=True))
+    ]
+    if op is not None:
+        sections = chosen(op, sections)
+    counted = {**sources, **(shape.sources or {})}
+    values = {name: source.value for name, source in counted.items()}
+    needs = ((), None) if op else _memory(arch, shape, work, asked, values)
+    return Explanation(
+        name=arch.name,
+        about=arch.head.name,
+        dtype=work.dtype,
+        device=device,
+        sources=counted,
+        sections=tuple(sections),
+        model=() if op else _parameters(arch, shape, work, asked),
+        memory=needs[0],
+        peak=needs[1],
+        estimate=estimated,
+        notes=estimated.notes if estimated else (*arch.notes, *notes),
+    )
+
+
+def explain_kernel(name: str, device: Device | None = None, n: int | None = None, dtype: str = "fp16") -> Explanation:
+    """Derive a plain kernel of one size; 1024 if absent."""
+    size = 1024 if n is None else n
+    check_kernel(size, dtype)
+    widths = Workload((), dtype=dtype).widths
+    numbers, symbols = (textbook_kernels.operator(name, n, widths) for n in (size, symbol("n")))
+    placed, by = None, None
+    if device is not None:
+        placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
+        by = formula(numbers, placed.placement, device, dtype)
+    counted = Counted(numbers, symbols, 1, placed, by)
+    sources = {symbol("n"): Source("size", size, "--n", n is None)}
+    return Explanation(
+        name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),)
+    )
+
+
+def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, Source]]:
+    """The workload with symbols for batch and lengths.
+
+    A length of 1 stays one: a pass over one token is another pass. So does what generation is asked for, and the number
+    of stages: which layers they have is no formula.
+    """
+    found: dict[Any, Source] = {}
+
+    def named(name: str, meaning: str, value: Any, option: str) -> Any:
+        if value is None or (option != "--batch" and value <= 1):
+            return value
+        found[symbol(name)] = Source(meaning, value, option)
+        return symbol(name)
+
+    prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
+    ways = {"tp": "GPUs that share every layer", "dp": "replicas", "ep": "GPUs that experts are dealt out among"}
+    gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], f"--{name}") for name, which in ways.items()}
+    if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
+        found.pop(gpus["dp"], None)
+        gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert stands once: no replica has another's
+    asked = replace(
+        work,
+        parallel=work.parallel._replace(**gpus),
+        batch=named("B", "sequences computed together", work.batch, "--batch"),
+        seq=named("S", prompt, work.seq, "--image" if arch.image else "--seq"),
+        context=named("C", "tokens in the cache before", work.context, "--context"),
+        micro_batch=named("B_m", "sequences that a replica computes at a time", work.micro_batch, "--micro-batch"),
+        decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, "--decoder-seq"),
+    )
+    return asked, found
+
+
+def _section(
+    arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step, device: Device | None, work: Workload,
+    phase: PhaseEstimate | None,
+) -> Section:  # fmt: skip
+    if phase:
+        step, other = phase.step, _at_stage(other, phase.step)
+    placed: Iterable[Any] = phase.placed if phase else ()
+    operators = [p.operator for p in placed] or phases.operators(arch, step)
+    symbols = phases.operators(shape, other)
+    bounds = (p.placement for p in placed)
+    runs = fused(operators, bounds, device, work.dtype) if device and work.runtime == "graph" else iter(())
+    counted = []
+    for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
+        assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
+        here, run, by = phase and phase.placed[i], next(runs, None), None
+        if device and here:
+            run_as = as_executed(numbers, work.runtime)
+            by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
+        counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
+    return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
+
+
+def _at_stage(step: Step, of: Step) -> Step:
+    """The pass on a GPU of the stage that another one is of."""
+    return step._replace(parallel=step.parallel._replace(stage=of.parallel.stage))
+
+
+def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
+    """What the operators come to together, occurrences and all."""
+    for name, field, unit in (
+        ("matmul FLOPs", "matmul_flops", "FLOP"),
+        ("vector FLOPs", "vector_flops", "FLOP"),
+        ("bytes", "bytes", "B"),
+        ("weight bytes read", "weight_bytes", "B"),
+        ("KV cache bytes read", "cache_bytes", "B"),
+    ):
+        yield Quantity(
+            name,
+            sum(op.times * getattr(op.symbolic.cost, field) for op in ops),
+            sum(getattr(op.operator.total, field) for op in ops),
+            unit,
+        )
+
+
+def _otherwise(arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step) -> Iterator[Quantity]:
+    """What the same phase comes to as eager attention computes it; and generation, without a KV cache."""
+    if step.attention != "eager":
+        eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, other))]
+        yield _sum("matmul FLOPs of all pairs", "matmul_flops", "FLOP", shape, *eager)
+    if step.phase == "generate":
+        passes = [phases.uncached(a, s) for a, s in ((arch, step), (shape, other))]
+        yield _sum("FLOPs without a KV cache", "flops", "FLOP", shape, *passes)
+        yield _sum("bytes without a KV cache", "bytes", "B", shape, *passes)
+
+
+def _sum(
+    name: str, field: str, unit: str, shape: SymbolicArchitecture, numbers: Iterable[Operator],
+    symbols: Iterable[Operator],
+) -> Quantity:  # fmt: skip
+    symbolic = sum(op.passes * shape.times(op.layers) * getattr(op.cost, field) for op in symbols)
+    return Quantity(name, symbolic, sum(getattr(op.total, field) for op in numbers), unit)
+
+
+def _parameters(
+    arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload
+) -> tuple[Quantity, ...]:
+    steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, asked))
+    numbers, symbols = (phases.whole(a, step) for a, step in zip((arch, shape), steps, strict=True))
+    found = [
+        Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
+        Quantity("active parameters", memory.met_parameters(shape, symbols), memory.met_parameters(arch, numbers), ""),
+    ]
+    return tuple(found if found[0].value != found[1].value else found[:1])
+
+
+MEMORY = {
+    "weights": "weights",
+    "kv_cache": "KV cache",
+    "activations": "activations",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+}
+
+
+def _memory(
+    arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload, values: dict[Any, Number]
+) -> tuple[tuple[Quantity, ...], tuple[str, tuple[Quantity, ...]] | None]:
+    """What is resident at the peak, role by role; and the activations alive where most are, unless it trains."""
+    steps = [
+        (one, _at_stage(other, one))
+        for step, other in zip(work.steps(), asked.steps(), strict=True)
+        for _, one in phases.stages(arch, step)
+    ]
+    needs, named = (
+        [need for pair in steps for need in phases.needs(a, pair[i], phases.weight_bytes(a, pair[i]))]
+        for i, a in enumerate((arch, shape))
+    )
+    most = max(range(len(needs)), key=lambda i: needs[i][1].total)
+    (step, need), (other, symbols) = needs[most], named[most]
+    roles = {
+        role: Quantity(name, settled(getattr(symbols, role), values)[0], getattr(need, role), "B")
+        for role, name in MEMORY.items()
+        if getattr(need, role)
+    }
+    if step.phase == "train":
+        return tuple(roles.values()), None
+    operators = phases.operators(arch, step)
+    living, same = list(memory.alive(operators)), list(memory.alive(phases.operators(shape, other)))
+    at = max(range(len(living)), key=lambda i: sum(size for _, size in living[i]))
+    alive = tuple(
+        Quantity(name, size, value, "B") for (name, value), (_, size) in zip(living[at], same[at], strict=True)
+    )
+    if "activations" in roles:
+        roles["activations"] = roles["activations"]._replace(symbolic=sum(tensor.symbolic for tensor in alive))
+    return tuple(roles.values()), (operators[at].name, alive)
+
+
+def meant(op: str, names: Sequence[str]) -> set[str]:
+    """The names of operators that one means: a whole name, all of a group, or the end of a name.
+
+    Raises WorkloadError where there is none.
+    """
+    known = dict.fromkeys(names)
+    ends = {name: name.rpartition(".")[2] for name in known}
+    group = {name for name in known if op in name.split(".")[:-1]}
+    wanted = {op} & known.keys() or group or {name for name, end in ends.items() if end == op}
+    if not wanted:
+        near = suggest(op, [*known, *ends.values()]) or ";"
+        raise WorkloadError(f"--op: unknown operator {op!r}{near} known: {', '.join(known)}")
+    return wanted
+
+
+def chosen(op: str, sections: Sequence[Section]) -> list[Section]:
+    """Of each phase the operators that a name means. Raises WorkloadError where there is none."""
+    wanted = meant(op, [counted.operator.name for section in sections for counted in section.operators])
+    found = []
+    for section in sections:
+        operators = tuple(counted for counted in section.operators if counted.operator.name in wanted)
+        if operators:
+            found.append(section._replace(operators=operators, totals=()))
+    return found

@@ -1,0 +1,1 @@
+"""A model, a workload and a device -> operators with times, memory, totals."""

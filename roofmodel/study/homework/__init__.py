@@ -1,0 +1,1 @@
+"""Problem sheets with parameters per student, and the check of answers."""

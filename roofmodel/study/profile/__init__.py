@@ -1,0 +1,1 @@
+"""Profiler files placed on a device's roofline."""

@@ -1,0 +1,1 @@
+"""Grids of workloads, models and devices."""

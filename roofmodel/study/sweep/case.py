@@ -1,0 +1,218 @@
+"""A case of a sweep: points that differ in batch and lengths alone, all evaluated by one walk.
+
+Their lengths are arrays, counted and timed by the same code that takes the ints of an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number, either, is_just, maximum
+from roofmodel.counting import phases
+from roofmodel.counting.workload import Workload
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.notes import beyond
+from roofmodel.study.estimate.options import within
+from roofmodel.study.estimate.parallelism import GPUS
+from roofmodel.study.estimate.phase import PhaseEstimate, totals
+from roofmodel.study.estimate.pipeline import of_stages, paces
+from roofmodel.study.sweep import grid
+
+BLOCK = 2**15
+"""Points that are evaluated together: a few arrays of them fit in a core's cache. Some hundred are alive at once."""
+KEPT = 31 * 2**20
+"""Bytes, of which the C library keeps twice as many for the next arrays: more than those of a block."""
+NARROW = 2**60
+"""Totals up to which int64 is exact: nothing on the way to a total is more than eight times as large."""
+
+LENGTHS = ("batch", "seq", "decoder_seq", "context")
+"""The options whose values become arrays."""
+NAMED = (
+    "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
+    "sequence_parallel",
+)  # fmt: skip
+FORMATTED = ("weights", "kv", "activations")
+"""Of them, formats that are `dtype` where nothing else is said."""
+DEALT = (*GPUS, "micro_batch")
+"""The options that say how GPUs share the work, and how much of it each takes at a time."""
+COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
+TOTALS = (
+    *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
+    "bubble_seconds", "expected_bubble_seconds",
+    "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
+    "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
+    "host_bound",
+)  # fmt: skip
+ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
+FOUND = (
+    *TOTALS, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits", "dollars_per_million_tokens",
+    "bound_dollars_per_million_tokens", "note",
+)  # fmt: skip
+COLUMNS = (
+    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, "launch_seconds", *DEALT, *FOUND,
+)  # fmt: skip
+"""Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
+expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are
+those of one GPU, rates those of all."""
+
+Columns = dict[str, Any]
+"""Column -> an array with an element a point, or what all points have in common; None for unknown."""
+
+
+class Case(NamedTuple):
+    """What the points of a part of the grid have in common, and the lengths that they combine."""
+
+    labels: Mapping[str, Any]  # of the row: model, hardware, phase, ...
+    lengths: tuple[tuple[int, ...], ...]  # by LENGTHS; empty where the option was not given or does not apply
+    arch: Architecture
+    device: Device
+    price: float | None = None  # dollars an hour
+    refused: str | None = None  # why there is nothing to count; else what follows
+    work: Workload | None = None  # one phase; its lengths are the largest
+    weights: Number = 0  # bytes, of the whole model
+    narrow: bool = True  # whether int64 holds all counts
+    fractional: bool = False  # whether some count is the expectation of a router that chooses evenly
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each length has."""
+        return tuple(max(1, len(values)) for values in self.lengths)
+
+    @property
+    def points(self) -> int:
+        return prod(self.shape)
+
+    def blocks(self, most: int = BLOCK) -> Iterator[Case]:
+        """Cases of at most so many points that make up this one, in order."""
+        for cut in grid.blocks(self.shape, most):
+            yield self._replace(lengths=tuple(v[piece] for v, piece in zip(self.lengths, cut, strict=True)))
+
+
+APART = {"seq": 1, "decoder_seq": 1, "context": 0}
+"""Lengths at which a model does something else (one token needs no scan, an empty cache is not read): plain ints."""
+ROOFS = ("memory", "compute", "communication", "overhead")
+
+
+def evaluate(case: Case) -> Columns:
+    """The rows of all points of a case, in order."""
+    import numpy
+
+    _keep_memory()
+    places = [_apart(name, values) for name, values in zip(LENGTHS, case.lengths, strict=True)]
+    parts = [(place, _part(case, place)) for place in product(*places)]
+    table = dict.fromkeys(COLUMNS) | dict(case.labels)
+    for name in parts[0][1]:
+        values = [part[name] for _, part in parts]
+        if any(value is not None for value in values):
+            known = [float("nan") if value is None else value for value in values]
+            column = numpy.empty(case.shape, numpy.result_type(*known))
+            for (place, _), value in zip(parts, known, strict=True):
+                column[numpy.ix_(*place) if len(parts) > 1 else ...] = value
+            table[name] = column.ravel()
+    return _finished(case, table)
+
+
+@cache
+def _keep_memory() -> None:
+    """Makes glibc's malloc keep the memory of arrays that come and go, which it else gives back each time.
+
+    Pages that are taken anew cost as much as what is computed in them. It learns from the largest piece that it ever
+    gave back, of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); nothing touches this one.
+    """
+    import numpy
+
+    numpy.empty(KEPT, numpy.uint8)
+
+
+def _apart(name: str, values: Sequence[int]) -> list[list[int]]:
+    """The places of an axis, those whose length is special apart from the others."""
+    special = [place for place, value in enumerate(values) if value == APART.get(name)]
+    others = [place for place in range(max(1, len(values))) if place not in special]
+    return [places for places in (special, others) if places]
+
+
+def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """What is found at the points of these places, by column: arrays that combine as the axes do, or numbers."""
+    import numpy
+
+    numbers: dict[str, Number] = {"batch": 1} if case.work is None else {}
+    for axis, (name, values, chosen) in enumerate(zip(LENGTHS, case.lengths, places, strict=True)):
+        if len(chosen) == 1 and values:
+            numbers[name] = values[chosen[0]]
+        elif values:
+            along = [-1 if other == axis else 1 for other in range(len(LENGTHS))]
+            array = numpy.array([values[place] for place in chosen], dtype=numpy.int64 if case.narrow else object)
+            numbers[name] = array.reshape(along)
+    arch, device, work = case.arch, case.device, case.work
+    if work is None:
+        return numbers
+    if arch.encoder and "decoder_seq" not in numbers:
+        numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
+    work = replace(work, **numbers)
+    (step,) = work.steps()
+    staged = of_stages(arch, device, step, work.host)
+    found, peak = _slowest(staged), phases.peak(arch, step, case.weights, staged[0].operators)
+    return {
+        "batch": step.parallel.dp * step.microbatches * step.batch,
+        "seq": work.seq if not is_just(step.tokens, 0) else None,
+        "decoder_seq": work.decoder_seq,
+        "context": step.context,
+        **found,
+        **{f"memory_{role}": getattr(peak, role) for role in ROLES},
+        "fits": None if device.capacity is None else peak.total <= device.capacity,
+        "note": beyond(arch, work),
+    }
+
+
+def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
+    """The totals on the stage of layers that takes longest, point by point."""
+    (slow, *others), found = paces(staged), _totals(staged[0])
+    for phase, pace in zip(staged[1:], others, strict=True):
+        later, own = pace > slow, _totals(phase)
+        found = {name: _of_slower(later, own[name], old) for name, old in found.items()}
+        slow = maximum(slow, pace)
+    return found
+
+
+def _of_slower(later: Any, own: Any, old: Any) -> Any:
+    """A later stage's figure where it is the slower one; NaN where that stage has none, None where no stage has."""
+    if own is None and old is None:
+        return None
+    return either(later, *(float("nan") if figure is None else figure for figure in (own, old)))
+
+
+def _totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals, and what part of its bound is due to which roof."""
+    shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
+    return {
+        **totals(phase),
+        **{f"{name}_share": seconds / phase.bound_seconds for name, seconds in shares.items()},
+    }
+
+
+def _finished(case: Case, table: Columns) -> Columns:
+    """The table with the columns that follow from others, point by point."""
+    import numpy
+
+    if case.refused is not None:
+        return table | {"note": case.refused}
+    memory, link, bubble = table["memory_share"], table.pop("link_share"), table.pop("bubble_share")
+    roof = numpy.argmax([memory, 1 - memory - link - bubble, link], axis=0)
+    if table["host_bound"] is not None:
+        roof[table["host_bound"]] = ROOFS.index("overhead")
+    table["bound"] = numpy.array(ROOFS, dtype=object)[roof]
+    if case.price is not None:
+        assert case.work
+        price = case.price * case.work.parallel.gpus
+        for kind in ("", "bound_"):
+            rate = table[f"{kind}tokens_per_second"]
+            table[f"{kind}dollars_per_million_tokens"] = None if rate is None else price / 3600 * 1e6 / rate
+    note = numpy.array([None, "beyond the model's positions"], dtype=object)
+    table["note"] = note[table["note"].astype(int)] if table["note"].any() else None
+    return table

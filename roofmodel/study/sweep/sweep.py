@@ -1,0 +1,226 @@
+"""A grid of workloads, models, devices and widths -> the totals that an estimate of each point has.
+
+Batch, lengths and context are arrays: all of their combinations are counted and timed by one walk through the same
+code that takes the ints of an estimate. Everything else (model, device, phase, formats, ...) makes a case of its own.
+A block of points is evaluated at a time, so that memory stays bounded however large the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from roofmodel.counting import phases
+from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.devices import library
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.convolutional import Network
+from roofmodel.study.estimate.notes import beyond, device_notes, timing_notes, use_notes
+from roofmodel.study.estimate.options import (
+    CHOICES,
+    LEAST,
+    LONGEST,
+    Options,
+    check_choice,
+    flag,
+    launch_seconds,
+    workload,
+)
+from roofmodel.study.estimate.parallelism import GPUS, multiple
+from roofmodel.study.estimate.phase import totals
+from roofmodel.study.estimate.pipeline import slowest
+from roofmodel.study.sweep import grid
+from roofmodel.study.sweep.case import COLUMNS, COUNTS, FORMATTED, LENGTHS, NAMED, NARROW, Case, Columns, evaluate
+
+
+class Sweep(NamedTuple):
+    """A grid, ready to be evaluated."""
+
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...]
+    cluster: str | None = None  # of Dask: an address, or `local`
+    found: tuple[Columns, ...] | None = None  # its rows, where they are kept
+
+    @property
+    def points(self) -> int:
+        return sum(case.points for case in self.cases)
+
+    def blocks(self) -> Iterator[Columns]:
+        """The rows in the order of the grid, a block at a time, each evaluated when it is asked for."""
+        if self.found is not None:
+            return iter(self.found)
+        pieces = (piece for case in self.cases for piece in case.blocks())
+        if self.cluster is None:
+            return map(evaluate, pieces)
+        from roofmodel.study.sweep.dask_cluster import evaluated
+
+        return evaluated(evaluate, pieces, self.cluster)
+
+    def kept(self) -> Sweep:
+        """The same with all rows in memory, for whoever wants them more than once."""
+        return self._replace(found=tuple(self.blocks()))
+
+
+def sweep(
+    models: Sequence[Architecture],
+    devices: Sequence[Device],
+    *,
+    price: float | str | Mapping[str, float] | None = None,
+    cluster: str | None = None,
+    **asked: Any,
+) -> Sweep:
+    """The grid of all combinations of models, devices and the values of each option.
+
+    The options are those of an estimate; each may say several values, as text (`1:256:*2`, `fp16,fp8`) or as a
+    sequence. Combinations that cannot be, as of a type and a device that lacks it, are rows without totals, whose
+    note says why. `price` is dollars an hour of every device, or by the names of devices (`a100=1.5,h100=3`).
+    Raises WorkloadError for values that no option knows, and where no combination can be.
+    """
+    axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
+    chosen_names = [name for name in axes if name not in LENGTHS]
+    lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
+    prices = _prices(price, devices)
+    cases: dict[object, Case] = {}
+    notes: dict[str, None] = {}
+    for arch in models:
+        notes |= dict.fromkeys(arch.notes)
+        for device, values in product(devices, product(*(axes[name] for name in chosen_names))):
+            chosen = dict(zip(chosen_names, values, strict=True))
+            for case in _all_cases(arch, device, chosen, lengths, notes):
+                key = (id(arch), id(device), tuple(case.labels.items()), case.lengths)  # files may share a name
+                cases.setdefault(key, case._replace(price=prices.get(device.id)))
+    if not cases:
+        raise WorkloadError("nothing to sweep: no model, no device, or an option without a value; give one of each")
+    refusals = [case.refused for case in cases.values() if case.refused]
+    if len(refusals) == len(cases):
+        raise WorkloadError(refusals[0])
+    if prices and (others := {device.id for device in devices} - prices.keys()):
+        notes[f"--price has none for {', '.join(sorted(others))}: what tokens cost there is not known"] = None
+    return Sweep(tuple(cases.values()), tuple(notes), cluster)
+
+
+def _axis(name: str, asked: object) -> list[Any]:
+    """The values of an option. Raises WorkloadError for what it does not know."""
+    if name in LEAST:
+        return list(grid.numbers(flag(name), asked, LEAST[name], LONGEST))
+    if name == "launch":
+        return [launch_seconds(value) for value in grid.names(asked)]
+    if name not in CHOICES:
+        raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
+    values = grid.names(asked)
+    for value in values:
+        check_choice(name, value)
+    return values
+
+
+def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
+    """Dollars an hour by device."""
+    if isinstance(asked, str) and "=" in asked:
+        asked = {name: price for name, _, price in (part.partition("=") for part in asked.split(","))}  # type: ignore[misc]
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping):
+        return dict.fromkeys((device.id for device in devices), _price(asked))
+    found = {library.load(name.strip()).id: _price(price) for name, price in asked.items()}
+    if strangers := found.keys() - {device.id for device in devices}:
+        raise WorkloadError(f"--price: {', '.join(sorted(strangers))} is no device of this sweep; see --hw")
+    return found
+
+
+def _price(asked: object) -> float:
+    try:
+        price = float(asked)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        price = -1.0
+    if not 0 < price < float("inf"):
+        raise WorkloadError(f"--price: {shorten(asked)} is no price; try --price 2.5, or --price a100=1.5,h100=3")
+    return price
+
+
+# --- Cases ------------------------------------------------------------------------------------------
+
+
+def _all_cases(
+    arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
+    notes: dict[str, None],
+) -> Iterator[Case]:  # fmt: skip
+    """The cases of batches that can be dealt out to replicas and stages, and of those that cannot."""
+    batches, ways = lengths.get("batch", (1,)), {way: chosen.get(way, 1) for way in GPUS}
+    many = multiple(chosen.get("phase") == "train", Parallel(**ways), chosen.get("micro_batch"))
+    apart = [tuple(n for n in batches if (n % many == 0) == even) for even in (True, False)]
+    for some in filter(None, apart):
+        yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)
+
+
+def _cases(
+    arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
+    notes: dict[str, None],
+) -> Iterator[Case]:  # fmt: skip
+    """A case a phase; what a person should know of them goes to the notes."""
+    if "phase" in chosen:
+        yield _case(arch, device, chosen, lengths, notes)
+        return
+    for phase in ("prefill", "decode") if arch.causal else ("forward",):
+        # where both are shown the context is the decode's
+        applying = {name: values for name, values in lengths.items() if name != "context" or phase != "prefill"}
+        yield _case(arch, device, {"phase": phase, **chosen}, applying, notes)
+
+
+def _case(
+    arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
+    notes: dict[str, None],
+) -> Case:  # fmt: skip
+    """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
+    dtype = chosen.get("dtype", "fp16")
+    said = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **said}
+    try:
+        work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
+        (step,) = work.steps()
+        phase, weights = slowest(arch, device, step, work.host), phases.weight_bytes(arch, step)
+        peak = phases.peak(arch, step, weights, phase.operators)
+    except WorkloadError as error:
+        return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
+    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
+    smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
+    if slowest(arch, device, smallest.steps()[0], work.host).host_bound:
+        notes[
+            f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
+            "so that these look alike there; see --runtime graph"
+        ] = None
+    if beyond(arch, work):
+        notes[f"warning: points beyond the positions of {arch.name} are counted as if it had more, and marked"] = None
+    unused = {
+        *(["seq"] if arch.image else []),
+        *([] if arch.encoder else ["decoder_seq"]),
+        *(["context"] if work.context is None else []),
+    }
+    counts = [peak.total, *(value for name, value in totals(phase).items() if name in COUNTS)]
+    return Case(
+        {**labels, **_labels(arch, work)},
+        tuple(() if name in unused else lengths.get(name, ()) for name in LENGTHS), arch, device, work=work,
+        weights=weights, narrow=max(counts) < NARROW, fractional=any(isinstance(count, float) for count in counts),
+    )  # fmt: skip
+
+
+def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
+    """The columns of a row that say what was asked for, lengths apart; None for what does not apply."""
+    (phase,) = work.phases
+    trains = phase == "train"
+    return {
+        **{name: getattr(work, name) for name in NAMED},
+        "attention": None if isinstance(arch.body, Network) else work.attention,
+        "launch_seconds": work.launch,
+        **work.parallel.ways,
+        "micro_batch": work.micro_batch,
+        "phase": phase,
+        "new_tokens": work.new_tokens if phase == "generate" else None,
+        "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
+        **{name: getattr(work, name) or work.dtype for name in FORMATTED},
+        "logits": work.logits_of(phase),
+        "optimizer": work.optimizer if trains else None,
+        "recompute": work.recompute if trains else None,
+    }

@@ -1,0 +1,1 @@
+"""Measuring, validation and calibration as tables, data and pictures."""

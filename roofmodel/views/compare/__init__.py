@@ -1,0 +1,1 @@
+"""A comparison as a table, data and a picture."""

@@ -1,0 +1,1 @@
+"""Derivations and crossovers as documents and data."""

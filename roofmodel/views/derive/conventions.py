@@ -1,0 +1,54 @@
+"""The conventions as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel import units
+from roofmodel.study.derive import conventions
+from roofmodel.views.kit import formula
+from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Table
+
+
+def document() -> Document:
+    """How we count: the points, the constants of vector work, the formats."""
+    points, constants, formats = list(conventions.points()), list(conventions.constants()), conventions.formats()
+    return Document(
+        [
+            Heading("How roofmodel counts", 1),
+            Paragraph(
+                "Formulas are what the counting code makes of symbols: B sequences of S tokens, or T after C cached; "
+                "E experts of which a token meets k."
+            ),
+            Table(
+                ("point", "convention", "formula", "switch"),
+                [(p.point, p.convention, _form(p.formula), p.switch) for p in points],
+            ),
+            Heading("vector FLOPs an element"),
+            Table(("work", "|FLOPs", "why"), [(c.name, str(c.flops), c.why) for c in constants]),
+            Heading("formats"),
+            Table(
+                ("format", "|bits", "|block", "|bits of its scale", "|bytes an element"),
+                [
+                    (f.name, str(f.bits), str(f.block or ""), str(f.scale_bits or ""), units.significant(size, 4))
+                    for f, size in formats
+                ],
+            ),
+        ],
+        {
+            "schema": "roofmodel.conventions/1",
+            "points": [
+                {**p._asdict(), "formula": None if p.formula is None else formula.text(formula.readable(p.formula))}
+                for p in points
+            ],
+            "vector_flops": [c._asdict() for c in constants],
+            "formats": [{**f._asdict(), "bytes": size} for f, size in formats],
+        },
+    )
+
+
+def _form(expression: Any) -> str | Form:
+    if expression is None:
+        return ""
+    found = formula.readable(expression)
+    return Form(formula.text(found), formula.latex(found))

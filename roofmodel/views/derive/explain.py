@@ -1,0 +1,184 @@
+"""An Explanation as a document: each number's formula, with symbols, with numbers, and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from roofmodel import units
+from roofmodel.algebra import Number, plain
+from roofmodel.models.symbols import settled
+from roofmodel.prediction.timing import Expected
+from roofmodel.study.derive.explain import Explanation, Quantity
+from roofmodel.study.estimate.phase import Lap, PhaseEstimate
+from roofmodel.views.derive.explain_data import to_dict
+from roofmodel.views.derive.explain_expected import formulas
+from roofmodel.views.derive.explain_operator import operators
+from roofmodel.views.derive.quantities import forms, symbols
+from roofmodel.views.estimate.text import describe_expectation, describe_largest, describe_phase, describe_rate
+from roofmodel.views.kit import formula
+from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, said
+
+
+def document(explanation: Explanation) -> Document:
+    """The whole of it: symbols, totals, memory, then operator by operator."""
+    parts = (_opening, _totals, operators, formulas)
+    blocks = [block for part in parts for block in part(explanation)]
+    return Document(blocks, to_dict(explanation), explanation.notes)
+
+
+def _opening(explanation: Explanation) -> Iterator[Block]:
+    device, dtype = explanation.device, explanation.dtype
+    on = f" on {device.name}" if device else ""
+    yield Heading(f"{explanation.name}{on}", 1)
+    words = f"{explanation.about}; {dtype}"
+    if device:
+        costs = [counted.operator.cost for section in explanation.sections for counted in section.operators]
+        pipe = device.matmul_pipe(dtype)
+        if not any(cost.matmul_flops for cost in costs):
+            pipe = device.vector_pipe(dtype) or pipe
+        roofs = [f"{units.si(device.bandwidth, 'B/s', 4)} DRAM"]
+        if any(cost.flops for cost in costs):  # else all of it moves data only
+            ridge = f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
+            roofs = [f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name})", *roofs, ridge]
+        words += f"; roofs: {', '.join(roofs)}"
+    yield Paragraph(words)
+    yield symbols(explanation, _quantities(explanation))
+
+
+def _quantities(explanation: Explanation) -> Iterator[Quantity]:
+    """All that is shown as a formula."""
+    yield from (*explanation.model, *explanation.memory)
+    for section in explanation.sections:
+        yield from section.totals
+        for counted in section.operators:
+            yield from (*counted.tensors("reads"), *counted.tensors("writes"))
+            yield from (Quantity(axis.letter, axis.symbolic, axis.value, "") for axis in counted.axes)
+            if counted.operator.collective:
+                yield Quantity("sent", counted.symbolic.link_bytes, counted.operator.link_bytes, "B")
+
+
+# --- Totals -----------------------------------------------------------------------------------------
+
+
+def _totals(explanation: Explanation) -> Iterator[Block]:
+    if explanation.model:
+        yield Heading("parameters")
+        yield Equations([_closed(quantity, explanation) for quantity in explanation.model])
+    for section in explanation.sections:
+        if section.totals:
+            phase = section.phase
+            yield Heading(describe_phase(phase) if phase else section.name)
+            yield Equations([_closed(quantity, explanation) for quantity in section.totals])
+            if phase:
+                yield Equations(list(_times(phase)))
+    if explanation.memory:
+        yield from _memory(explanation)
+
+
+def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
+    """A total as its closed form: collected, with numbers, and what that is."""
+    found, chosen = settled(formula.readable(quantity.symbolic), explanation.values)
+    written = forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
+    if chosen:
+        where = ", ".join(f"{formula.text(a)} = {formula.text(b)}" for a, b in chosen.items())
+        written.append(said(f"{written.pop().text}, where {where}"))
+    return Equation(quantity.name, written)
+
+
+def _times(phase: PhaseEstimate) -> Iterator[Equation]:
+    """Bound and expectation of a phase, and the rates and fractions that follow from them."""
+    yield from _bound(phase)
+    if phase.expected is not None:
+        yield from _expected(phase, phase.expected)
+        yield from _utilizations(phase, float(phase.expected.seconds))
+
+
+def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
+    waits, bound = "", units.seconds(phase.bound_seconds, 4)
+    if phase.step.parallel.pp > 1:
+        waits = " + wait for other stages"
+        wait = units.seconds(phase.idle.bound, 4)
+        yield Equation("wait for other stages", [*_waits(phase, lambda lap: lap.bound), said(wait)])
+    yield Equation("bound", [said(f"Σ times × bound, over the operators{waits}"), said(bound)])
+    things = f"{phase.sequences} images" if phase.sees else f"{phase.tokens} tokens"
+    yield Equation("rate at the bound", [said(f"{things} / {bound}"), said(describe_rate(phase))])
+
+
+def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
+    waits, words = "", "Σ times × expected"
+    if phase.step.parallel.pp > 1 and phase.idle.expected:
+        wait = units.seconds(float(phase.idle.expected.seconds), 4)
+        numbers = _waits(phase, lambda lap: lap.expected.seconds if lap.expected else 0.0)
+        yield Equation("wait expected", [*numbers, said(wait)])
+        waits = f" + {wait}"
+    numbers = []
+    if phase.launch.seconds and phase.kernel_seconds:
+        words = f"max({words}, {phase.kernels} launches × {units.seconds(phase.launch.seconds)})"
+        host = units.seconds(phase.kernels * phase.launch.seconds, 4)
+        numbers.append(said(f"max({units.seconds(float(phase.kernel_seconds.seconds), 4)}, {host}){waits}"))
+    seconds = said(units.seconds(float(expected.seconds), 4))
+    yield Equation("expected", [said(f"{words}{waits}"), *numbers, seconds])
+    yield Equation("that is", [said(describe_expectation(phase))])
+
+
+def _waits(phase: PhaseEstimate, seconds: Callable[[Lap], Number]) -> list[Form]:
+    """How long a stage waits, in words and with their numbers (`study/estimate/pipeline.py`)."""
+    step, words, numbers = phase.step, [], []
+    parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
+    for part, *laps in phase.laps:
+        own, trip = (units.seconds(plain(seconds(lap)), 4) for lap in laps)
+        which = f"{part}: " if len(phase.laps) > 1 else ""
+        if part in ("decode", "decodes"):
+            words.append(f"{which}what a microbatch takes through all stages - microbatches × through this one")
+            words[-1] += ", if positive"
+            numbers.append(f"{which}{trip} - {step.microbatches} × {own}")
+        else:
+            words.append(f"{which}(what a microbatch takes through all stages - through this one){parts}")
+            numbers.append(f"{which}({trip} - {own}){parts}")
+    return [said("; ".join(words)), said("; ".join(numbers))]
+
+
+def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
+    """What parts of the peak and of the bandwidth the expected seconds come to."""
+    (peak, bandwidth), took = phase.ceilings, units.seconds(seconds, 4)
+    counted = {"MFU": ("of all pairs", phase.model_flops)}
+    if phase.model_flops != phase.all_pairs_matmul_flops:
+        counted["HFU"] = ("and of what is computed again", phase.all_pairs_matmul_flops)
+    for name, (which, flops) in counted.items():
+        yield Equation(
+            name,
+            [
+                said(f"matmul FLOPs {which} / (expected × peak)"),
+                said(f"{units.si(plain(flops), 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
+                said(f"{plain(flops) / seconds / peak:.1%}"),
+            ],
+        )
+    size = plain(phase.cost.bytes)
+    yield Equation(
+        "MBU",
+        [
+            said("bytes / (expected × bandwidth)"),
+            said(f"{units.si(size, 'B', 4)} / ({took} × {units.si(bandwidth, 'B/s', 4)})"),
+            said(f"{size / seconds / bandwidth:.1%}"),
+        ],
+    )
+
+
+def _memory(explanation: Explanation) -> Iterator[Block]:
+    estimate = explanation.estimate
+    yield Heading("memory at its peak")
+    yield Equations([_closed(quantity, explanation) for quantity in explanation.memory])
+    if explanation.peak:
+        name, alive = explanation.peak
+        yield Paragraph(f"most activations are alive at {name}: {', '.join(_tensor(tensor) for tensor in alive)}")
+    total = sum(quantity.value for quantity in explanation.memory)
+    words = f"together {units.binary(total)}"
+    if estimate and estimate.device.capacity:
+        words += f" of {units.binary(estimate.device.capacity)}: {'fits' if estimate.fits else 'does not fit'}"
+    yield Paragraph(words)
+    if estimate and (largest := describe_largest(estimate)):
+        yield Paragraph(f"{largest}: the most for which this sum stays within the device's memory")
+
+
+def _tensor(tensor: Quantity) -> str:
+    return f"{tensor.name} {formula.text(formula.readable(tensor.symbolic))} = {units.si(plain(tensor.value), 'B')}"

@@ -1,0 +1,45 @@
+"""Another tool's figure out of ours, as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.algebra import plain
+from roofmodel.study.derive.explain import Explanation, Quantity
+from roofmodel.study.derive.reconcile import TOOLS, Reconciliation
+from roofmodel.views.derive.quantities import amount, describe_quantity, symbols
+from roofmodel.views.kit import formula
+from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Table
+
+
+def document(found: Reconciliation) -> Document:
+    """Our matmul FLOPs, what the tool counts otherwise, and what that comes to."""
+    tool, explanation = TOOLS[found.tool], found.explanation
+    ours = found.ours._replace(name=f"ours: {found.ours.name}")
+    theirs = found.theirs._replace(name=f"{found.tool}: {tool.figure}")
+    quantities = (ours, *found.terms, theirs)
+    return Document(
+        [
+            Heading(f"{explanation.name}: {found.tool}'s figure out of ours", 1),
+            Paragraph(f"By the rules of {found.tool} {tool.version}, for one forward pass."),
+            symbols(explanation, quantities),
+            Table(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
+        ],
+        {
+            "schema": "roofmodel.reconcile/1",
+            "name": explanation.name,
+            "tool": found.tool,
+            "version": tool.version,
+            "ours": describe_quantity(ours),
+            "terms": [describe_quantity(term) for term in found.terms],
+            "theirs": describe_quantity(theirs),
+        },
+        found.notes,
+    )
+
+
+def _row(quantity: Quantity, explanation: Explanation) -> list[Any]:
+    expression = formula.readable(quantity.symbolic)
+    form = Form(formula.text(expression), formula.latex(expression))
+    value = plain(quantity.value)
+    return [quantity.name, form, amount(value, "").text if value >= 0 else f"−{amount(-value, '').text}"]

@@ -1,0 +1,1 @@
+"""An Estimate as terminal output, data, Markdown and pictures."""

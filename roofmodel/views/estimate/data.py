@@ -1,0 +1,141 @@
+"""An Estimate as data: the JSON document, its parts, flat records for CSV. Base units, unrounded, None for unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.algebra import plain
+from roofmodel.counting.memory import Memory
+from roofmodel.counting.workload import NO_IMAGE
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.phase import PhaseEstimate, Placed, totals, totals_of
+from roofmodel.views.kit import records
+
+
+def to_dict(estimate: Estimate) -> dict[str, Any]:
+    """The document `roofmodel.estimate/1`: base units, unrounded, None for unknown."""
+    arch, device, work, mem = (
+        estimate.architecture,
+        estimate.device,
+        estimate.workload,
+        estimate.memory,
+    )
+    return {
+        "schema": "roofmodel.estimate/1",
+        "model": {
+            "name": arch.name,
+            "model_type": arch.model_type,
+            "head": arch.head.name,
+            "parameters": estimate.parameters,
+            "active_parameters": estimate.active_parameters,
+        },
+        "hardware": {"name": device.id, "full_name": device.name, "calibrated": device.calibrated},
+        "workload": {
+            "batch": work.batch,
+            "seq": work.seq or None,
+            **({} if work.decoder_seq is None else {"decoder_seq": work.decoder_seq}),
+            **({"image": list(work.image)} if work.image != NO_IMAGE else {}),
+            "context": estimate.phases[-1].step.context,
+            "dtype": work.dtype,
+            "weights": work.weights or work.dtype,
+            "kv": work.kv or work.dtype,
+            "activations": work.activations or work.dtype,
+            "attention": work.attention,
+            "runtime": work.runtime,
+            "launch_seconds": work.launch,
+            "logits": work.logits_of(work.phases[0]),
+            **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
+            **work.parallel.ways,
+            "micro_batch": work.micro_batch,
+            **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
+        },
+        "phases": [phase_document(phase) for phase in estimate.phases],
+        "memory": {
+            **memory_document(mem),
+            "fits": estimate.fits,
+            "largest_batch": estimate.largest_batch,
+            "largest_context": estimate.largest_context,
+        },
+        "notes": list(estimate.notes),
+    }
+
+
+def memory_document(need: Memory) -> dict[str, Any]:
+    """The part of the document that says what the device must hold, in bytes."""
+    return {
+        "weights": need.weights,
+        "kv_cache": need.kv_cache,
+        "activations": need.activations,
+        "gradients": need.gradients,
+        "optimizer": need.optimizer,
+        "kept_activations": need.kept,
+        "total": need.total,
+    }
+
+
+def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
+    """The part of the document that tells of a phase."""
+    step = phase.step
+    document = {
+        "phase": step.phase,
+        "tokens": step.tokens,
+        "context": step.context,
+        "microbatches": step.microbatches,
+        "stage": step.parallel.stage,
+        "ops": [operator_document(placed) for placed in phase.placed],
+        "totals": totals(phase),
+    }
+    if phase.uncached is not None:
+        document["new_tokens"] = step.passes - 1
+        document["without_cache"] = {
+            **totals_of(phase.uncached.placed),
+            "bound_seconds": phase.uncached.bound_seconds,
+        }
+    return document
+
+
+def operator_document(placed: Placed) -> dict[str, Any]:
+    """The part of the document that tells of an operator."""
+    op, cost, gemm = placed.operator, placed.placement.cost, placed.operator.gemm
+    return {
+        "name": op.name,
+        "stage": op.stage or None,
+        "group": op.group,
+        "layers": None if op.layers is None else list(op.layers),
+        "count": op.count,
+        "kind": op.kind,
+        "spec": op.spec,
+        "gemm": gemm and {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k},
+        "matmul_flops": plain(cost.matmul_flops),
+        "vector_flops": plain(cost.vector_flops),
+        "bytes_read": plain(cost.bytes_read),
+        "bytes_written": plain(cost.bytes_written),
+        "link_bytes": plain(cost.link_bytes),
+        "intensity": plain(cost.intensity),
+        "bound": placed.placement.bound,
+        "bound_seconds": placed.placement.bound_seconds,
+        "expected_seconds": placed.expected and plain(placed.expected.seconds),
+    }
+
+
+def flat(estimate: Estimate) -> list[dict[str, Any]]:
+    """One flat record an operator, for CSV and data frames."""
+    found = []
+    for phase in to_dict(estimate)["phases"]:
+        for op in phase["ops"]:
+            gemm = op.pop("gemm") or dict.fromkeys(("batch", "m", "n", "k"))
+            layers = op.pop("layers")
+            record = {"phase": phase["phase"], **op, **{f"gemm_{key}": size for key, size in gemm.items()}}
+            record["layers"] = None if layers is None else " ".join(map(str, layers))
+            found.append(record)
+    return found
+
+
+def as_json(estimate: Estimate) -> str:
+    """The document as text."""
+    return records.as_json(to_dict(estimate))
+
+
+def as_csv(estimate: Estimate) -> str:
+    """A line an operator."""
+    return records.as_csv(flat(estimate))

@@ -1,0 +1,88 @@
+"""An Estimate as GitHub-flavoured Markdown: the tables that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofmodel import units
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.views.estimate.rows import full_label, rows
+from roofmodel.views.estimate.text import (
+    describe_exchange,
+    describe_expectation,
+    describe_largest,
+    describe_parameters,
+    describe_phase,
+    describe_rate,
+    describe_stage,
+    describe_training,
+    describe_uncached,
+    describe_workload,
+)
+from roofmodel.views.kit import plain_text
+
+
+def as_markdown(estimate: Estimate) -> str:
+    """Summary, a table a phase, memory, notes."""
+    arch, size = estimate.architecture, describe_parameters(estimate.parameters, estimate.active_parameters)
+    lines = [
+        f"# {arch.name} on {estimate.device.name}",
+        "",
+        f"{arch.head.name}, {size}; {describe_workload(estimate)}.",
+    ]
+    for phase in estimate.phases:
+        lines += ["", f"## {describe_phase(phase)}", "", *_table(phase)]
+        expectation, most = describe_expectation(phase), f"at most {describe_rate(phase)}"
+        lines += ["", _sentence(f"{expectation}; {most}" if expectation else most)]
+        for remark in (
+            describe_stage(phase), describe_uncached(phase), describe_training(estimate, phase),
+            describe_exchange(phase),
+        ):  # fmt: skip
+            if remark:
+                lines += ["", _sentence(remark)]
+    lines += ["", "## memory", "", *_memory(estimate)]
+    if remark := describe_largest(estimate):
+        lines += ["", _sentence(remark)]
+    lines += ["", *(f"- {note}" for note in estimate.notes)]
+    return plain_text.in_markdown("\n".join(lines))
+
+
+def _table(phase: PhaseEstimate) -> Iterator[str]:
+    yield "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | of bound | expected |"
+    yield "|---|---:|---:|---:|---:|---|---:|---:|---:|"
+    for row in rows(phase):
+        label = f"{row.stage}: {full_label(row)}" if row.stage else full_label(row)
+        yield (
+            f"| {label} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
+            f"| {units.significant(row.cost.intensity)} | {row.bound} "
+            f"| {units.seconds(row.seconds)} | {row.share:.1%} "
+            f"| {units.seconds(row.expected) if row.expected else ''} |"
+        )
+    if phase.step.parallel.pp > 1:
+        bound, waits = phase.idle.bound, phase.idle.expected
+        yield (
+            f"| wait for other stages | | | | | | {units.seconds(bound)} | {bound / phase.bound_seconds:.1%} "
+            f"| {units.seconds(float(waits.seconds)) if waits else ''} |"
+        )
+    cost = phase.cost
+    yield (
+        f"| **total** | | **{units.si(cost.flops)}** | **{units.si(cost.bytes, 'B')}** "
+        f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | | |"
+    )
+
+
+def _memory(estimate: Estimate) -> Iterator[str]:
+    mem, capacity = estimate.memory, estimate.device.capacity
+    yield "| weights | KV cache | activations | gradients | optimizer | total | device | fits |"
+    yield "|---:|---:|---:|---:|---:|---:|---:|---|"
+    yield (
+        f"| {units.binary(mem.weights)} | {units.binary(mem.kv_cache)} | {units.binary(mem.activations)} "
+        f"| {units.binary(mem.gradients)} | {units.binary(mem.optimizer)} "
+        f"| {units.binary(mem.total)} | {units.binary(capacity) if capacity else 'unknown'} "
+        f"| {({True: 'yes', False: 'no', None: 'unknown'})[estimate.fits]} |"
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

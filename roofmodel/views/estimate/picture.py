@@ -1,0 +1,107 @@
+"""An Estimate as a roofline picture, by matplotlib: for the screen, the slide and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roofmodel import units
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.views.estimate.rows import Row, full_label, rows, script, signed
+from roofmodel.views.estimate.text import describe_parameters, describe_phase, describe_rate, describe_workload
+from roofmodel.views.kit import canvas, labels
+from roofmodel.views.kit.operator_names import kind
+from roofmodel.views.kit.panel import window
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "embedding": canvas.SKY,
+    "stem": canvas.SKY,
+    "stage": canvas.BLUE,
+    "attention": canvas.BLUE,
+    "mlp": canvas.ORANGE,
+    "input": canvas.ORANGE,
+    "norm": canvas.GREEN,
+    "activation": canvas.GREEN,
+    "residual": canvas.GREEN,
+    "ssm": canvas.SKY,
+    "linear": canvas.SKY,
+    "convolution": canvas.RED,
+    "bias": canvas.GREEN,
+    "head": canvas.PURPLE,
+    "communication": canvas.YELLOW,
+    "optimizer": canvas.RED,
+}
+MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them
+# Heights as parts of a picture's usual one: of a line of the key, in letters of 9 points and of 6.5; of what is no key.
+LARGEST, SMALLEST, ELSEWHERE = 0.0265, 0.0265 * 6.5 / 9, 0.18
+Table = list[tuple[str, Row, str]]  # of a phase: sign, row, marker
+FOOT = "Bounds: the least time each roof allows; no expectation. Size of a mark: its share of the phase."
+
+
+def draw(estimate: Estimate, path: Path, form: str) -> None:
+    """Draw the estimate into a file; `form` is png, svg or pdf."""
+    arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
+    top, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
+    tables = [_marked(i, rows(phase)) for i, phase in enumerate(estimate.phases)]
+    marks = [(sign, row, marker) for table in tables for sign, row, marker in table if row.cost.flops]
+    at = [(row.cost.intensity, row.flops_per_second) for _, row, _ in marks]
+    heading = f"{arch.name} on {device.name}"
+    parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
+    subtitle = f"{parameters}, {describe_workload(estimate)}"
+    lines = sum(len(table) + len({row.stage for _, row, _ in table}) + 1.7 for table in tables)
+    lines += sum(phase.step.parallel.pp > 1 for phase in estimate.phases)  # a line for the wait
+    rise = max(1, lines * SMALLEST + ELSEWHERE)
+    with canvas.picture(path, form, heading, subtitle, FOOT, rise) as (figure, axes):
+        lower = [vector] if vector and vector.peak < top.peak else []
+        canvas.frame(axes, *window(at, [(top.peak, device.bandwidth)]))
+        slope = canvas.roofs(axes, device, top, lower)
+        for (_, row, marker), (x, y) in zip(marks, at, strict=True):
+            size, colour = 30 + 500 * row.share, COLOURS[kind(row.group)]
+            axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
+        canvas.names(axes, [slope], [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
+        signs = [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True) if sign]
+        labels.place(axes, signs, figure.dpi)
+        _legend(figure, zip(estimate.phases, tables, strict=True), min(LARGEST, (rise - ELSEWHERE) / lines), rise)
+
+
+def _marked(phase: int, found: list[Row]) -> Table:
+    """Each row with its letter and the marker of its stage."""
+    return [(sign, row, list(MARKERS)[script(phase, row.stage)]) for sign, row in signed(phase, found)]
+
+
+def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line: float, rise: float) -> None:
+    """The rows of each phase beside the picture: mark, letter, name, count, share; the phase's bound above.
+
+    A line is so high as a part of a picture's usual height, of which this has `rise` times.
+    """
+    left, right, y = 0.675, 0.985, 1 - 0.15 / rise
+    size, step = 9 * line / LARGEST, line / rise
+    for phase, table in phases:
+        title = describe_phase(phase)
+        figure.text(left, y, title, weight="bold", fontsize=min(size * 1.1, 400 / len(title)))
+        y -= step
+        bound = f"at least {units.seconds(phase.bound_seconds)}"
+        figure.text(left, y, f"{bound}, at most {describe_rate(phase)}", color="0.3", fontsize=size)
+        y -= step
+        stage = ""
+        for sign, row, marker in table:
+            if row.stage != stage:
+                stage = row.stage
+                figure.text(left, y, stage, weight="bold", fontsize=size)
+                y -= step
+            count = f" × {row.times}" if row.times > 1 else ""
+            figure.text(left, y, MARKERS[marker], color=COLOURS[kind(row.group)], fontsize=size)
+            figure.text(left + 0.016, y, sign, weight="bold", fontsize=size)
+            figure.text(left + 0.033, y, f"{full_label(row)}{count}", fontsize=size)
+            figure.text(right, y, f"{row.share:.0%}", ha="right", fontsize=size)
+            y -= step
+        if phase.step.parallel.pp > 1:
+            figure.text(left + 0.033, y, "wait for other stages", fontsize=size)
+            figure.text(right, y, f"{phase.idle.bound / phase.bound_seconds:.0%}", ha="right", fontsize=size)
+            y -= step
+        y -= step * 0.7

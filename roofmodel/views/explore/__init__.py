@@ -1,0 +1,1 @@
+"""Models under sliders as one HTML page."""

@@ -1,0 +1,111 @@
+"""Devices as the page of roof explore has them: roofs, links, and the sets of fitted parameters that formulas name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.devices.device import Device, Link
+from roofmodel.errors import WorkloadError
+from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.timing import choose_set, format_key
+from roofmodel.recorded import Node
+from roofmodel.study.estimate.notes import link_notes, node
+from roofmodel.views.explore.nodes import Rows
+
+
+def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:
+    """A device: its figures, and of the sets of parameters that are `used` those that it has, by their places in
+    `sets`."""
+    return {
+        "id": device.id,
+        "name": device.name,
+        "parameters": _parameters(device),
+        "capacity": _value(device.capacity),
+        "bandwidth": _value(device.bandwidth),
+        "l2": _value(l2_bytes(device)),
+        "multiprocessors": _value(device.multiprocessors),
+        "clock": _value(device.clocks.get("boost")),
+        "links": {name: link and _link(link) for name, link in _links(device).items()},
+        "unlinked": next(link_notes(device, 2), None),
+        "outside": _outside(device),
+        "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
+        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
+    }
+
+
+def _links(device: Device) -> dict[str, Link | None]:
+    """By what they join."""
+    return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
+
+
+def _outside(device: Device) -> dict[str, Any]:
+    """What is said of more GPUs than a node has."""
+    most = node(device)
+    words = next(link_notes(device, most + 1)).replace(f"{most + 1} GPUs are", "{gpus} GPUs are")
+    return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {name: _value(getattr(link, name)) for name in ("name", "bandwidth", "joins", "beyond")}
+
+
+def _expects(device: Device, kind: str) -> bool:
+    """Whether there may be parameters: none of a device that is not calibrated, nor for a link that it has not."""
+    return device.calibration is not None and (kind != "collectives" or bool(device.links))
+
+
+def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
+    """The pipe that multiplies and the one for vector work, null where the file states none; None: no such type."""
+    try:
+        matmul = device.matmul_pipe(dtype)
+    except WorkloadError:
+        return None
+    vector = device.vector_pipe(dtype)
+    return {
+        "matmul": _value(matmul.peak), "matmul_name": matmul.name,
+        "vector": _value(vector and vector.peak), "vector_name": vector and vector.name,
+    }  # fmt: skip
+
+
+def _parameters(device: Device) -> str:
+    """Where expectations come from."""
+    if device.calibration is None:
+        return "not calibrated: only the bound is known"
+    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
+    return f"expected by parameters of {'; '.join(others)}" if others else "expected by measurements of its own"
+
+
+def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
+    """Kind, implementation and role of the sets of parameters that inputs name."""
+    names = [node[1] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
+    return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
+
+
+def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
+    """By the format of products and that of the role: which set applies; none where nothing is fitted.
+
+    The size of a head may stand behind the role, `kv/128`; of exchanges it is no role but a link, which has one set.
+    """
+    known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
+
+    def index(wanted: str) -> int | None:
+        fitted = choose_set(known, implementation, wanted)
+        if fitted is None:
+            return None
+        values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
+        return sets.index({name: _value(value) for name, value in values.items()})
+
+    if kind == "collectives":
+        link = _links(device)[role]
+        return link and index(link.parameters)
+    return {
+        dtype: {stored: index(format_key(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
+        for dtype in COMPUTE_FORMATS
+    }
+
+
+def _value(number: float | None) -> Any:
+    """A number such that the script can tell ints from floats: ints as text."""
+    return str(number) if isinstance(number, int) else number

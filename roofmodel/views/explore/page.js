@@ -1,0 +1,307 @@
+// The situation that the controls, and the address, say; and what they do.
+
+const GPUS = ["tp", "dp", "ep"]; // how they share the work
+const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // each is settled by those before it
+const VARIANT = ["phase", "attention", "mla", "recompute"]; // as the situations are named
+const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
+const LONGEST = 10 ** 9;
+const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // it bounds nothing, and nothing goes there
+const complaints = [];
+let state = {};
+
+const model = () => data.models.find((one) => one.name === state.model);
+const device = () => data.devices.find((one) => one.id === state.hw);
+const phase = () => model().phases[state.phase];
+const gpus = () => state.tp * state.dp;
+/** GPUs among which something is exchanged, as counting/workload.py has it. */
+const joined = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
+
+/** The numbers that say something here. */
+function numbers() {
+  const { dealt } = model(), tp = Object.values(dealt).flat().some((tp) => tp > 1), ep = Object.keys(dealt).length > 1;
+  return [...(tp ? ["tp"] : []), "dp", ...(ep ? ["ep"] : []), "batch", ...phase().lengths];
+}
+
+/** The formats that may be chosen for a role here and now; "" stands for that of dtype. */
+function formats(role) {
+  const wide = (name) => data.formats[name].bits >= phase().least_bits;
+  if (role === "dtype") return Object.keys(device().pipes).filter(wide);
+  return ["", ...Object.keys(data.formats).filter((name) => role === "kv" || wide(name))];
+}
+
+function options(key) {
+  if (key === "model") return data.models.map((one) => one.name);
+  if (key === "hw") return data.devices.map((one) => one.id);
+  if (VARIANT.includes(key)) return ways(VARIANT.indexOf(key));
+  if (key === "optimizer") return state.phase === "train" ? data.optimizers : [];
+  if (key === "logits") return phase().logits === null ? [] : ["last", "all"];
+  if (key === "runtime") return ["eager", "graph"];
+  return formats(key);
+}
+
+/** What a variant may say at a place, after what it says before. */
+function ways(place) {
+  const known = Object.keys(model().situations).map((name) => name.split(" "));
+  const alike = known.filter((words) => VARIANT.slice(0, place).every((key, n) => words[n] === state[key]));
+  return [...new Set(alike.map((words) => words[place]))];
+}
+
+function usual(key) {
+  if (key === "logits") return phase().logits;
+  if (key === "batch") return state.dp;
+  if (GPUS.includes(key)) return possible(key)?.[0] ?? 1;
+  if (key === "context") return state.phase === "decode" ? model().lengths.context : 0;
+  if (NUMBERS.includes(key)) return model().lengths[key];
+  if (key === "phase" && "decode" in model().phases) return "decode";
+  if (key === "dtype" && formats("dtype").includes("fp16")) return "fp16";
+  return options(key)[0];
+}
+
+/** The numbers that a model allows, where it does not allow all. */
+function possible(key) {
+  const { dealt } = model(), { tp, dp } = state;
+  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as study/estimate/parallelism.py has it
+  if (key === "tp") return [...new Set(Object.values(dealt).flat())].sort((a, b) => a - b);
+  if (key === "ep") return Object.keys(dealt).map(Number).filter((ep) => dealt[ep].includes(tp) && nested(ep));
+  return null;
+}
+
+/** What is wanted of a number; empty where this one is possible. */
+function wrong(key, text) {
+  const least = model().least[key] ?? 1, value = Number(text), known = possible(key);
+  if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
+    return `a whole number from ${least} to ${LONGEST} is wanted`;
+  }
+  if (known !== null && !known.includes(value)) return `possible here is ${known.join(" or ")}`;
+  return key === "batch" && value % state.dp !== 0 ? `a multiple of dp, ${state.dp}, is wanted` : "";
+}
+
+/** Takes a situation over; what cannot be is replaced by what is usual, and said. */
+function settle(wanted) {
+  const previous = state;
+  complaints.length = 0;
+  state = {};
+  for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
+    const kept = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
+    const asked = wanted[key] ?? kept, known = options(key);
+    state[key] = known.includes(asked) ? asked : usual(key);
+    const refused = asked && known.length > 0 && asked !== state[key], instead = `Shown is ${state[key] || state.dtype}.`;
+    if (refused && wanted[key] !== undefined) {
+      complaints.push(`${key} ${asked}: not here; ${known.filter(Boolean).join(", ")} are. ${instead}`);
+    } else if (refused && ["dtype", "weights"].includes(key)) {
+      complaints.push(`${key} ${asked} is not possible for ${state.phase} on ${device().name}. ${instead}`);
+    }
+  }
+  const moved = previous.model !== state.model || previous.phase !== state.phase;
+  for (const key of NUMBERS) {
+    if (!numbers().includes(key)) { // there is nothing that it would say
+      state[key] = GPUS.includes(key) ? 1 : previous[key];
+      continue;
+    }
+    const anew = { context: moved, image: previous.model !== state.model }[key];
+    const text = wanted[key] ?? (anew ? undefined : previous[key]) ?? usual(key);
+    const complaint = wrong(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
+    state[key] = [dealt, previous[key], usual(key)].map(Number).find((value) => wrong(key, value) === "");
+    if (complaint) complaints.push(`${key} ${text}: ${complaint}. Shown is ${state[key]}.`);
+  }
+  state.theme = ["dark", "light"].includes(wanted.theme) ? wanted.theme : previous.theme;
+}
+
+/** The value of an input of the book. */
+function input(name) {
+  const [kind, ...keys] = name.split("|");
+  if (kind === "batch") return BigInt(state.batch) / BigInt(state.dp); // of a replica
+  if (NUMBERS.includes(kind)) return BigInt(state[kind]);
+  if (kind === "optimizer") return state.optimizer;
+  if (kind === "positions") return state.logits === "all" ? BigInt(state[model().encodes ? "decoder_seq" : "seq"]) : 1n;
+  const stored = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
+  if (kind === "format") return stored(keys[0]);
+  if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
+  if (kind === "device") {
+    const [field, of] = keys, pipes = device().pipes[state.dtype];
+    if (field === "vector") return figure(pipes.vector) ?? Infinity; // no roof at all
+    if (field in device().links) return figure(device().links[field]?.[of] ?? NO_LINK[of]);
+    return figure(field === "matmul" ? pipes.matmul : device()[field]);
+  }
+  const [set, implementation, role, field] = keys;
+  const sets = device().sets[`${set}|${implementation}|${role}`];
+  const index = (set === "collectives" ? sets : sets?.[state.dtype][stored(role.split("/")[0])]) ?? null;
+  return index === null ? null : figure(data.sets[index][field]);
+}
+
+/** The situation's numbers: a sheet, and the part of the document that it fills. */
+function current() {
+  const sheet = new Sheet(data.nodes, input);
+  return { sheet, told: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
+}
+
+/** What `roof estimate --format json` says of the phase and of memory. */
+function estimate() {
+  const { sheet, told } = current();
+  return sheet.fill({ ...told, ops: told.ops.map((row) => data.rows[row]) });
+}
+
+// --- Controls --------------------------------------------------------------------------------------------------------
+
+/** Where a slider stops: at what is possible; or powers of two and what lies between, up to the model's limit. */
+function stops(key) {
+  const { source, positions } = model().limits, read = key === "seq" && model().encodes;
+  const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64, image: 2048 }[key];
+  const limit = most ?? (read ? source : positions) ?? 131072, least = model().least[key] ?? 1;
+  const known = [least, limit, ...(key === "image" ? [model().lengths.image] : [])];
+  for (let n = 1; n <= limit; n *= 2) known.push(n, ...(n > 1 ? [1.5 * n] : []));
+  const found = [...new Set(known)].filter((n) => n >= least && n <= limit).sort((a, b) => a - b);
+  return possible(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
+}
+
+/** The place of the stop that is nearest by its ratio. */
+function nearest(found, value) {
+  const far = (n) => Math.abs(Math.log((found[n] + 1) / (value + 1)));
+  return found.reduce((best, _, n) => (far(n) < far(best) ? n : best), 0);
+}
+
+function drawControls() {
+  const form = byId("controls");
+  for (const select of form.querySelectorAll("select")) drawSelect(select);
+  for (const field of form.querySelectorAll("[data-choice]")) drawChoice(field);
+  for (const label of form.querySelectorAll("[data-number]")) drawNumber(label);
+  form.querySelector("[data-cached]").hidden = !phase().cached;
+  if (state.theme) document.documentElement.dataset.theme = state.theme;
+}
+
+/** Puts other children into a control where what may be chosen is not what it was. */
+function offer(control, known, children) {
+  if (control.dataset.known === known.join()) return;
+  for (const old of control.querySelectorAll("option, label")) old.remove();
+  control.append(...children);
+  control.dataset.known = known.join();
+}
+
+function drawSelect(select) {
+  const known = options(select.name), devices = Object.fromEntries(data.devices.map(({ id, name }) => [id, name]));
+  const words = (value) => (select.name === "hw" ? devices[value] : value || "same");
+  offer(select, known, known.map((value) => html("option", { value }, words(value))));
+  select.value = state[select.name];
+}
+
+function drawChoice(field) {
+  const name = field.dataset.choice, known = options(name);
+  const choice = (value) => html("label", {}, html("input", { type: "radio", name, value }), html("span", {}, value));
+  offer(field, known, known.map(choice));
+  for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === state[name];
+  field.hidden = known.length < 2;
+}
+
+function drawNumber(label) {
+  const key = label.dataset.number, [slider, box] = label.querySelectorAll("input"), found = stops(key);
+  label.hidden = !numbers().includes(key);
+  if (label.hidden) return;
+  slider.max = found.length - 1;
+  slider.value = nearest(found, state[key]);
+  slider.setAttribute("aria-label", key);
+  slider.setAttribute("aria-valuetext", grouped(state[key]));
+  if (document.activeElement !== box) box.value = state[key];
+  box.setAttribute("aria-label", `${key}, exactly`);
+}
+
+function address() {
+  const choices = CHOICES.filter((key) => key !== "phase" && options(key).length > 1);
+  const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
+  const said = kept.filter((key) => (state[key] ?? "") !== "");
+  return new URLSearchParams(said.map((key) => [key, state[key]])).toString();
+}
+
+/** Takes a change over and shows it. */
+function move(change) {
+  settle(change);
+  drawControls();
+  draw();
+  byId("beside").hidden = true;
+  history.replaceState(null, "", `#${address()}`);
+}
+
+function fromAddress() {
+  const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  state = {};
+  move({ model: data.models[0].name, hw: data.devices[0].id, ...asked });
+}
+
+byId("controls").addEventListener("input", ({ target }) => {
+  if (target.type === "range") {
+    const key = target.parentNode.dataset.number;
+    move({ [key]: stops(key)[target.value] });
+  } else if (target.type !== "number") {
+    move({ [target.name]: target.value });
+  }
+});
+byId("controls").addEventListener("change", ({ target }) => {
+  if (target.type !== "number") return;
+  move({ [target.name]: target.value });
+  target.value = state[target.name];
+});
+byId("controls").addEventListener("submit", (event) => event.preventDefault());
+
+const dark = () => (state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+byId("theme").addEventListener("click", () => move({ theme: dark() ? "light" : "dark" }));
+
+/** The mark whose ring or dot is nearest to the pointer, if it is on it or so near; else null. */
+function under({ clientX, clientY }, reach) {
+  const box = byId("roofline").getBoundingClientRect();
+  const far = ({ x, bound, expected }) => Math.min(...[bound, expected ?? bound].map(
+    (y) => Math.hypot(x - clientX + box.left, y - clientY + box.top)));
+  const best = places.reduce((found, place) => (found === null || far(place) < far(found) ? place : found), null);
+  return best !== null && far(best) < Math.max(reach, best.r) ? best : null;
+}
+
+byId("roofline").addEventListener("pointermove", (event) => {
+  const place = under(event, 18);
+  if (place === null) byId("beside").hidden = true;
+  else {
+    if (!held) show(place.n);
+    drawBeside(place);
+  }
+});
+byId("roofline").addEventListener("pointerleave", () => {
+  byId("beside").hidden = true;
+});
+byId("roofline").addEventListener("click", (event) => {
+  const place = under(event, 24);
+  held = place !== null;
+  if (held) {
+    show(place.n);
+    drawBeside(place);
+  }
+});
+byId("roofline").addEventListener("keydown", (event) => {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (step !== undefined) {
+    show((shown + step + operators.length) % operators.length);
+    const place = places.find(({ n }) => n === shown);
+    if (place === undefined) byId("beside").hidden = true;
+    else drawBeside(place);
+    event.preventDefault();
+  } else if (event.key === "Enter") held = true;
+  else if (event.key === "Escape") {
+    held = false;
+    byId("beside").hidden = true;
+  }
+});
+byId("operators").addEventListener("click", ({ target }) => {
+  const row = target.closest("tr[data-operator]");
+  if (row !== null) {
+    held = true;
+    show(Number(row.dataset.operator));
+  }
+});
+document.addEventListener("keydown", (event) => {
+  const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
+  if (event.key === "t" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) byId("theme").click();
+});
+addEventListener("hashchange", () => {
+  if (location.hash.slice(1) !== address()) fromAddress();
+});
+new ResizeObserver(() => draw()).observe(byId("picture"));
+
+// for tests, and for whoever wants the numbers
+globalThis.roof = { move, estimate, stops, state: () => ({ ...state }), complaints: () => [...complaints] };
+fromAddress();

@@ -1,0 +1,244 @@
+"""Models under sliders as one page: what `roof estimate --format json` says, evaluated in the browser.
+
+Python writes down the formulas (study/explore.py), which the scripts beside it evaluate and draw; explore_nodes.py says
+how they stand in the page's data. Rows of operators, which situations share, stand in a list of their own. Names come
+from configs that anybody may have written: the script puts them into the page as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import resources
+from importlib.metadata import version
+from string import Template
+from typing import Any, TypeVar
+
+from roofmodel.algebra import Number
+from roofmodel.counting.notation import AXES
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError, shorten
+from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.timing import Expected
+from roofmodel.recorded import Book, Cases, each
+from roofmodel.study import explore as study
+from roofmodel.study.estimate.estimate import parameters
+from roofmodel.study.estimate.options import CHOICES, workload
+from roofmodel.study.estimate.parallelism import dealt
+from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
+from roofmodel.views.estimate.text import describe_parameters
+from roofmodel.views.explore import nodes
+from roofmodel.views.explore.devices import describe_device, sets_used
+from roofmodel.views.explore.nodes import Rows
+from roofmodel.views.kit import canvas
+from roofmodel.views.kit.operator_names import kind, label, title
+from roofmodel.views.kit.panel import COLOURS, nameless
+
+SUFFIXES = ("html",)
+SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, be moved
+Thing = TypeVar("Thing", Architecture, Device)
+
+
+def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
+    """The page, which offers each once. Raises WorkloadError where two that differ have one name."""
+    archs, devices = _each_once("models", archs, lambda arch: arch.name), _each_once("devices", devices, lambda d: d.id)
+    document = data(archs, devices)
+    names = ", ".join(arch.name for arch in archs)
+    return Template(_part("page.html")).substitute(
+        title=escape(f"{names}: roofline to explore"),
+        style=_part("page.css"),
+        script="\n".join(map(_part, SCRIPTS)),
+        footer=f"roofmodel {version('roofmodel')}",
+        data=_packed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
+    )
+
+
+def _each_once(what: str, things: Sequence[Thing], name: Callable[[Thing], str]) -> list[Thing]:
+    found: dict[str, Thing] = {}
+    for thing in things:
+        if found.setdefault(name(thing), thing) != thing:
+            raise WorkloadError(
+                f"two {what} that differ are called {shorten(name(thing))}; give one of them another name"
+            )
+    return list(found.values())
+
+
+def _packed(text: str) -> str:
+    """A tenth of it: formulas repeat themselves."""
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _part(name: str) -> str:
+    return resources.files("roofmodel.views.explore").joinpath(name).read_text(encoding="utf-8")
+
+
+def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
+    """The page's data: `roofmodel.explore/1`."""
+    book, rows = Book(), Rows()
+    told = {"models": [_model(arch, book, rows) for arch in archs], "rows": rows.found}
+    used = book.excerpt(nodes.numbers(told))
+    for name, one in FORMATS.items():
+        nodes.formula_of_bytes(book, name, one.bytes)
+    sets, named = Rows(), sets_used(used.nodes)
+    return {
+        "schema": "roofmodel.explore/1",
+        **nodes.plain(told, used),
+        "nodes": nodes.nodes(used),
+        "devices": [describe_device(device, named, sets) for device in devices],
+        "sets": sets.found,
+        "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
+        "axes": AXES,
+        "optimizers": CHOICES["optimizer"],
+        "formulas": {name: nodes.formula(one) for name, one in book.formulas.items()},
+    }
+
+
+def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
+    colours = _Colours()
+
+    def tell(situation: study.Situation) -> dict[str, Any]:
+        memory = {**memory_document(situation.memory), "fits": situation.fits}
+        return {
+            runtime: _told(estimate, situation.updates.get(runtime), rows, colours) | {"memory": memory}
+            for runtime, estimate in situation.estimates.items()
+        }
+
+    explored = study.explore(arch, book, tell)
+    phases = {variant.phase: _phase(arch, variant.phase) for variant in explored}
+    usual, _ = workload(arch)
+    return {
+        "name": arch.name,
+        "parameters": describe_parameters(*parameters(arch)),
+        "phases": phases,
+        "lengths": {
+            "seq": usual.seq,
+            "decoder_seq": usual.prompt,
+            "context": usual.decode_context,
+            "image": usual.image[0],
+        },
+        "least": {length: study.least(arch, length) for phase in phases.values() for length in phase["lengths"]},
+        "dealt": dealt(arch),
+        "limits": {"source": arch.max_source, "positions": arch.max_tokens},
+        "image": arch.image,
+        "encodes": arch.encoder is not None,
+        "notes": [nameless(note, ()) for note in arch.notes],
+        "situations": {" ".join(variant): cases for variant, cases in explored.items()},
+    }
+
+
+STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of networks of convolutions
+
+
+class _Colours(dict[str, str]):
+    """A colour for each group of operators of a model: its kind's, paler with each group that has that already."""
+
+    def __missing__(self, group: str) -> str:
+        stages = sum(kind(other) not in COLOURS for other in self)
+        colour = COLOURS.get(kind(group), STAGES[stages % len(STAGES)])
+        steps = sum(COLOURS.get(kind(other)) == colour for other in self)
+        parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        self[group] = "#" + "".join(f"{255 - round((255 - part) * 0.6**steps):02X}" for part in parts)
+        return self[group]
+
+
+def _told(
+    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _Colours
+) -> dict[str, Any]:  # fmt: skip
+    """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
+
+    def row(placed: Placed, told: dict[str, Any]) -> dict[str, Any]:
+        return told | _working(placed) | {"colour": colours[placed.operator.group]}
+
+    document = phase_document(estimate)
+    operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
+    if update:
+        operators[-1] = each(update, lambda placed: row(placed, operator_document(placed)))
+    return {
+        **document,
+        "ops": [rows.index(operator) for operator in operators],
+        "whole": _place(estimate.cost, estimate.bound_seconds, estimate.expected),
+    }
+
+
+def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
+    step = workload(arch, phase=phase)[0].step(phase)
+    usual = "all" if step.logit_positions == step.tokens else "last"
+    return {
+        "lengths": study.lengths(arch, phase),
+        "least_bits": study.least_bits(phase),
+        "cached": phase in ("prefill", "decode"),
+        "logits": usual if study.chooses_logits(arch, phase) else None,
+    }
+
+
+def _working(placed: Placed) -> dict[str, Any]:
+    """What the page shows of an operator beside the document's row: its name, and how it is counted."""
+    operator, place, expected = placed.operator, placed.placement, placed.expected
+    return {
+        **_place(place.cost, place.bound_seconds, expected),
+        "label": label(operator),
+        "of": title(operator.group),
+        "products": [
+            [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
+        ],
+        "meanings": {
+            axis: told
+            for axis in dict.fromkeys(
+                axis for line in operator.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes
+            )
+            if (told := operator.meaning(axis)) != AXES[axis]
+        },
+        "tensors": [
+            *(_tensor(operator, tensor, "read") for tensor in operator.reads),
+            *(_tensor(operator, tensor, "written") for tensor in operator.writes),
+        ],
+        "matmul_seconds": place.matmul_seconds,
+        "vector_seconds": place.vector_seconds,
+        "memory_seconds": place.memory_seconds,
+        "link_seconds": place.link_seconds,
+        "exchange": _exchange(operator),
+        "expected_low_seconds": expected and expected.low,
+        "expected_high_seconds": expected and expected.high,
+        "all_bound_seconds": placed.seconds,
+        "all_expected_seconds": expected and operator.count * expected.seconds,
+    }
+
+
+def _exchange(operator: Operator) -> dict[str, Any] | None:
+    """What an operator exchanges: so many bytes in all, which pass so many `times`, but for a GPU's own part."""
+    if operator.collective is None:
+        return None
+    collective = operator.collective
+    return {
+        "name": collective.name.replace("_", "-"),
+        "gpus": collective.gpus,
+        "times": collective.times,
+        "bytes": operator.exchanged_bytes,
+    }
+
+
+def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, Any]:
+    """Where work stands in the picture: FLOP per byte, and FLOP/s at its bound and as expected."""
+    return {
+        "intensity": cost.intensity,
+        "bound_flops_per_second": cost.flops / bound,
+        "expected_flops_per_second": expected and cost.flops / expected.seconds,
+    }
+
+
+def _tensor(operator: Operator, tensor: Any, way: str) -> dict[str, Any]:
+    """A tensor of an operator: its axes, in which role's format, and the bytes that move; `rows` where not all do."""
+    return {
+        "name": tensor.name,
+        "axes": [[axis, operator.sizes[axis]] for axis in tensor.axes],
+        "role": operator.widths.format(tensor).name,
+        "way": way,
+        "partly": tensor.name in operator.touched,
+        "bytes": operator.bytes_of(tensor),
+    }

@@ -1,0 +1,1 @@
+"""What all views share: canvas, labels, charts, tables, documents, formulas, pages, files."""

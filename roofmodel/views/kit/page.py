@@ -1,0 +1,313 @@
+"""Points under their roofs as one page to click: drawn by Plotly, with everything inside the file.
+
+Python writes what is read (words, figures with their units, the table), `page.js` draws, links, filters and sorts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from importlib import resources
+from importlib.metadata import version
+from string import Template
+from typing import Any, NamedTuple
+
+from roofmodel import units
+from roofmodel.errors import OutputError
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.profile.place import Placed
+from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted
+from roofmodel.views.estimate.text import describe_phase, describe_workload
+from roofmodel.views.kit.panel import (
+    TAIL,
+    Panel,
+    colour,
+    heading,
+    kinds,
+    nameless,
+    panels_of,
+    provenance,
+    short,
+    sources,
+    view,
+)
+
+SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
+SIGNED = 6  # points, the longest measured and the longest predicted, that carry their name in the picture
+LETTERS = 22  # of it
+
+
+def of_points(placed: Placed) -> str:
+    """The page of measured kernels, and of a model's operators beside them. Raises as `html`."""
+    return html(
+        nameless(heading(placed), ()),
+        sources(placed),
+        panels_of(placed),
+        [nameless(w, placed.files) for w in placed.warnings],
+    )
+
+
+def of_estimate(estimate: Estimate) -> str:
+    """The page of an estimate: its operators at their bounds. Raises as `html`."""
+    device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
+    panel = Panel(device, "given", predicted(estimate))
+    return html(head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], estimate.notes)
+
+
+def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings: Sequence[str]) -> str:
+    """The page. `sources` are files, a model, a workload: what the points came from.
+
+    Raises OutputError where plotly is not installed.
+    """
+    everything = [(i, point) for i, panel in enumerate(panels) for point in panel.points]
+    window = view(panels)
+    at_dram = sorted((p for _, p in everything if p.level == "dram"), key=lambda p: -(p.share or 0))
+    # of several devices the predicted stand on roofs of one height each, whose names take the room
+    signed = (False, True) if len(panels) == 1 else (False,)
+    longest = [p for which in signed for p in [p for p in at_dram if p.predicted is which][:SIGNED]]
+    data = {
+        "across": [math.log10(window.left), math.log10(window.right)],
+        "up": [math.log10(window.bottom), math.log10(window.top)],
+        "ticks": {
+            "across": [(x, units.significant(x)) for x in _ticks(-9, 9)],
+            "up": [(y, units.si(y, "FLOP/s")) for y in _ticks(-3, 18)],
+        },
+        "roofs": [_ceilings(i, panels) for i in range(len(panels))],
+        "points": [
+            _mark(n, i, panels[i].device.id, point, colour(panels, i, point.category), point in longest)
+            for n, (i, point) in enumerate(everything)
+        ],
+    }
+    columns = _columns(point for _, point in everything)
+    names = [panel.device.id if len(panels) > 1 else "" for panel in panels]
+    return Template(_part("page.html")).substitute(
+        heading=escape(heading),
+        provenance=escape(provenance(panels, sources)),
+        toggles="\n".join(_toggles(panels)),
+        warnings=_warnings(warnings),
+        tail=TAIL if any(point.low for _, point in everything) else "",
+        groups=escape(panels[0].groups),
+        header=_header(columns, panels[0].one, len(panels) > 1),
+        rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
+        footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
+        style=_part("page.css"),
+        script=_part("page.js"),
+        plotly=_plotly(),
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),  # no tag ends it early
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("roofmodel.views.kit").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise OutputError(
+            "an .html page wants plotly, which is not installed: pip install plotly, or write .png, .svg or .pdf"
+        ) from None
+    return str(get_plotlyjs())
+
+
+# --- What is drawn ----------------------------------------------------------------------------------
+
+
+def _ticks(low: int, high: int) -> list[float]:
+    return [float(f"{digit}e{power}") for power in range(low, high) for digit in (1, 2, 5)]
+
+
+def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Every roof of a device: what it is called, where it stands (FLOP/s or B/s), what switches it off."""
+    panel, several = panels[index], len(panels) > 1
+    prefix = f"{panel.device.id} " if several else ""
+    shared = {"device": index, "colour": colour(panels, index, "") if several else None}  # None: as the text's
+
+    def ceiling(kind: str, name: str, rate: float, text: str, main: bool) -> dict[str, Any]:
+        tokens = [_token(kind, name), _token("device", index)]
+        return {
+            **shared,
+            "kind": kind,
+            "name": name,
+            "rate": rate,
+            "text": f"{prefix}{text}",
+            "main": main,
+            "tokens": tokens,
+        }
+
+    pipes = sorted(panel.device.pipes.values(), key=lambda pipe: -pipe.peak)
+    return [
+        *(
+            ceiling("pipe", p.name, p.peak, f"{p.name} {units.si(p.peak, 'FLOP/s', 4)}", p == panel.pipes[0])
+            for p in pipes
+        ),
+        *(
+            ceiling(
+                "level", v.name, v.bandwidth, f"{v.name.upper()} {units.si(v.bandwidth, 'B/s', 4)}", v.name == "dram"
+            )
+            for v in panel.device.levels.values()
+            if v.bandwidth
+        ),
+    ]
+
+
+def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: bool) -> dict[str, Any]:
+    """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
+    placed = bool(point.intensity and point.flops_per_second)
+    above = point.finding is not None
+    sign = "↑" if point.incomplete else ""
+    if signed:
+        part = "" if point.predicted or point.fraction is None else f" {'≥' * point.incomplete}{point.fraction:.0%}"
+        sign = f"{short(point.name if point.predicted else base_name(point.name), LETTERS)}{part}"
+    return {
+        "id": number,
+        "name": point.name,
+        "x": point.intensity if placed else None,
+        "y": point.flops_per_second,
+        "low": point.low,
+        "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # the area is the share
+        "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
+        "hollow": point.predicted,
+        "opacity": 0.9 if point.level == "dram" else 0.55,
+        "colour": ink,
+        "above": above,
+        "sign": f"above the roof {point.fraction:.0%}" if above else sign,
+        "tokens": _tokens(index, point),
+        "facts": _facts(device, point),
+    }
+
+
+def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
+    """Checkboxes, a set for each thing that there is more than one of; they are the legend as well."""
+    devices = [panel.device for panel in panels]
+    levels = [name for name in LEVELS if any(name in d.levels and d.levels[name].bandwidth for d in devices)]
+    pipes = {p.name: p.peak for d in devices for p in d.pipes.values()}
+    shown = {pipe.name for panel in panels for pipe in panel.pipes}
+    shown |= {"dram"} if len(panels) > 1 else {level.name for level in panels[0].levels}
+    several = len(panels) > 1
+    marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
+    yield from _boxes("Memory", [("level", name, name.upper(), "", name in shown) for name in levels])
+    yield from _boxes("Pipes", [("pipe", n, n, "", n in shown) for n in sorted(pipes, key=lambda n: -pipes[n])])
+    yield from _boxes("Work", [("work", k, k, "" if several else colour(panels, 0, k), True) for k in kinds(panels)])
+    yield from _boxes("Marks", [("kind", kind, kind, "", True) for kind in marks])
+    yield from _boxes("Devices", [("device", i, d.name, colour(panels, i, ""), True) for i, d in enumerate(devices)])
+
+
+def _boxes(title: str, boxes: Sequence[tuple[str, object, str, str, bool]]) -> Iterator[str]:
+    """A set of checkboxes: what of, which, label, colour, whether checked; none for a set of one."""
+    if len(boxes) > 1:
+        yield f"<fieldset><legend>{title}</legend>"
+        for what, which, label, ink, checked in boxes:
+            on = " checked" if checked else ""
+            swatch = f'<span class="swatch" style="background:{ink}"></span> ' if ink else ""
+            box = f'<input type="checkbox" value="{escape(_token(what, which))}" autocomplete="off"{on}>'
+            yield f"<label>{box} {swatch}{escape(label)}</label>"
+        yield "</fieldset>"
+
+
+def _tokens(index: int, point: Point) -> list[str]:
+    """What a point is, in the words of the checkboxes."""
+    told = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
+    return [_token(what, which) for what, which in (*told, *([("pipe", point.pipe)] if point.pipe else []))]
+
+
+def _token(what: str, which: object) -> str:
+    return f"{what}:{which}".replace(" ", "-")  # no spaces: tokens are separated by them
+
+
+def _mark_kind(point: Point) -> str:
+    return "predicted" if point.predicted else "measured"
+
+
+# --- What is read -----------------------------------------------------------------------------------
+
+
+class Figure(NamedTuple):
+    """A column of the table, and a line of what hovering shows."""
+
+    title: str
+    field: str
+    write: Callable[[Any], str]
+    word: bool = False  # sorts by the alphabet
+    least: bool = False  # a lower bound where work was not counted
+
+    def text(self, point: Point) -> str:
+        """The figure with its unit; empty where it is not known, ? where work that was not counted could decide."""
+        value = getattr(point, self.field)
+        if self.field == "fraction" and point.predicted:
+            return "at its bound"
+        if value is None:
+            return "?" if self.field == "bound" and point.incomplete else ""
+        return f"≥ {self.write(value)}" if self.least and point.incomplete else self.write(value)
+
+
+FIGURES = (
+    Figure("launches", "invocations", units.grouped),
+    Figure("time", "seconds", units.seconds),
+    Figure("share", "share", "{:.1%}".format),
+    Figure("memory", "level", str.upper, word=True),
+    Figure("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
+    Figure("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
+    Figure("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
+    Figure("of the roof", "fraction", "{:.1%}".format, least=True),
+    Figure("bound by", "bound", str, word=True),
+    Figure("pipe", "pipe", str, word=True),
+    Figure("work", "category", str, word=True),
+    Figure("occupancy", "occupancy", "{:.0%}".format),
+    Figure("registers", "registers", str),
+)
+
+
+def _facts(device: str, point: Point) -> list[tuple[str, str]]:
+    """Every figure of a point that is known, and what is to be said of it."""
+    facts = [("device", device), *((figure.title, figure.text(point)) for figure in FIGURES)]
+    notes = [] if point.finding is None else [f"above its roof: {point.finding}"]
+    if point.predicted:
+        notes.append("predicted, at its bound")
+    if point.incomplete:
+        notes.append("a lower bound, for not all FLOPs were counted")
+    if point.low:
+        across, up = units.significant(point.low[0]), units.si(point.low[1], "FLOP/s")
+        notes.append(f"{across} FLOP/B and {up} if an instruction on halves works on one, not on two")
+    return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
+
+
+def _columns(points: Iterable[Point]) -> list[Figure]:
+    """The figures that any point has."""
+    found = list(points)
+    return [figure for figure in FIGURES if any(getattr(p, figure.field) is not None for p in found)]
+
+
+def _header(columns: Iterable[Figure], one: str, several: bool) -> str:
+    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in (one, *["device"] * several)]
+    cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
+    return "\n".join(cells)
+
+
+def _row(number: int, index: int, device: str, point: Point, columns: Iterable[Figure]) -> str:
+    """A line of the table; `device` is empty where there is only one."""
+    name = escape(point.name)
+    flag = ' <span class="above">above the roof</span>' if point.finding is not None else ""
+    cells = [f'<th scope="row" class="word" data-value="{name}"><button title="{name}">{name}{flag}</button></th>']
+    if device:
+        cells.append(f'<td class="word" data-value="{escape(device)}">{escape(device)}</td>')
+    for column in columns:
+        value = getattr(point, column.field)
+        raw = "" if value is None else escape(str(value))
+        cells.append(f'<td{_class(column)} data-value="{raw}">{escape(column.text(point))}</td>')
+    tokens = escape(" ".join(_tokens(index, point)))
+    return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'
+
+
+def _class(column: Figure) -> str:
+    return ' class="word"' if column.word else ""
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    items = "\n".join(f"<li>{escape(warning.removeprefix('warning: '))}</li>" for warning in warnings)
+    return f'<section class="warnings" aria-label="Warnings">\n<ul>\n{items}\n</ul>\n</section>'

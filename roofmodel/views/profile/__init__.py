@@ -1,0 +1,1 @@
+"""Kernels and roofline points as tables, data, charts and pictures."""

@@ -1,0 +1,169 @@
+"""Measured points under a device's roofs: a hierarchical roofline by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from roofmodel import units
+from roofmodel.study.profile.points import Point, base_name
+from roofmodel.views.kit import canvas, labels
+from roofmodel.views.kit.canvas import LOOKS, Look
+from roofmodel.views.kit.panel import MATTERS, TAIL, Panel, Window, ink, short, view
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
+GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
+LISTED = 12  # points with a number in the picture and a line beside it
+LARGE = 0.05  # share of the time from which a point carries its part of the roof
+
+
+def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
+    """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs stand in the table alone.
+
+    Of one device all memory levels are drawn, told apart by shape; of several DRAM's, the shape telling the device.
+    """
+    several = len(panels) > 1
+    looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
+    drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
+    shown = view(panels)
+    foot = _foot([p for found in drawn for p in found], several, shown)
+    with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
+        canvas.frame(axes, *shown)
+        numbers = _numbers(panels)
+        signs, slopes = [], []
+        lowest = min(panels, key=lambda panel: panel.device.bandwidth)
+        for rank, (panel, look, found) in enumerate(zip(panels, looks, drawn, strict=True)):
+            top, *others = panel.pipes
+            low = several and panel is lowest
+            slopes.append(canvas.roofs(axes, panel.device, top, others[:3], look, -1 if low else rank))
+            for level in panel.levels if not several else []:
+                if level.bandwidth and level.name != "dram":
+                    slopes.append(canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak))
+            for p in found:
+                _mark(axes, p, look.marker if several else MARKERS[p.level])
+                if p.level == "dram" and p.name in numbers and shown.holds(p):
+                    signs.append((numbers[p.name] + _part(p), p.intensity or 0, p.flops_per_second or 0))
+        pipes = [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
+        canvas.names(axes, slopes, pipes)
+        labels.place(axes, signs, figure.dpi)
+        kinds = {p.category for found in drawn for p in found}
+        kinds |= {p.category for panel in panels for p in panel.points if p.name in numbers}
+        below = _keys(figure, [panel.title for panel in panels] if several else [], looks, kinds)
+        _table(figure, panels, looks, numbers, below)
+
+
+def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
+    """What marks mean, of those that there are."""
+    yield f"Filled: measured{', at DRAM' if several else ' (circle DRAM, square L2, triangle L1)'}."
+    if any(p.predicted for p in points):
+        yield "Hollow: predicted, at its bound."
+    if any(p.incomplete for p in points):
+        yield "Arrow: a lower bound, for not all FLOPs were counted."
+    if any(p.low for p in points):
+        yield TAIL
+    if any(p.finding for p in points):
+        yield "Black ring: above its roof."
+    yield "Size: share of its device's time." if several else "Size: share of the time."
+    if outside := sum(not shown.holds(p) for p in points):
+        yield f"{outside} of under {MATTERS:.0%} lie outside."
+
+
+def _mark(axes: Axes, p: Point, marker: str) -> None:
+    x, y, colour = p.intensity or 0, p.flops_per_second or 0, ink(p.category)
+    axes.scatter(
+        x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
+        facecolor="none" if p.predicted else colour,
+        edgecolor="black" if p.finding else colour if p.predicted else "white",
+        lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
+    )  # fmt: skip
+    if p.low:
+        ends = zip((x, y), p.low, strict=True)
+        axes.plot(*ends, color=colour, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
+    if p.incomplete and p.level == "dram":
+        axes.annotate(
+            "", (x, y * 1.6), (x, y), annotation_clip=True,
+            arrowprops={"arrowstyle": "->", "color": colour, "lw": 1},
+        )  # fmt: skip
+
+
+def _part(p: Point) -> str:
+    """What is written beside the longest: the part of what the roofs allow."""
+    large = not p.predicted and p.fraction is not None and (p.share or 0) >= LARGE
+    return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
+
+
+def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
+    """A number for each of the longest groups, whatever the device, that are listed beside the picture."""
+    share: dict[str, float] = {}
+    for p in (p for panel in panels for p in panel.points):
+        share[p.name] = max(share.get(p.name, 0), p.share or 0)
+    predicted = {p.name for panel in panels for p in panel.points if p.predicted}  # of another total: they come last
+    longest = sorted(share, key=lambda name: (name in predicted, -share[name]))
+    return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
+
+
+def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], kinds: Iterable[str]) -> float:
+    """What lines, shapes and colours mean; how low that reaches, as a fraction of the figure."""
+    from matplotlib.lines import Line2D
+
+    devices = [
+        Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
+        for name, look in zip(said, looks, strict=False)
+    ]
+    alike: dict[str, list[str]] = {}  # of each colour
+    for kind in sorted(kinds):
+        alike.setdefault(ink(kind), []).append(kind)
+    colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(those)) for c, those in alike.items()]
+    style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
+    figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
+    top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in said)
+    figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
+    return top - 0.03 * math.ceil(len(alike) / 2) - 0.03
+
+
+def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbers: dict[str, str], top: float) -> None:
+    """The numbered groups and, a device, their share of the time and their part of what the roofs allow.
+
+    Of more than two devices there is room for the part alone.
+    """
+    shares = len(panels) <= 2
+    left, step, width = 0.675, min(0.05, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
+    rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
+    room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
+    time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
+    what = f"longest first: {f'share of {time}, ' * shares}part of the roof"
+    figure.text(left, top, what, color="0.3", fontsize=8)
+    y = top - step
+    if len(panels) > 1:
+        for right, look in zip(rights, looks, strict=True):
+            figure.text(right - width / 3, y, GLYPHS[look.marker], color=look.colour, ha="center", fontsize=9)
+        y -= step
+    for name, number in numbers.items():
+        found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
+        p = next(p for p in found if p is not None)
+        name_shown = short(p.name if p.predicted else base_name(p.name), room)
+        figure.text(left, y, number, weight="bold", fontsize=10, color=ink(p.category))
+        figure.text(left + 0.02, y, name_shown, fontsize=9)
+        for right, point in zip(rights, found, strict=True):
+            if point is not None:
+                share = "–" if point.share is None else f"{point.share:.0%}"
+                part = (
+                    "bound"
+                    if point.predicted
+                    else "–"
+                    if point.fraction is None
+                    else f"{'≥' * point.incomplete}{point.fraction:.0%}"
+                )
+                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
+                figure.text(right, y, part, ha="right", fontsize=9)
+        y -= step
+    rest = len({p.name for panel in panels for p in panel.points}) - len(numbers)
+    if rest:
+        figure.text(left + 0.02, y, f"and {units.grouped(rest)} more", fontsize=8, color="0.4")

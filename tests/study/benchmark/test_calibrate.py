@@ -1,0 +1,336 @@
+"""Calibration finds what made the measurements, keeps a third of the shapes unseen, and writes what can be read."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import accuracy
+from roofmodel.devices import schema
+from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
+from roofmodel.devices.calibration_writer import device_file, sections
+from roofmodel.devices.device import Device
+from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.prediction.timing import expect
+from roofmodel.study.benchmark.calibrate import Sample, calibrate
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.validate import validate
+from tests.profiles.samples import measured
+
+pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofmodel[calibrate]'")
+
+A100, H100 = Device.load("a100"), Device.load("h100")
+README = Path(__file__).parents[3] / "README.md"
+
+
+def made_up(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
+    """Products that take what the H100's parameters say, and noise: a device to be found again."""
+    rng = np.random.default_rng(3)
+    shape = {name: np.round(2 ** rng.uniform(0, 14, rows)) for name in ("m", "n", "k")}
+    expected = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["bfloat16"])), H100, "bf16")
+    assert expected is not None
+    seconds = expected.seconds * np.exp(rng.normal(0, noise, rows))
+    path = folder / "made-up.csv"
+    with path.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "m", "n", "k", "latency_us"))
+        writer.writerows(
+            ("gemm", "bfloat16", *(int(shape[name][i]) for name in "mnk"), seconds[i] * 1e6) for i in range(rows)
+        )
+    return path
+
+
+def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path) -> None:
+    """Noise of 5 % has a mean absolute error of 4 %; what is fitted may add little to that."""
+    found = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
+    fit = found.gemm["any"]["fp16/fp16"].fit
+    assert fit.error < 0.055
+    assert fit.rows + fit.held_out == 900
+    assert 0.2 < fit.held_out / 900 < 0.5
+    assert 0.9 < fit.low < 0.97
+    assert 1.03 < fit.high < 1.12
+
+
+def test_what_beats_the_roof_is_named_and_not_fitted(tmp_path: Path) -> None:
+    """The longest eight of 400 take a tenth of their bound, as if a clock had been read too early."""
+    path = made_up(tmp_path, rows=400)
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    bound = validate(str(path), H100).bound
+    longest = sorted(np.argsort(bound)[-8:])
+    for at in longest:
+        rows[at] = ",".join((*rows[at].split(",")[:5], str(bound[at] / 10 * 1e6)))
+    path.write_text("\n".join((header, *rows)), encoding="utf-8")
+    found = calibrate([str(path)], H100, "made up")
+    lines = ", ".join(str(at + 2) for at in longest[:3])
+    assert found.remarks == (
+        f"{path}: gemm bf16: lines {lines} … (8): over 5 % quicker than the bound, left out as suspect",
+    )
+    fit = found.calibration.gemm["any"]["fp16/fp16"].fit
+    assert fit.rows + fit.held_out == 392
+    assert fit.error < 0.06
+
+
+def test_what_is_not_fitted_is_said(tmp_path: Path) -> None:
+    """Beside products that are enough: sums that are too few, and products that follow nothing."""
+    path = made_up(tmp_path)
+    rng = np.random.default_rng(5)
+    lines = [f"gemm,fp8,{2**m},4096,4096,{rng.uniform(1e3, 1e6)}" for m in range(14) for _ in range(20)]
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join((header, *rows, *lines)), encoding="utf-8")
+    (tmp_path / "sums.csv").write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
+    begun: list[str] = []
+    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "made up", begin=begun.append)
+    assert begun == ["gemm any fp16/fp16: 900 rows", "gemm any fp8/fp8: 280 rows"]
+    told = "\n".join(found.remarks)
+    assert re.search(r"gemm any fp8/fp8: \d+% off on rows held out: it stands in for nothing else", told)
+    assert "stream add fp16/fp16: not fitted: of its 1 rows 9 are wanted" in told
+    assert "sums.csv: line 3: unknown op 'sum'" in told
+
+
+def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp_path: Path) -> None:
+    """All-reduces of 2 and 4 A100 of PCIe, of which bridges join two, twice as slow as the A100's parameters say."""
+    device = Device.load("a100-pcie-80gb")
+    path, lines = tmp_path / "nccl.csv", ["op,dtype,collective,num_gpus,elements,latency_us,kernel"]
+    for elements in (int(2 ** (k / 4)) for k in range(32, 112)):
+        for gpus in (2, 4):
+            columns = {"collective": "all_reduce", "num_gpus": gpus, "elements": elements}
+            found = expect(OPERATIONS["nccl"].operator(columns, widths(PRECISIONS["half"])), device, "fp16")
+            assert found is not None
+            lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.seconds},NCCL")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    fitted_to = calibrate([str(path)], device, "made up").calibration.collectives["NCCL"]
+    assert device.calibration is not None
+    before = device.calibration.collectives["NCCL"]
+    assert fitted_to["any"].fit.rows + fitted_to["any"].fit.held_out == 80
+    assert fitted_to["pcie"].fit.rows + fitted_to["pcie"].fit.held_out == 80
+    for form in ("any", "pcie"):
+        assert fitted_to[form].timing.latency > 1.3 * before[form].timing.latency
+    assert fitted_to["network"] == before["network"]
+
+
+def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 rows of each of two frameworks, 12 of fp8: which rows a fit would see. That of all is the default."""
+
+    def fit(_: object, samples: list[Sample], start: GemmTiming, __: str) -> Fitted[GemmTiming]:
+        return Fitted(start, Fit(sum(len(s.measured) for s in samples), 0, 0.0, 1.0, 1.0, "", ""))
+
+    monkeypatch.setattr("roofmodel.study.benchmark.calibrate._Fitter.fit", fit)
+    table = tmp_path / "two.csv"
+    rows = [("bfloat16", "ours")] * 30 + [("bfloat16", "theirs")] * 30 + [("fp8", "theirs")] * 12
+    lines = [f"gemm,{dtype},{i + 1},64,64,9,{kernel}" for i, (dtype, kernel) in enumerate(rows)]
+    table.write_text("\n".join(("op,dtype,m,n,k,latency_us,kernel", *lines)))
+    found = calibrate([str(table)], replace(H100, calibration=None), "made up").calibration.gemm
+    seen = {name: {form: one.fit.rows for form, one in forms.items()} for name, forms in found.items()}
+    assert seen == {
+        "any": {"fp16/fp16": 60},
+        "theirs": {"fp16/fp16": 30, "fp8/fp8": 12},
+        "ours": {"fp16/fp16": 30},
+    }
+    assert next(iter(found)) == "any"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "stated"),
+    [("multiprocessors: 108", "clocks: {boost: 1 GHz}"), ("clocks: {boost: 1410 MHz}", "multiprocessors: 4")],
+)
+def test_a_device_that_does_not_say_how_wide_and_fast_it_is_cannot_be_calibrated(
+    tmp_path: Path, lacking: str, stated: str
+) -> None:
+    toy = "name: Toy\npipes:\n  tensor_bf16: {peak: 9 TFLOP/s}\nmemory:\n  dram: {bandwidth: 9 GB/s}\n"
+    (tmp_path / "toy.yaml").write_text(f"{toy}{stated}\n")
+    with pytest.raises(DeviceError, match=f"toy: its file lacks .* such as '{re.escape(lacking)}'"):
+        calibrate([str(made_up(tmp_path, rows=90))], Device.load(tmp_path / "toy.yaml"), "made up")
+    (tmp_path / "whole.yaml").write_text(f"{toy}{stated}\n{lacking}\n")  # the line that it shows is one that works
+    assert Device.load(tmp_path / "whole.yaml").multiprocessors
+
+
+def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    ranges = {
+        "tokens": (0, 12),
+        "hidden": (9, 13),
+        "inter": (8, 12),
+        "topk": (0, 3),
+        "experts": (5, 8),
+        "moe_ep": (0, 4),
+    }
+    shape = {name: np.round(2 ** rng.uniform(*span, 300)) for name, span in ranges.items()}
+    operator = OPERATIONS["moe"].operator(shape | {"distribution": "balanced"}, widths(PRECISIONS["bfloat16"]))
+    expected = expect(operator, H100, "bf16", "sglang_fused_moe_triton")
+    assert expected is not None
+    with (tmp_path / "moe.csv").open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "kernel", "distribution", *ranges, "latency_us"))
+        cells = zip(*shape.values(), expected.seconds * 1e6, strict=True)
+        writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
+    found = calibrate([str(tmp_path / "moe.csv")], H100, "made up").calibration.experts["mine"]["fp16/fp16"]
+    assert found.timing.elsewhere == 1
+    assert found.fit.error < 0.02
+
+
+def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path: Path) -> None:
+    calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"').calibration
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
+    path = tmp_path / "h100-sxm.yaml"
+    path.write_text(device_file(text, calibration))
+    again = schema.load_file(path)
+    assert again.pipes == H100.pipes
+    assert again.calibration is not None
+    assert H100.calibration is not None
+    assert again.calibration.gemm == calibration.gemm
+    assert again.calibration.context == H100.calibration.context
+    assert again.calibration.experts == H100.calibration.experts
+    assert again.calibration.collectives == H100.calibration.collectives
+    assert device_file(path.read_text(), calibration) == path.read_text()
+
+
+def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
+    a100 = Device.load("a100")
+    assert a100.calibration is not None
+    text = Path(schema.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
+    section = [line for kind in sections(a100.calibration).values() for line in kind]
+    path = tmp_path / "a100-sxm-80gb.yaml"
+    path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
+    assert schema.load_file(path).calibration == a100.calibration
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("like: examples/toy-gpu.yaml", "which is no other device that is calibrated"),
+        ("like: a100\n  gemm: {}", "either 'like' another device or has sets of its own"),
+        ("gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
+        ("stream: {like: nothing}", "unknown device 'nothing'"),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, section: str, message: str) -> None:
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text().partition("\n# Fitted")[0]
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}\ncalibration:\n  {section}\n")
+    with pytest.raises(DeviceError) as caught:
+        schema.load_file(path)
+    assert message in str(caught.value)
+
+
+def test_too_few_rows_are_nothing_to_fit(tmp_path: Path) -> None:
+    with pytest.raises(
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: of its 20 rows 63 are wanted"
+    ):
+        calibrate([str(made_up(tmp_path, rows=20))], H100, "made up")
+
+
+def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> None:
+    h200 = Device.load("h200")
+    assert not h200.calibrated
+    assert H100.calibrated
+    assert h200.calibration is not None
+    assert H100.calibration is not None
+    own, of_h100 = h200.calibration.gemm["any"]["fp16/fp16"], H100.calibration.gemm["any"]["fp16/fp16"]
+    assert own.timing == of_h100.timing
+    assert own.fit.low < of_h100.fit.low
+    assert own.fit.high > of_h100.fit.high
+
+
+def test_a_card_that_multiplies_at_less_of_its_peak_takes_another_ones_pipe_at_its_own_pace() -> None:
+    """By what one benchmark got of 16-bit products on both, in TFLOP/s."""
+    a100, l40s = Device.load("a100").calibration, Device.load("l40s").calibration
+    assert a100
+    assert l40s
+    fp16 = (264.02 / 362.05) / (258.74 / 312)
+    bf16 = (269.15 / 362.05) / (264.53 / 312)
+    own, of_a100 = l40s.gemm["any"]["fp16/fp16"].timing, a100.gemm["any"]["fp16/fp16"].timing
+    assert own.pipe == pytest.approx(of_a100.pipe * (fp16 + bf16) / 2)
+    assert own == of_a100._replace(pipe=own.pipe)
+    assert l40s.generation["flash_attention"]["fp16/fp16/128"].timing == (
+        a100.generation["flash_attention"]["fp16/fp16/128"].timing  # as it was
+    )
+
+
+def test_the_accuracy_that_the_readme_states_is_what_the_measurements_say() -> None:
+    """One command regenerates it: `python benchmarks/accuracy.py FOLDER`. A change for the worse shows here."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (README, README.parent / "docs/accuracy.md"))
+    for table in (accuracy.operations(measured("ops")), *accuracy.models(measured("ops"))):
+        assert f"\n{table}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("table", "hw", "most"),
+    [  # of rows that no fit has seen, or of which a third it has not
+        ("vidur_a100_gemm", "a100", 0.09),
+        ("aic_a100_sxm_gemm", "a100", 0.08),
+        ("aic_a100_sxm_attn_context", "a100", 0.08),
+        ("aic_a100_sxm_attn_generation", "a100", 0.10),
+        ("vidur_a100_elementwise", "a100", 0.10),
+        ("aic_a100_sxm_moe", "a100", 0.14),
+        ("aic_a100_sxm_nccl", "a100", 0.11),
+        ("aic_h100_sxm_gemm", "h100", 0.12),
+        ("aic_h100_sxm_moe", "h100", 0.14),
+        ("aic_h100_sxm_nccl", "h100", 0.13),
+    ],
+)
+def test_expectations_are_within_what_was_promised(table: str, hw: str, most: float) -> None:
+    part = validate(str(measured(f"ops/{table}.csv.gz")), Device.load(hw)).whole
+    assert part is not None
+    assert part.expected is not None
+    assert part.inside_interval is not None
+    assert part.expected.mape < most
+    assert 0.7 <= part.inside_interval <= 0.9
+
+
+@pytest.mark.parametrize("heading", ["calibration:", "calibration:  # of another device"])
+def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: Path, heading: str) -> None:
+    calibration = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
+    path = tmp_path / "h200.yaml"
+    path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
+    again = schema.load_file(path).calibration
+    assert again is not None
+    assert again.device == "h200"
+    assert again.gemm == calibration.gemm
+    assert "gemm" not in again.borrowed["h100-sxm"]
+    assert "context" in again.borrowed["h100-sxm"]
+
+
+def test_what_the_tables_do_not_measure_keeps_its_parameters(tmp_path: Path) -> None:
+    before, found = A100.calibration, calibrate([str(made_up(tmp_path))], A100, "made up").calibration
+    assert before is not None
+    assert found.gemm["any"]["fp16/fp16"] != before.gemm["any"]["fp16/fp16"]
+    for name, forms in before.gemm.items():
+        for form, one in forms.items():
+            assert (name, form) == ("any", "fp16/fp16") or found.gemm[name][form] == one
+    assert not found.context  # of which nothing is fitted: the file keeps it as it is
+
+
+def test_how_many_heads_share_a_block_is_not_guessed_beyond_what_was_measured(tmp_path: Path) -> None:
+    """Decodes of up to 8 query heads a key-value head: nothing says that 33 would take another kernel."""
+    rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
+    shape: dict[str, Any] = {"batch": np.round(2 ** rng.uniform(0, 7, 200)), "kv_heads": rng.choice([1, 2, 4, 8], 200)}
+    shape |= {"heads": shape["kv_heads"] * rng.choice([2, 4, 8], 200)}
+    shape |= {"seq": np.ones(200), "kv_len": np.round(2 ** rng.uniform(6, 14, 200))}
+    operator = OPERATIONS["attn_generation"].operator(shape | {"head_dim": 128}, widths(PRECISIONS["bfloat16"]))
+    expected = expect(operator, H100, "bf16")
+    assert expected is not None
+    with path.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(("op", "dtype", "head_dim", *shape, "latency_us"))
+        cells = zip(*(column.astype(int) for column in shape.values()), expected.seconds * 1e6, strict=True)
+        writer.writerows(("attn_generation", "bfloat16", 128, *row) for row in cells)
+    found = calibrate([str(path)], H100, "made up").calibration.generation["any"]["fp16/fp16/128"]
+    assert found.timing.group in (0, 1000)
+
+
+def test_two_devices_that_name_each_other_are_refused(tmp_path: Path) -> None:
+    text = Path(schema.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(f"{text}\ncalibration:\n  like: {other}\n")
+    other.write_text(f"{text}\ncalibration:\n  like: {one}\n")
+    with pytest.raises(DeviceError, match="leads back here"):
+        schema.load_file(one)

@@ -1,0 +1,243 @@
+"""Timing: the CPU's by real runs; the GPU's logic on a stand-in for torch whose clock the test sets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roofmodel.errors import WorkloadError
+from roofmodel.study.benchmark import clocks, stopwatch
+
+pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
+
+
+@pytest.fixture
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopwatch, "_last_cache", lambda: 2**16)
+
+
+@pytest.mark.usefixtures("small_caches")
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_cpu_takes_as_long_as_it_sleeps(cold: bool) -> None:
+    timing = stopwatch.machine("cpu").time(lambda: time.sleep(0.004), cold)
+    assert 0.004 <= timing.least <= timing.seconds < 0.03
+    assert timing.repeats == stopwatch.REPEATS
+
+
+@pytest.mark.usefixtures("small_caches")
+def test_what_takes_long_is_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopwatch, "LONG", 0.005)
+    assert stopwatch.machine("cpu").time(lambda: time.sleep(0.02)).repeats == 3
+
+
+def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(WorkloadError, match=r"--device cuda: torch .*--device cpu"):
+        stopwatch.machine("cuda")
+    with pytest.raises(WorkloadError, match=r"'tpu'.*cuda, cpu"):
+        stopwatch.machine("tpu")
+
+
+# --- A GPU that is none: its clock goes on by what its stream is given ----------------------------------
+
+
+class Simulated:
+    """As much of torch.cuda as the stopwatch uses. Work is a number of seconds that its kernels take."""
+
+    FLUSH, GAP = 40e-6, 1e-6
+
+    def __init__(self) -> None:
+        self.now, self.recording, self.graphs = 0.0, None, 0
+        self.cuda = self
+        self.version = SimpleNamespace(cuda="12.8")
+        self.log: list[str] = []
+
+    __version__ = "2.9.0+cu128"
+
+    def kernel(self, seconds: float) -> None:
+        if self.recording is None:
+            self.now += seconds + self.GAP
+        else:
+            self.recording.append(seconds)
+
+    def current_device(self) -> int:
+        return 0
+
+    def get_device_properties(self, _: int) -> Any:
+        return SimpleNamespace(
+            name="NVIDIA H100 80GB HBM3", multi_processor_count=132, L2_cache_size=50 * 2**20, total_memory=80 * 2**30
+        )
+
+    def get_device_capability(self) -> tuple[int, int]:
+        return 9, 0
+
+    def ones(self, elements: int, device: str) -> Any:
+        assert elements * 4 == 100 * 2**20
+        return SimpleNamespace(sum=lambda: self.kernel(self.FLUSH))
+
+    def Stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: self.log.append(f"waits for {other}"))
+
+    def default_stream(self) -> str:
+        return "default"
+
+    def stream(self, _: Any) -> Any:
+        return nullcontext()
+
+    def synchronize(self) -> None:
+        pass
+
+    def empty_cache(self) -> None:
+        self.log.append("empties")
+
+    def get_arch_list(self) -> list[str]:
+        return ["sm_75", "sm_80"]
+
+    def is_available(self) -> bool:
+        return True
+
+    def Event(self, enable_timing: bool) -> Any:
+        event = SimpleNamespace(at=0.0, synchronize=lambda: None)
+        event.record = lambda: setattr(event, "at", self.now)
+        event.elapsed_time = lambda end: (end.at - event.at) * 1e3
+        return event
+
+    def CUDAGraph(self) -> Any:
+        outer, work = self, []
+
+        def begin() -> None:
+            outer.recording, outer.graphs = work, outer.graphs + 1
+            outer.log.append("captures")
+
+        def end() -> None:
+            outer.recording = None
+
+        def replay() -> None:
+            for seconds in work:
+                outer.kernel(seconds)
+
+        def reset() -> None:
+            outer.graphs -= 1
+
+        return SimpleNamespace(capture_begin=begin, capture_end=end, replay=replay, reset=reset)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulated, stopwatch.Gpu]:
+    simulated = Simulated()
+    monkeypatch.setitem(sys.modules, "torch", simulated)
+    monkeypatch.setattr(clocks.shutil, "which", lambda _: None)
+    return simulated, stopwatch.Gpu()
+
+
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("seconds", [3e-6, 4e-4, 0.05])
+def test_a_launch_takes_its_kernel_and_the_gap_behind_it(
+    gpu: tuple[Simulated, stopwatch.Gpu], seconds: float, cold: bool
+) -> None:
+    """Whether the L2 is emptied before it or not: what emptying takes is taken off."""
+    simulated, watch = gpu
+    timing = watch.time(lambda: simulated.kernel(seconds), cold)
+    assert timing.seconds == pytest.approx(seconds + simulated.GAP, rel=1e-6)
+    assert simulated.graphs == 0, "a graph was kept"
+    assert "waits for default" in simulated.log
+
+
+def test_what_runs_left_in_torchs_cache_is_given_back_before_a_graph_takes_memory(
+    gpu: tuple[Simulated, stopwatch.Gpu],
+) -> None:
+    simulated, watch = gpu
+    watch.time(lambda: simulated.kernel(1e-3))
+    told = [word for word in simulated.log if not word.startswith("waits")]
+    assert told == ["empties", "captures"] * 2  # of the run with the reads that empty the L2, and of these alone
+
+
+def test_a_torch_without_code_for_the_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A V100 beside a torch that has dropped it: it is seen, and every kernel fails."""
+    message = (
+        "CUDA error: no kernel image is available for execution on the device\nCompile with `TORCH_USE_CUDA_DSA`\n"
+    )
+
+    def fail(elements: int, device: str) -> Any:
+        raise RuntimeError(message)
+
+    simulated = Simulated()
+    monkeypatch.setattr(simulated, "ones", fail)
+    monkeypatch.setattr(simulated, "get_device_capability", lambda: (7, 0))
+    monkeypatch.setitem(sys.modules, "torch", simulated)
+    with pytest.raises(WorkloadError, match=r"no code for this GPU.* 7\.0, but for sm_75, sm_80; .*'torch<2\.11'"):
+        stopwatch.machine("cuda")
+    message = "CUDA error: out of memory\nadvice"
+    with pytest.raises(WorkloadError, match="a GPU that does not work: CUDA error: out of memory; --device cpu"):
+        stopwatch.machine()
+
+
+def test_a_gpu_says_which_it_is(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+    watch = gpu[1]
+    assert watch.evidence.name == "NVIDIA H100 80GB HBM3"
+    assert (watch.evidence.compute_capability, watch.evidence.multiprocessors) == ("9.0", 132)
+    assert watch.dtypes == ("fp32", "fp16", "bf16", "tf32", "fp8")
+    assert watch.framework == "torch 2.9.0+cu128, CUDA 12.8"
+    assert watch.read_clocks() == clocks.Reading()
+
+
+def test_a_failing_capture_keeps_no_graph_open(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+    simulated, watch = gpu
+    calls = iter([None] * stopwatch.WARM_UP)
+
+    def run() -> None:
+        simulated.kernel(1e-3)
+        next(calls)
+
+    with pytest.raises(StopIteration):
+        watch.time(run)
+    assert simulated.recording is None
+
+
+# --- Clocks ----------------------------------------------------------------------------------------------
+
+
+def test_clocks_are_read_off_nvidia_smi() -> None:
+    assert clocks.parse("1980, 2619, 412.33, 61\n") == clocks.Reading(1980, 2619, 412.33, 61)
+    assert clocks.parse("1380, 877, [N/A], [Not Supported]\n") == clocks.Reading(1380, 877, None, None)
+    assert clocks.parse("NVIDIA-SMI has failed\n") == clocks.Reading()
+
+
+def test_clocks_follow_a_running_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\necho "$@" > "$0.args"\necho "1410, 1593, 300.5, 55"\nexec sleep 60\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    watched = clocks.Clocks("0")
+    _until(lambda: watched.last.sm_mhz == 1410)
+    watched.close()
+    assert (
+        "-i 0 --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu" in (tmp_path / "nvidia-smi.args").read_text()
+    )
+
+
+def test_an_nvidia_smi_that_does_not_listen_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\ntrap '' TERM\necho 1410, 1593, 300.5, 55\nwhile :; do sleep 0.2; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(clocks, "PATIENCE", 0.2)
+    watched = clocks.Clocks("0")
+    _until(lambda: watched.last.sm_mhz == 1410)
+    begin = time.monotonic()
+    watched.close()
+    assert time.monotonic() - begin < 5
+
+
+def _until(happened: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)

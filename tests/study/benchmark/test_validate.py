@@ -1,0 +1,308 @@
+"""Bounds of measured operations, with their arithmetic; and that no measurement on file beats physics."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from rich.console import Console
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.study.benchmark.operations import OPERATIONS
+from roofmodel.study.benchmark.validate import beaten, errors, listed, validate
+from roofmodel.views.benchmark import validate as views
+from tests.profiles.samples import measured
+
+A100, H100 = Device.load("a100"), Device.load("h100")
+BANDWIDTH = 2039e9  # of the A100 80 GB
+FP16, CUDA = 312e12, 19.5e12
+
+
+def table(folder: Path, *rows: dict[str, object]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    file = folder / "table.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(file)
+
+
+GEMM = {"op": "gemm", "dtype": "float16", "m": 1024, "n": 1024, "k": 1024, "latency_us": 10}
+CONTEXT = {
+    "op": "attn_context", "dtype": "bfloat16", "batch": 2, "heads": 8, "kv_heads": 2, "head_dim": 128, "seq": 4096,
+    "kv_len": 4096, "window": 0, "latency_us": 1000,
+}  # fmt: skip
+GENERATION = CONTEXT | {"op": "attn_generation", "seq": 1, "kv_len": 1000, "latency_us": 20}
+NCCL = {
+    "op": "nccl", "dtype": "half", "collective": "all_reduce", "num_gpus": 4, "elements": 10**6, "latency_us": 50,
+}  # fmt: skip
+MOE = {
+    "op": "moe", "dtype": "bfloat16", "tokens": 1, "hidden": 64, "inter": 32, "topk": 2, "experts": 8,
+    "latency_us": 20,
+}  # fmt: skip
+PAIRS = 4096 * 4097 / 2  # a query and the keys up to itself
+
+BOUNDS = {
+    "a square product is compute-bound": (GEMM, 2 * 1024**3 / FP16),
+    "a product with one row reads its weights": (
+        GEMM | {"m": 1}, 2 * (1024 + 1024**2 + 1024) / BANDWIDTH,
+    ),
+    "weights of 8 bits": (GEMM | {"m": 1, "dtype": "int8_wo"}, (2 * 1024 + 1024**2 + 2 * 1024) / BANDWIDTH),
+    # 4 bits, and 20 bits of scale and zero point for each 128
+    "weights of 4 bits": (
+        GEMM | {"m": 1, "dtype": "int4_wo"}, (2 * 1024 + 1024**2 * (4 + 20 / 128) / 8 + 2 * 1024) / BANDWIDTH,
+    ),
+    "causal attention": (CONTEXT, 2 * 8 * PAIRS * 128 * 4 / FP16),
+    # keys and values of 1000 tokens of 2 heads, read once; a query and an output of 8 heads
+    "generation": (GENERATION, 2 * 2 * (2 * 1000 * 2 * 128 + 2 * 8 * 128) / BANDWIDTH),
+    "keys and values of 8 bits": (
+        GENERATION | {"kv_dtype": "fp8"}, 2 * (2 * 1000 * 2 * 128 + 2 * 2 * 8 * 128) / BANDWIDTH,
+    ),
+    "a window": (
+        GENERATION | {"window": 100}, 2 * 2 * (2 * 100 * 2 * 128 + 2 * 8 * 128) / BANDWIDTH,
+    ),
+    # one token reads two experts of three matrices and their two weights in the sum; x in, y out
+    "experts": (MOE, 2 * (2 * 3 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
+    "experts on four GPUs": (
+        # of each GPU's 2 experts half a one is chosen by the token: 2 (1 - (1 - 2/8)) = 0.5
+        MOE | {"moe_ep": 4}, 2 * (0.5 * 3 * 64 * 32 + 0.5 + 64 + 64) / BANDWIDTH,
+    ),
+    # 3 tokens dealt in turn have 6 rows of 6 experts
+    "experts whose tokens are dealt in turn": (
+        MOE | {"tokens": 3, "distribution": "balanced"}, 2 * (6 * 3 * 64 * 32 + 6 + 2 * 3 * 64) / BANDWIDTH,
+    ),
+    "experts without a gate": (MOE | {"kernel": "my_nongated"}, 2 * (2 * 2 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
+    # of 2 MB a GPU of four sends three quarters, as a ring sums them and again as it tells the sums
+    "an all-reduce": (NCCL, 2 * 1.5e6 / 300e9),
+    "an all-gather": (NCCL | {"collective": "all_gather"}, 1.5e6 / 300e9),
+    "a reduce-scatter of bytes": (NCCL | {"collective": "reduce_scatter", "dtype": "int8"}, 0.75e6 / 300e9),
+    "an all-to-all": (NCCL | {"collective": "alltoall", "num_gpus": 2}, 1e6 / 300e9),
+    "an engine's all-reduce": (NCCL | {"op": "custom_allreduce", "dtype": "bfloat16"}, 2 * 1.5e6 / 300e9),
+    "softmax": ({"op": "softmax", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5}, 2 * 2 * 64000 / BANDWIDTH),
+    "layer norm": (
+        {"op": "layernorm", "dtype": "half", "m": 64, "n": 1000, "latency_us": 5},
+        2 * (2 * 64000 + 2 * 1000) / BANDWIDTH,
+    ),
+    "an addition": ({"op": "add", "dtype": "half", "tokens": 9, "hidden": 100, "latency_us": 5}, 2 * 2700 / BANDWIDTH),
+}  # fmt: skip
+
+
+def test_what_is_expected_of_a_row_does_not_hang_on_those_beside_it(tmp_path: Path) -> None:
+    """A query a sequence is a decode, whatever the table's other rows are."""
+    one, many = CONTEXT | {"seq": 1, "kv_len": 4096}, CONTEXT | {"seq": 16, "kv_len": 4096}
+    together = validate(table(tmp_path, one, many), A100).expected
+    apart = [validate(table(tmp_path, row), A100).expected[0] for row in (one, many)]
+    assert together.tolist() == apart
+
+
+@pytest.mark.parametrize("claim", BOUNDS)
+def test_a_bound_is_the_one_derived_by_hand(claim: str, tmp_path: Path) -> None:
+    row, seconds = BOUNDS[claim]
+    found = validate(table(tmp_path, row), A100)
+    assert found.skipped == {}
+    assert found.bound[0] == pytest.approx(seconds, rel=1e-12, abs=0)
+
+
+def test_errors_are_relative_to_the_measurement() -> None:
+    found = errors(np.array([5.0, 30.0, 8.0]), np.array([10.0, 20.0, 10.0]))  # -50 %, +50 %, -20 %
+    assert found == pytest.approx((0.4, 0.5, 0.5, -0.2 / 3))
+
+
+def test_rows_that_cannot_be_predicted_are_named_and_the_others_are(tmp_path: Path) -> None:
+    rows = (
+        GEMM, GEMM | {"op": "gem"}, GEMM | {"dtype": "fp7"}, GEMM | {"m": "?"}, GEMM | {"latency_us": 0},
+        GEMM | {"dtype": "fp8"}, GEMM, MOE | {"distribution": "zipf"}, NCCL | {"collective": "all"},
+    )  # fmt: skip
+    found = validate(table(tmp_path, *rows), A100)
+    assert [note[:24] for note in found.notes] == [
+        "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: m is '?'; it must ",
+        "gemm: latency_us is '0';", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
+        "unknown collective 'all'",
+    ]  # fmt: skip
+    assert found.whole.n == 2
+    assert sum(found.skipped.values()) == 7
+    assert [*found.skipped_lines.values()][:3] == [[3], [4], [5]]
+    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # it has fp8
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (GEMM | {"n": 16.5}, "gemm: n is '16.5'; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"m": 1e30}, "gemm: m is '1e+30'; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"k": ""}, "gemm: k is ''; it must be a whole number from 1 to 1000000000000"),
+        (GEMM | {"latency_us": -3}, "gemm: latency_us is '-3'; it must be a number above zero"),
+        (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number above zero"),
+        (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number above zero"),
+        (MOE | {"topk": 1000}, "moe: topk is '1000'; it must be at most experts"),
+        (MOE | {"moe_ep": 16}, "moe: moe_ep is '16'; it must be at most experts"),
+        (CONTEXT | {"heads": 7}, "attn_context: heads is '7'; it must be a multiple of kv_heads"),
+    ],
+)
+def test_a_row_that_is_skipped_quotes_the_cell(row: dict[str, object], says: str, tmp_path: Path) -> None:
+    assert validate(table(tmp_path, GEMM, row), A100).notes == ["", says]
+
+
+def test_a_size_may_be_written_with_a_point(tmp_path: Path) -> None:
+    assert not validate(table(tmp_path, GEMM | {"n": "16.0"}), A100).skipped
+
+
+def test_of_many_reasons_the_first_are_listed(tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, *(GEMM | {"m": -m} for m in range(30))), A100)
+    first, *_, last = listed(found.skipped_lines)
+    assert first == "line 3: gemm: m is '0'; it must be a whole number from 1 to 1000000000000"
+    assert last == "20 more lines, for 20 more reasons"
+
+
+def test_a_table_of_which_nothing_can_be_bounded_says_why(tmp_path: Path) -> None:
+    rows = [GEMM | {"op": "gem"}] * 5 + [GEMM | {"m": 0}]
+    with pytest.raises(ProfileError, match=r"on a100-sxm-80gb: lines 2, 3, 4 … \(5\): unknown op .*; line 7: gemm: m"):
+        validate(table(tmp_path, *rows), A100)
+    (tmp_path / "empty.csv").write_text("op,dtype,latency_us\n")
+    with pytest.raises(ProfileError, match="it has none below its header"):
+        validate(str(tmp_path / "empty.csv"), A100)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("op;dtype;m;n;k;latency_us", "its columns are separated by semicolons, where commas are read"),
+        ("op\tdtype\tm\tn\tk\tlatency_us", "its columns are separated by tabs"),
+        ("OP,dtype,m,n,k, latency_us", r"lacks the column 'op' and 'latency_us' \(it has 'OP', ' latency_us': small"),
+        ("op,dtype,m,n,k,m,latency_us", "the column 'm' stands 2 times in its header; keep one"),
+        ("kernel,us", "lacks the column 'op' and 'dtype' and 'latency_us'; a table of measurements has"),
+    ],
+)
+def test_a_header_that_is_almost_one_is_told_what_is_wrong(header: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(f"{header}\ngemm;fp16;1;2;3;4,5\n")
+    with pytest.raises(ProfileError, match=f"table.csv: {says}"):
+        validate(str(tmp_path / "table.csv"), A100)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "warns"),
+    [
+        ("NVIDIA A100-SXM4-80GB", False), ("A100-80GB(SXM or PCIe, unstated)", False), ("", False),
+        ("H100-SXM5-80GB", True), ("A100 PCIe 80GB", True), ("A100-SXM4-40GB", True), ("AMD EPYC 7B13", True),
+    ],
+)  # fmt: skip
+def test_rows_of_another_gpu_are_warned_of(gpu: str, warns: bool, tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM | {"gpu": gpu}), A100)
+    assert found.warnings == ((f"a100-sxm-80gb was given ({A100.name}), but table.csv has rows of {gpu}",) * warns)
+    assert views.document(found)["warnings"] == list(found.warnings)
+
+
+def test_every_row_is_written_back_in_order(tmp_path: Path) -> None:
+    rows = [GEMM | {"m": m, "mine": f"a,{m}"} for m in (1, 2, 3)] + [GEMM | {"op": "fft", "mine": ""}]
+    found = validate(table(tmp_path, *rows), A100)
+    views.save(found, str(tmp_path / "out.csv"))
+    back = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [row["mine"] for row in back] == ["a,1", "a,2", "a,3", ""]
+    assert float(back[0]["bound_us"]) == pytest.approx(2 * (1024 + 1024**2 + 1024) / BANDWIDTH * 1e6)
+    assert back[3]["bound_us"] == ""
+    assert back[3]["note"].startswith("unknown op 'fft'")
+    assert back[3]["expected_us"] == ""
+    for row in back[:3]:
+        times = [float(row[name]) for name in ("bound_us", "expected_low_us", "expected_us", "expected_high_us")]
+        assert times == sorted(times)
+
+
+@given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.sampled_from(["float16", "int8_wo", "int4_wo", "sq"]))
+def test_many_rows_at_once_are_the_same_as_one_by_one(sizes: list[int], dtype: str) -> None:
+    from roofmodel.study.benchmark.operations import PRECISIONS, widths
+
+    form = widths(PRECISIONS[dtype])
+    one = OPERATIONS["gemm"].operator(dict(zip("mnk", sizes, strict=True)), form).cost
+    arrays = {name: np.array([7.0, size]) for name, size in zip("mnk", sizes, strict=True)}
+    many = OPERATIONS["gemm"].operator(arrays, form).cost
+    assert (many.flops[1], many.bytes[1]) == (one.flops, one.bytes)
+
+
+def test_a_gzip_is_read_and_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    plain = Path(table(tmp_path, GEMM))
+    packed = tmp_path / "table.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert validate(str(packed), A100).bound.tolist() == validate(str(plain), A100).bound.tolist()
+    (tmp_path / "cut.gz").write_bytes(packed.read_bytes()[:40])
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "ragged.csv").write_text("op,dtype,latency_us\ngemm,fp16\n")
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    for name in ("cut.gz", "empty.csv", "other.csv", "ragged.csv", "binary.csv", "absent.csv", "."):
+        with pytest.raises(ProfileError, match=r"table|a row of 2 cells under a header of 3"):
+            validate(str(tmp_path / name), A100)
+
+
+def test_a_measurement_faster_than_its_bound_is_named(tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, GEMM | {"latency_us": 3.4415}), A100)  # the bound is 6.883 us
+    assert list(beaten(found)) == ["line 3: gemm float16 (m 1024, n 1024, k 1024) took 50% of its bound"]
+    assert found.whole is not None
+    assert found.whole.above_the_roof == 1
+
+
+def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
+    document = json.loads(views.as_json(validate(table(tmp_path, GEMM, CONTEXT), A100)))
+    assert document["schema"] == "roofmodel.validate/1"
+    assert set(document["bound"]) == {"mape", "median_ape", "p90_ape", "bias"}
+    assert set(document["expected"]) == {*document["bound"], "inside_interval"}
+    assert set(document["by_op"]) == {"gemm", "attn_context"}
+    assert document["n"] == 2
+
+
+def test_a_row_that_is_off_by_much_leaves_its_figures_readable(tmp_path: Path) -> None:
+    # 6.883 us bound what is said to have taken 6.883e-22: off by 1e22 times, or 1e24 %
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(views.table(validate(table(tmp_path, GEMM | {"latency_us": 6.883e-22}), A100)))
+    assert " 1e+24% " in (shown := console.export_text())
+    assert "…" not in shown
+
+
+def test_long_names_of_sets_are_told_apart(tmp_path: Path) -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    engine = NCCL | {"op": "custom_allreduce", "dtype": "bfloat16"}
+    rows = ({**engine, "kernel": f"SGLang_CustomAllReduce_{mode}"} for mode in ("eager", "graph"))
+    console.print(views.table(validate(table(tmp_path, *rows), A100)))
+    shown = console.export_text()
+    assert "Reduce_eager " in shown
+    assert "Reduce_graph " in shown
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
+def test_pictures_are_drawn(form: str, tmp_path: Path) -> None:
+    found = validate(table(tmp_path, GEMM, CONTEXT), A100)
+    assert views.save(found, str(tmp_path / f"out.{form}")).stat().st_size > 100
+
+
+def test_few_rows_are_dots_that_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[float] = []
+    plot = Axes.plot
+
+    def kept(self: Any, *values: Any, **look: Any) -> Any:
+        sizes.append(look.get("ms", 0))
+        return plot(self, *values, **look)
+
+    monkeypatch.setattr(Axes, "plot", kept)
+    for rows in (2, views.FEW + 1):
+        views.save(validate(table(tmp_path, *[GEMM] * rows), A100), str(tmp_path / "out.svg"))
+    few, _, many, _ = sizes  # after the dots the line
+    assert few > 2 * many > 0
+
+
+@pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation"])
+def test_no_measured_kernel_of_an_a100_beats_its_bound(name: str) -> None:
+    """Counted bytes are compulsory and peaks are physics: a bound that is beaten is a mistake of ours."""
+    found = validate(str(measured(f"ops/aic_a100_sxm_{name}.csv.gz")), A100)
+    assert found.skipped == {}
+    assert found.whole is not None
+    assert found.whole.above_the_roof == 0

@@ -1,0 +1,373 @@
+"""Predicted beside measured: sums that must close, figures derived by hand, real traces, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.study.compare.compare import compare
+from roofmodel.study.compare.comparison import Comparison, Row
+from roofmodel.study.compare.diagnosis import findings, why
+from roofmodel.views.compare.text import closing
+from tests.profiles.samples import measured as measured_file
+from tests.profiles.samples import needs_measured
+from tests.study.compare import traces
+from tests.study.compare.traces import Launch
+
+
+def of(folder: Path, launches: list[Launch], model: str = "gpt2", hw: str = "a100", **options: Any) -> Comparison:
+    """A comparison with a trace of these launches."""
+    workload = {name: options.pop(name) for name in [*options] if name not in ("steps", "device", "family")}
+    file = traces.write(folder / "trace.json", launches)
+    return compare(model, [file], hw, workload={"phase": "prefill", **workload}, **options)
+
+
+def row(found: Comparison, *operators: str) -> Row:
+    return next(each for each in found.rows if each.operators == operators)
+
+
+# --- Figures ----------------------------------------------------------------------------------------
+
+
+def test_a_row_is_the_mean_of_its_kernels_over_the_passes(tmp_path: Path) -> None:
+    launches = [*traces.gpt2_eager(12, 40), *traces.gpt2_eager(12, 50)]
+    found = of(tmp_path, launches)
+    up = row(found, "mlp.up")
+    assert (up.occurrences, up.kernels) == (12, 12)
+    assert up.measured_seconds == pytest.approx(12 * (40 + 50) / 2 * 1e-6)
+    assert up.cost.matmul_flops == 12 * 2 * 1024 * 768 * 3072  # 12 layers, 2 T D F
+    assert found.passes[0].used == 2
+
+
+def test_the_parts_add_up_to_the_pass(tmp_path: Path) -> None:
+    launches = [*traces.gpt2_eager(12), Launch(traces.ARGMAX, 25, "")]
+    found = of(tmp_path, launches)
+    (passes,) = found.passes
+    matched = sum(each.measured_seconds or 0 for each in found.rows)
+    left = sum(each.seconds or 0 for each in found.left_kernels)
+    assert matched + left == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
+    assert passes.seconds == pytest.approx(matched + left)
+    assert [each.name for each in found.left_kernels] == ["reduce_kernel (ArgMax)"]
+    assert not found.left_operators
+    bound = found.estimate.phases[0].bound_seconds
+    assert sum(each.bound_seconds for each in found.rows) == pytest.approx(bound)
+
+
+def test_idle_is_what_no_kernel_covers(tmp_path: Path) -> None:
+    launches = list(traces.gpt2_eager(12))
+    found = of(tmp_path, launches)  # a gap of 1 microsecond behind each kernel
+    (passes,) = found.passes
+    assert passes.idle_seconds == pytest.approx((len(launches) - 1) * 1e-6, rel=1e-3)
+    assert passes.span_seconds == pytest.approx((passes.seconds or 0) + (passes.idle_seconds or 0))
+
+
+def test_a_fused_kernel_has_the_cost_of_all_its_operators(tmp_path: Path) -> None:
+    found = of(tmp_path, list(traces.compiled_gpt2(12, 40)))
+    fused = row(found, "residual", "norm")
+    residuals = [p for p in found.estimate.phases[0].placed if p.operator.group == "residual"]
+    norms = [p for p in found.estimate.phases[0].placed if p.operator.group == "norm"]
+    first = next(p for p in norms if p.operator.name == "norm.attention")  # of layer 0, fused with the embedding
+    counted = sum(p.cost.bytes for p in (*residuals, *norms)) - first.placement.cost.bytes
+    assert fused.cost.bytes == counted
+    assert fused.kernels == 24
+
+
+def test_a_warm_up_is_left_out_and_said(tmp_path: Path) -> None:
+    found = of(tmp_path, [*traces.gpt2_eager(12, 400), *(3 * list(traces.gpt2_eager(12, 40)))])
+    assert (found.passes[0].found, found.passes[0].used) == (4, 3)
+    assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
+    assert any("1 of 4 prefill passes are left out" in note for note in found.notes)
+
+
+def test_the_number_of_passes_may_be_told(tmp_path: Path) -> None:
+    found = of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
+    assert row(found, "mlp.up").measured_seconds == pytest.approx(2 * 12 * 40e-6)
+    assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # each kernel keeps its operator
+    assert any(
+        "--steps 2: the kernels make 4 prefill passes: 2 of them are taken as one" in note for note in found.notes
+    )
+
+
+@pytest.mark.parametrize("steps", [3, 1000000])
+def test_passes_that_the_kernels_do_not_make_are_refused(steps: int, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=f"--steps {steps}: the files hold 2 prefill passes, .* try --steps 2"):
+        of(tmp_path, 2 * list(traces.gpt2_eager(12, 40)), steps=steps)
+
+
+def test_a_pass_cut_off_is_none_of_those_told(tmp_path: Path) -> None:
+    launches = list(traces.gpt2_eager(12, 40))
+    found = of(tmp_path, [*launches, *launches, *launches[: len(launches) // 2]], steps=2)
+    assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
+
+
+def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
+    prompt = traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120)
+    token = list(traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14))
+    found = of(tmp_path, [*prompt, *(4 * token)], "meta-llama/Llama-3.2-1B", phase=None)
+    assert [(each.phase, each.used) for each in found.passes] == [("prefill", 1), ("decode", 4)]
+    down = {each.phase: each.measured_seconds for each in found.rows if each.operators == ("mlp.down",)}
+    assert down == {"prefill": pytest.approx(16 * 120e-6), "decode": pytest.approx(16 * 14e-6)}
+
+
+@pytest.mark.parametrize(
+    ("launches", "phase"),
+    [
+        (traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120), "prefill"),
+        (traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14), "decode"),
+    ],
+)  # up: 2048 × 8192 weights of 2 bytes pass DRAM in 17 µs at 2 TB/s; 1024 tokens × 34 MFLOP take 110 µs at 312 TFLOP/s
+def test_a_phase_told_that_the_times_contradict_is_doubted(launches: Any, phase: str, tmp_path: Path) -> None:
+    listed = list(launches)
+    for told, other in (("prefill", "decode"), ("decode", "prefill")):
+        found = of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=told)
+        doubts = [note for note in found.notes if f"looks more like a {other} than a {told}" in note]
+        assert bool(doubts) == (told != phase)
+
+
+# --- Findings ---------------------------------------------------------------------------------------
+
+
+def test_the_row_that_loses_most_is_found_first(tmp_path: Path) -> None:
+    launches = [
+        launch._replace(microseconds=900 if launch.truth == "mlp.down" else launch.microseconds)
+        for launch in traces.gpt2_eager(12)
+    ]
+    found = of(tmp_path, launches)
+    assert found.rows[0].operators == ("mlp.down",)
+    first = findings(found)[0]
+    assert (first.kind, first.row) == ("row", found.rows[0])
+    expected = found.rows[0].expected_seconds
+    assert expected is not None
+    assert first.seconds == pytest.approx(12 * 900e-6 - expected)
+
+
+def test_a_kernel_below_its_bound_puts_the_workload_in_doubt(tmp_path: Path) -> None:
+    found = of(tmp_path, list(traces.gpt2_eager(12, 1.0)), batch=64)
+    assert findings(found)[0].kind == "impossible"
+
+
+def test_shapes_tell_another_length_and_another_model(tmp_path: Path) -> None:
+    def shaped(hidden: int) -> list[Launch]:
+        return [
+            launch._replace(call=("aten::addmm", ((3 * hidden,), (141, hidden), (hidden, 3 * hidden))))
+            if launch.truth == "attention.qkv"
+            else launch
+            for launch in traces.gpt2_eager(12)
+        ]
+
+    longer, other = (findings(of(tmp_path, shaped(hidden), seq=1024))[0] for hidden in (768, 1024))
+    assert (longer.kind, longer.detail) == ("shape", "141")
+    assert (other.kind, other.detail) == ("model", "1024 × 3072")
+
+
+# --- Counters ---------------------------------------------------------------------------------------
+
+METRICS = (
+    "gpu__time_duration.sum", "dram__bytes.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+    "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
+)  # fmt: skip
+VECTOR = tuple(
+    f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum"
+    for op in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+)
+
+
+def ncu(path: Path, kernels: list[tuple[str, float, float, float]]) -> str:
+    """An export of Nsight Compute: name, nanoseconds, bytes of DRAM and tensor FLOPs of each kernel."""
+    columns = (
+        "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+        "Device", "CC", *METRICS, *VECTOR,
+    )  # fmt: skip
+    rows = [columns, ("",) * 11 + ("ns", "byte", "", "") + ("inst",) * len(VECTOR)]
+    for i, (name, *figures) in enumerate(kernels):
+        who = (str(i), "11", "python3", "127.0.0.1", name, "1", "7", "(128, 1, 1)", "(64, 1, 1)", "0", "8.0")
+        rows.append((*who, *map(str, figures), *("0",) * (1 + len(VECTOR))))
+    path.write_text("".join(",".join(f'"{cell}"' for cell in each) + "\n" for each in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_counters_stand_beside_counts_and_padding_is_named(tmp_path: Path) -> None:
+    """141 rows of tokens in tiles of 128 are 256 rows to the tensor cores: 1.81 times the FLOPs, bias and all."""
+    flops = 2 * 256 * 768 * 2304
+    held = 1_000_000  # of some 4.3 MB that are counted: the L2 of 40 MB has the rest
+    kernels = [
+        (launch.name, launch.microseconds * 1e3, held, flops if launch.truth == "attention.qkv" else 0)
+        for launch in traces.gpt2_eager(12)
+    ]
+    found = compare("gpt2", [ncu(tmp_path / "ncu.csv", kernels)], "a100", workload={"phase": "prefill", "seq": 141})
+    qkv = row(found, "attention.qkv")
+    assert qkv.measured_flops == 12 * flops
+    assert qkv.measured_bytes == 12 * held
+    first, second = why(qkv, found)
+    assert pytest.approx(1.814, abs=1e-3) == 256 * 768 * 2304 * 2 / (141 * 768 * 2304 * 2 + 141 * 2304)
+    assert first == "1.81 × the FLOPs: padded to tiles of 128 × 128"
+    counted = qkv.cost.bytes
+    assert second.startswith(f"{12 * held / counted:.0%} of the bytes: the L2 holds")
+
+
+# --- Real files -------------------------------------------------------------------------------------
+
+
+@needs_measured
+def test_bert_small_on_an_h100_whole(tmp_path: Path) -> None:
+    """60 kernels, 307.2 µs; 4 layers of 512, 8 heads, 2048; the products in the trace have 141 rows."""
+    config = {
+        "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "intermediate_size": 2048, "vocab_size": 30522, "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    file = str(measured_file("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
+    found = compare(str(tmp_path), [file], None, workload={"dtype": "bf16", "seq": 141})
+    assert found.identified.device.id == "h100-sxm"
+    assert not found.left_operators
+    assert sum(each.kernels for each in found.rows) == 58  # two kernels check the mask
+    assert found.passes[0].seconds == pytest.approx(307.2e-6, abs=0.05e-6)
+    assert {(product.there.m, product.fits) for product in found.shaped} == {(141, True)}
+    qkv = row(found, "attention.q", "attention.k", "attention.v")
+    assert (qkv.occurrences, qkv.kernels) == (4, 12)
+    other = compare(str(tmp_path), [file], None, workload={"dtype": "bf16", "seq": 512})
+    assert (findings(other)[0].kind, findings(other)[0].detail) == ("shape", "141")
+
+
+@needs_measured
+def test_a_vision_transformer_on_an_h100_whole() -> None:
+    file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
+    found = compare("google/vit-base-patch16-224", [file], None, workload={"dtype": "bf16", "batch": 4})
+    assert found.passes[0].seconds == pytest.approx(1220.9e-6, abs=0.05e-6)
+    assert not found.left_operators
+    assert row(found, "attention.flash").kernels == 12
+    assert row(found, "embedding.patches").kernels == 4  # a convolution, and the layouts around it
+
+
+@needs_measured
+def test_a_decode_of_an_engine_on_an_mi300x() -> None:
+    file = str(measured_file("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
+    workload = {"dtype": "bf16", "batch": 32, "phase": "decode", "context": 1024}
+    found = compare("Qwen/Qwen3-8B", [file], None, workload=workload)
+    assert found.passes[0].seconds == pytest.approx(9765.4e-6, abs=0.1e-6)
+    assert not found.left_operators
+    kernels = {each.operators: each.kernels for each in found.rows}
+    assert kernels[("attention.q", "attention.k", "attention.v")] == 36
+    assert kernels[("mlp.gate", "mlp.up")] == 36
+    assert kernels[("attention.flash",)] == 72  # the keys in parts, and the sum of the parts
+    assert kernels[("residual", "norm")] == 72
+
+
+@needs_measured
+def test_a_training_step_that_ends_within_its_backward_pass() -> None:
+    file = str(measured_file("ncu/a100_40_resnet18_raw_wide.csv"))
+    found = compare("microsoft/resnet-18", [file], None, workload={"dtype": "tf32", "batch": 2, "phase": "train"})
+    assert found.passes[0].partial
+    convolutions = {each.operators[0] for each in found.rows if each.work[0].anchor == "convolution"}
+    assert {f"stage{n}.{which}" for n in (1, 2, 3, 4) for which in ("first", "second")} <= convolutions
+    assert not [left for left in found.left_operators if left.stage == "forward"]
+    assert {"stem.convolution.grad_weight", "optimizer.step"} <= {left.operator for left in found.left_operators}
+
+
+# --- What is refused --------------------------------------------------------------------------------
+
+
+def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> None:
+    file = traces.write(tmp_path / "t.json", [Launch(traces.ADD, 3, "")] * 4)
+    with pytest.raises(ProfileError, match=r"its kernels are not those of .*: it holds 4 of elementwise"):
+        compare("gpt2", [file], "a100", workload={})
+
+
+@pytest.mark.parametrize(
+    ("passes", "model", "whole"),
+    [(1, "distilgpt2", 6), (3, "distilgpt2", 6), (2, "gpt2-medium", 24), (5, "gpt2-medium", 24), (3, "gpt2-xl", 48)],
+)
+def test_a_model_of_other_layers_is_doubted(passes: int, model: str, whole: int, tmp_path: Path) -> None:
+    """GPT-2 has 12, which are matched as two passes of six, or two of its passes as one of 24."""
+    found = of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
+    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 12, whole)]
+    assert closing(found)[0].startswith("in the file 12 layers follow an embedding, ")
+
+
+@pytest.mark.parametrize("model", ["gpt2-medium", "gpt2-xl"])
+def test_a_file_that_ends_as_a_smaller_model_does_is_doubted(model: str, tmp_path: Path) -> None:
+    """Its head is taken for the first product of layer 12; cut off within a layer, it may well be a part."""
+    found = of(tmp_path, [*traces.gpt2_eager(12)], model)
+    assert [(each.kind, each.many) for each in found.doubtful] == [("end", 12)]
+    assert "and one more product, as a model of 12 layers ends with its head" in closing(found)[0]
+    assert not of(tmp_path, [*traces.gpt2_eager(12)][:70], model).doubtful
+
+
+def test_an_engines_layers_beyond_the_models_are_doubted(tmp_path: Path) -> None:
+    """36 of them as one pass of 32, and four of another."""
+    found = of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
+    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 36, 32)]
+
+
+def test_a_layer_that_ranges_name_and_the_model_lacks_is_doubted(tmp_path: Path) -> None:
+    launches = [*traces.marked(traces.gpt2_eager(12), 12)]
+    assert not of(tmp_path, launches, "gpt2").doubtful
+    (named,) = of(tmp_path, launches, "distilgpt2").doubtful
+    assert (named.kind, named.many, named.whole) == ("named", 11, 6)
+
+
+@pytest.mark.parametrize(("cut", "end"), [(0, None), (60, None), (0, 200), (60, 200), (0, 100)])
+def test_parts_of_the_right_model_are_not_doubted(cut: int, end: int | None, tmp_path: Path) -> None:
+    assert not of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).doubtful
+
+
+def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    launches = list(traces.gpt2_eager(12))
+    traces.write(tmp_path / "a.json", launches)
+    traces.write(tmp_path / "b.json", launches, device=1)
+    files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    with pytest.raises(ProfileError, match=r"kernels of 2 devices: 0 \(\d+ kernels\), 1 .*--device 0"):
+        compare("gpt2", files, "a100", workload={"phase": "prefill"})
+    found = compare("gpt2", files, "a100", device="1", workload={"phase": "prefill"})
+    assert sum(each.kernels for each in found.rows) == len(launches)
+    with pytest.raises(WorkloadError, match="--device 7: the files hold kernels of no such device; they have 0, 1"):
+        compare("gpt2", files, "a100", device="7", workload={"phase": "prefill"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "--steps: 0 passes make no sense"),
+        ({"steps": 2, "workload": {}}, "--steps 2: of which pass"),
+        ({"workload": {"phase": "generate"}}, "--phase generate: kernels are compared a pass at a time"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
+    with pytest.raises(WorkloadError, match=message):
+        compare("gpt2", [file], "a100", **{"workload": {"phase": "prefill"}, **options})
+
+
+@needs_measured
+def test_of_images_the_batch_is_what_rows_tell() -> None:
+    file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
+    found = compare("google/vit-base-patch16-224", [file], "h100", workload={})
+    assert closing(found)[0].endswith(
+        "788 rows of tokens, not 197 as told: every figure here is of another workload; give --batch 4"
+    )  # 4 images of 14 × 14 patches and a token for the class
+    assert not any(
+        "rows of tokens" in words
+        for words in closing(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
+    )
+
+
+# --- Python -----------------------------------------------------------------------------------------
+
+
+def test_the_report_holds_what_the_command_prints(tmp_path: Path) -> None:
+    file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
+    report = roofmodel.compare("gpt2", file, hw="a100", phase="prefill")
+    document = report.to_dict()
+    assert document["schema"] == "roofmodel.compare/1"
+    assert document["totals"] == report.totals
+    assert document["findings"] == report.findings
+    assert len(report.to_frame()) == len(document["rows"])
+    assert "text/html" in report._repr_mimebundle_()
+    report.save(tmp_path / "t.svg")
+    assert "predicted and achieved" in (tmp_path / "t.svg").read_text(encoding="utf-8")

@@ -1,0 +1,99 @@
+"""Kernels in another format than was told, by the words that libraries put into their names, and by counters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.profiles.kernel import Flops, Kernel
+from roofmodel.study.compare.compare import compare
+from roofmodel.study.compare.diagnosis import why
+from roofmodel.study.compare.formats import multiplies_in, other
+from roofmodel.views.compare import picture
+from roofmodel.views.compare.text import closing
+from tests.profiles.samples import measured
+from tests.study.compare import traces
+
+NAMES = {
+    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "fp16",
+    "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn": "bf16",
+    "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize96x128x32": "fp16",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64": "bf16",
+    "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw": "tf32",
+    "void cutlass::Kernel<cutlass_80_tensorop_s1688tf32gemm_128x128_16x4_nn_align4>": "tf32",
+    "volta_sgemm_128x64_tn": "fp32",
+    "volta_h884gemm_128x64_ldg8_nn": "fp16",
+    "volta_dgemm_64x64_nt": "fp64",
+    "void implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1>": "fp32",
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80": "bf16",
+    "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n": "fp8",
+    "paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0>": "bf16",
+    "_ZN4vllm25paged_attention_v1_kernelI13__nv_bfloat16S1_Li128ELNS_18Fp8KVCacheDataTypeE0ELb0EEE": "bf16",
+    "_ZN4vllm25paged_attention_v1_kernelItLi128ELN4vllm18Fp8KVCacheDataTypeE1ELb0EEE": None,
+    "void vllm::paged_attention_v1_kernel<unsigned short, uint8_t, 64, (vllm::Fp8KVCacheDataType)1, false>": None,
+    "some_matmul_kernel": None,
+    "vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>": None,  # no product
+}
+
+
+def widths(dtype: str, weights: str | None = None) -> Widths:
+    return Widths(FORMATS[dtype], FORMATS[weights or dtype], FORMATS[dtype])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_format_of_a_product_stands_in_its_name(name: str) -> None:
+    assert multiplies_in(Kernel("1", "f", name)) == NAMES[name]
+
+
+def test_counters_say_more_than_names() -> None:
+    flops = Flops(tensor_tf32=1e9, tensor_fp16=0.0)
+    assert multiplies_in(Kernel("1", "f", "sgemm", flops=flops)) == "tf32"
+
+
+def test_what_takes_most_time_decides() -> None:
+    tf32, fp16 = (Kernel("1", "f", name, seconds=s) for name, s in (("gemm_tf32f32", 3.0), ("gemm_fp16", 2.0)))
+    found = other([tf32, fp16], widths("fp16"))
+    assert found is not None
+    assert (found.named, found.told, found.wider) == ("tf32", "fp16", 2)
+    assert str(found).startswith("the kernels multiply in tf32, as gemm_tf32f32 says, and fp16 was told")
+    assert str(found).endswith("give --dtype tf32")
+    assert other([tf32, fp16, fp16], widths("fp16")) is None
+    assert other([fp16], widths("bf16")) is None  # as wide, as fast
+    assert other([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
+    assert other([], widths("fp16")) is None
+
+
+def test_the_setting_of_a_cache_is_no_format_of_products() -> None:
+    """An attention kernel of vLLM's, whose type of the cache's format is named Fp8KVCacheDataType whatever it says."""
+    file = str(measured("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
+    found = compare("Qwen/Qwen3-8B", [file], None, workload={"phase": "decode", "batch": 32, "dtype": "bf16"})
+    assert found.other is None
+
+
+def test_the_width_explains_bytes_before_anything_else_does() -> None:
+    file = str(measured("ncu/a100_40_resnet18_raw_wide.csv"))
+    found = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5})
+    assert any(note.endswith("give --dtype tf32") for note in found.notes)
+    rows = {row.operators[0]: row for row in found.rows}
+    twice = next(row for row in rows.values() if row.measured_bytes and 1.7 < row.measured_bytes / row.cost.bytes < 2)
+    assert f"{float(twice.measured_bytes / twice.cost.bytes):.3g} × the bytes: tf32 is 2 × as wide as fp16" in why(
+        twice, found
+    )
+    as_told = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5, "dtype": "tf32"})
+    assert as_told.other is None
+
+
+@pytest.mark.parametrize(
+    ("hw", "line"), [("a100", "the line across it is the expectation"), ("mi300x", "nothing is expected")]
+)
+def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, line: str, tmp_path: Path) -> None:
+    traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
+    found = compare("gpt2", [str(tmp_path / "trace.json")], hw, workload={"phase": "prefill"})
+    picture.draw(found, tmp_path / "a.svg", "svg")
+    shown = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert line in shown
+    words = re.findall(r">([^<>]+)</", shown)
+    assert closing(found)[-1].replace("<", "&lt;") in " ".join(words)

@@ -1,0 +1,107 @@
+"""Names of kernels and ranges as they occur, and what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofmodel.study.compare.naming import Hint, anchor, direction, helps, hint, of_experts, spoken, words
+from tests.study.compare import traces
+
+ANCHORS = {
+    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "matrix product",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute": "matrix product",
+    "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT": "matrix product",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1": "matrix product",
+    "void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, false>": "matrix product",
+    "triton_tem_fused_mm_3": "matrix product",
+    "fused_moe_kernel": "matrix product",
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<T>>>": "attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128": "attention",
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(PosEncodingMode)0, 2u, 4u>": "attention",
+    "void mmha::masked_multihead_attention_kernel<uint16_t, Params, 128>": "attention",
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)": "attention",
+    "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<T>": "attention",
+    "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x32": "convolution",
+    "void cudnn::cnn::wgrad_alg1_engine<float, float, 128, 5, 5, 3, 3, 3>": "convolution",
+    "void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16>>": "scan",
+    **dict.fromkeys(
+        (
+            "chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
+            "chunk_fwd_kernel_o",
+            "l2norm_fwd_kernel",
+            "chunk_local_cumsum_scalar_kernel",
+            "chunk_scaled_dot_kkt_fwd_kernel",
+            "merge_16x16_to_64x64_inverse_kernel",
+            "recompute_w_u_fwd_kernel",
+            "fused_recurrent_gated_delta_rule_fwd_kernel",
+            "chunk_kda_fwd_kernel_intra_sub_intra",
+            "chunk_bwd_kernel_dqkwg",
+            "prepare_wy_repr_bwd_kernel",
+        ),
+        "scan",
+    ),  # flash-linear-attention's
+    "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": None,  # writes keys and values
+    "triton_per_fused_add_mm_native_layer_norm_1": None,  # fused light work, whatever it is named after
+    "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>": None,
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": None,
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false>": None,
+}
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_the_kernels_that_every_framework_launches_in_order_are_told_by_name(name: str) -> None:
+    assert anchor(name) == ANCHORS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>", {"add", "norm"}),
+        ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>", {"activation", "mul"}),
+        ("triton_per_fused_add_native_layer_norm_1", {"add", "norm", "elementwise"}),
+        (traces.ADD, {"add", "elementwise"}),
+        (traces.COPY, {"copy", "elementwise"}),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", set()),
+        ("kernel", set()),
+    ],
+)
+def test_a_fused_kernel_is_called_after_all_that_it_does(name: str, said: set[str]) -> None:
+    assert words(name) == said
+
+
+def test_names_tell_forward_from_backward_and_parts_from_wholes() -> None:
+    assert direction("void layer_norm_grad_input_kernel_vectorized<float>") == "backward"
+    assert direction("void cutlass_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_64x64>") == "weight"
+    assert direction("nvjet_tst_64x8_64x16") is None
+    assert helps(traces.SPLIT_K) == "finish"
+    assert helps("void cudnn::ops::nchwToNhwcKernel<float>") == "layout"
+    assert helps("cudnn::winograd_nonfused::winogradForwardOutput4x4") == "transform"
+    assert of_experts("void cutlass::gemm::kernel::MoeFCGemm<T>")
+    assert not of_experts(traces.GEMM)
+
+
+def test_kernels_that_apply_any_function_are_told_by_it() -> None:
+    assert spoken(traces.COPY) == "unrolled_elementwise_kernel (direct_copy)"
+    assert spoken(traces.ARGMAX) == "reduce_kernel (ArgMax)"
+    assert spoken("void vllm::rms_norm_kernel<c10::BFloat16>(T)") == "vllm::rms_norm_kernel"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "said"),
+    [
+        (("model", "model.layers.3", "model.layers.3.self_attn", "model.layers.3.self_attn.q_proj"),
+         Hint(3, "attention", frozenset(["qkv", "q", "k", "v"]))),
+        (("transformer.h.11.mlp.c_proj",), Hint(11, "mlp", frozenset({"down"}))),
+        (("transformer.h.0.attn.c_proj",), Hint(0, "attention", frozenset({"output"}))),
+        (("bert.encoder.layer.2.attention.output.dense",), Hint(2, "attention", frozenset({"output"}))),
+        (("bert.encoder.layer.2.output.dense",), Hint(2, None, frozenset({"down"}))),
+        (("decoder", "decoder.block.1"), Hint(1)),
+        (("step 17", "forward", "layer 4", "attention"), Hint(4, "attention", stage="forward")),
+        (("iteration 3", "backward"), Hint(stage="backward")),
+        (("batch 3",), Hint()),
+        (("lm_head",), Hint(None, "head", frozenset({"logits"}))),
+        (("ProfilerStep#6",), Hint()),
+    ],
+)  # fmt: skip
+def test_ranges_say_layer_place_and_operator(ranges: tuple[str, ...], said: Hint) -> None:
+    assert hint(ranges) == said

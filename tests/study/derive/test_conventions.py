@@ -1,0 +1,34 @@
+"""The table of conventions says what the code does."""
+
+from __future__ import annotations
+
+from roofmodel.counting import vector_flops
+from roofmodel.counting.number_formats import FORMATS
+from roofmodel.study.derive import conventions
+from roofmodel.views.kit import formula
+
+
+def test_formulas_are_those_of_the_code() -> None:
+    shown = {p.point: formula.text(formula.readable(p.formula)) for p in conventions.points() if p.formula is not None}
+    # counting.md: S(S+1)/2; a chunk C c0 + C(C+1)/2; a window W S - W(W-1)/2 for S >= W; min(W, context + 1)
+    assert shown["causal attention, eager"] == "S²"
+    assert shown["causal attention, fused"] == "S(S + 1)/2"
+    assert shown["a chunk of T tokens after C"] == "T(2C + T + 1)/2"
+    assert shown["sliding window W"] == "min(S, W)(2S − min(S, W) + 1)/2"
+    assert shown["a decode in a window"] == "min(C, W − 1) + 1"
+    assert shown["mixture of experts"] == "E(1 − (1 − k/E)^(BS))"
+
+
+def test_every_constant_is_there_with_its_reason() -> None:
+    constants = {constant.name: constant for constant in conventions.constants()}
+    assert constants["norm: layernorm"].flops == vector_flops.NORM["layernorm"]
+    assert "1607.06450" in constants["norm: layernorm"].why
+    assert {f"activation: {name}" for name in vector_flops.ACTIVATION} <= {*constants}
+    plain = {"add", "activation: linear", "activation: tanh"}  # one FLOP, or none: nothing to explain
+    assert [name for name, constant in constants.items() if not constant.why and name not in plain] == []
+
+
+def test_every_format_is_there() -> None:
+    assert [form.name for form, _ in conventions.formats()] == list(FORMATS)
+    sizes = {form.name: size for form, size in conventions.formats()}
+    assert sizes["int4"] == 0.5 + 20 / 8 / 128  # a scale of 16 bits and a zero point of 4 for 128 elements

@@ -1,0 +1,281 @@
+"""Where a bound changes: by hand for kernels, and against what `estimate` says on either side."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel.devices import library
+from roofmodel.devices.device import Device
+from roofmodel.prediction.roofline import place
+from roofmodel.study.derive import bound_changes as changes
+from roofmodel.study.derive import crossover
+from roofmodel.views.derive import crossover as views
+
+
+def found(*arguments: Any, **options: Any) -> dict[str, Any]:
+    return roofmodel.crossover(*arguments, **options).to_dict()
+
+
+def test_square_matrices_on_the_a100_cross_at_602() -> None:
+    # 2 n^3 / 312e12 = 3 n^2 2 / 1555e9: n = 3 x 312e12 / 1555e9
+    answer = found("matmul", "a100-sxm-40gb", dtype="fp16")
+    assert answer["schema"] == "roofmodel.crossover/1"
+    assert (answer["variable"], answer["value"], answer["from"], answer["to"]) == ("n", 602, "memory", "compute")
+    assert answer["exact"] == pytest.approx(3 * 312e12 / 1555e9, rel=1e-12)
+    assert answer["equation"] == "2n³ / 312 TFLOP/s = 6n² / 1.555 TB/s"
+    assert answer["latex"] == r"\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{1.555 TB/s}}"
+
+
+def test_the_lectures_figures_stand_side_by_side() -> None:
+    rows = list(changes.assumptions(library.load("a100-sxm-40gb"), "fp16"))
+    answers = {(row.passes, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
+    # passes x bytes / 2 x peak / bandwidth, as counting.md lists them
+    assert answers == {
+        (4, 8, 1.5e12, "tensor_fp16"): 3328,
+        (4, 8, 1555e9, "tensor_fp16"): 3211,
+        (4, 2, 1.5e12, "tensor_fp16"): 832,
+        (4, 2, 1555e9, "tensor_fp16"): 803,
+        (3, 2, 1.5e12, "tensor_fp16"): 624,
+        (3, 2, 1555e9, "tensor_fp16"): 602,
+        (4, 8, 1555e9, "tensor_fp64"): 201,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "intensity"),
+    [("saxpy", "fp64", "0.0833"), ("triad", "fp64", "0.0833"), ("stencil7", "fp64", "0.438")],
+)
+def test_kernels_of_one_intensity_never_cross(kernel: str, dtype: str, intensity: str) -> None:
+    derivation = roofmodel.crossover(kernel, "v100", dtype=dtype)
+    answer = derivation.to_dict()
+    assert (answer["value"], answer["exact"], answer["equation"]) == (None, None, None)
+    assert (answer["from"], answer["to"]) == ("memory", None)
+    assert f"The intensity is {intensity} FLOP/B" in derivation.to_markdown()
+
+
+def test_the_same_number_of_flops_and_bytes_is_reached_where_the_ridge_is() -> None:
+    # q projection of a decode of llama 2: 2 B D^2 / P = (2 D^2 + 4 B D) / W, D = 4096
+    peak, width, size = 312e12, 2039e9, 4096
+    expected = 2 * size**2 / (2 * size**2 * width / peak - 4 * size)
+    answer = found("llama-2-7b-hf", "a100", over="batch", op="attention.q")
+    assert answer["exact"] == pytest.approx(expected, rel=1e-9)
+    assert answer["value"] == math.ceil(expected)
+
+
+def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
+    """What `estimate` says binds each operator, and by None the phase's totals against its ceilings."""
+    (phase,) = roofmodel.estimate(model, hw, **options).to_dict()["phases"]
+    device, totals = library.load(hw), phase["totals"]
+    vector = device.vector_pipe("fp16")
+    assert vector is not None
+    compute = max(totals["matmul_flops"] / device.matmul_pipe("fp16").peak, totals["vector_flops"] / vector.peak)
+    whole = "compute" if compute > totals["bytes"] / device.bandwidth else "memory"
+    return {None: whole, **{op["name"]: op["bound"] for op in phase["ops"]}}
+
+
+@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    model=st.sampled_from(["gpt2", "llama-3.1-8b", "mixtral-8x7b-v0.1", "gemma-2-9b", "deepseek-v3", "t5-small"]),
+    hw=st.sampled_from(["v100", "a100", "h100", "rtx4090", "t4"]),
+    over=st.sampled_from(["batch", "seq", "context"]),
+    phase=st.sampled_from(["prefill", "decode"]),
+    batch=st.integers(1, 64),
+    attention=st.sampled_from(["flash", "eager"]),
+    data=st.data(),
+)
+def test_the_roof_changes_where_estimate_says_so(
+    model: str, hw: str, over: str, phase: str, batch: int, attention: str, data: st.DataObject
+) -> None:
+    options: dict[str, Any] = {"phase": phase, "attention": attention, "seq": 128}
+    if over != "batch":
+        options["batch"] = batch
+    answer = found(model, hw, over=over, **options)
+    subjects = [(None, answer), *((op["name"], op) for op in answer["operators"])]
+    names = [name for name, _ in subjects]
+    sizes = [2, 10**8, *data.draw(st.lists(st.floats(1, 26).map(lambda power: int(2**power)), min_size=4, max_size=4))]
+    told = cache(lambda size: bounds(model, hw, **options | {over: size}))
+    for op, one in subjects:
+        if names.count(op) > 1 or one["exact"] == one["value"]:
+            continue
+        if one["value"] is None:  # the same roof at every size
+            for size in sizes:
+                assert told(size)[op] == one["from"], (op, size)
+            continue
+        for size, roof in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
+            assert told(size)[op] == roof, (op, size)
+
+
+def test_experts_are_solved_by_bisection() -> None:
+    # which experts are touched grows as a power of the batch: no polynomial
+    answer = found("mixtral-8x7b-v0.1", "h100", over="batch", op="expert_down")
+    assert answer["solved"] is False
+    assert answer["value"] - 1 < answer["exact"] <= answer["value"]
+
+
+def test_where_both_roofs_meet_at_a_whole_number_it_is_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
+    answer = found("matmul", file)  # n/3 = 100
+    assert (answer["value"], answer["exact"]) == (300, 300.0)
+
+
+def test_a_phase_tells_of_its_operators_too() -> None:
+    answer = found("bert-base-uncased", "a100", over="seq")
+    assert answer["phase"] == "forward"
+    by_name = {op["name"]: op for op in answer["operators"]}
+    assert by_name["residual.mlp"]["value"] is None
+    assert by_name["mlp.up"]["value"] is not None
+
+
+def test_over_gpus_the_sizes_are_those_that_divide_and_the_answer_is_what_estimates_say() -> None:
+    """Meta-Llama-3-8B has 32 heads, 8 of keys and values: 2, 4, 8, ... GPUs."""
+    answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
+    assert [(change["from"], change["to"]) for change in answer["changes"]] == [
+        ("compute", "memory"), ("memory", "communication"),
+    ]  # fmt: skip
+    for change in answer["changes"]:
+        for tp, roof in ((change["value"] // 2, change["from"]), (change["value"], change["to"])):
+            phase = roofmodel.estimate("Meta-Llama-3-8B", "h100", phase="prefill", batch=4, tp=tp).estimate.phases[0]
+            assert place(phase.cost, Device.load("h100"), "fp16").bound == roof
+        if change["exact"] is None:
+            assert change["value"] // 2 == 8  # the last that a node has: from there on they talk over the network
+        else:
+            assert change["value"] // 2 <= change["exact"] <= change["value"]
+
+
+def test_operators_over_gpus_are_those_of_a_shared_model() -> None:
+    answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
+    by_name = {op["name"]: op for op in answer["operators"]}
+    assert by_name["attention.all_reduce"]["from"] == "communication"
+    assert by_name["attention.k"]["value"] == 4  # 2 d h columns of k: 512 at 2 GPUs, 256 at 4, ridge at 295 FLOP/B
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"over": "batch", "dp": 2}, "dp 1: one replica"),
+        ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
+        ({"over": "context", "phase": "train"}, "train reads no KV cache"),
+        ({"op": "nothing"}, "unknown operator 'nothing'"),
+        ({"model": "resnet-18", "over": "context"}, "forward reads no KV cache; try over batch"),
+        ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel: matmul, .*saxpy"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(roofmodel.RoofError, match=message):
+        roofmodel.crossover(options.pop("model", "gpt2"), "a100", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ({"over": "batch", "batch": 4, "context": 9}, ["--batch is ignored: it is what varies"]),
+        ({"over": "seq", "seq": 4, "op": "mlp.up"}, ["--seq is ignored: it is what varies"]),
+        # 1536 S (S + 1) / 989.4e12 = 6144 S / 3.35e12
+        ({"over": "seq", "op": "attention.flash"}, ["warning: prefill reaches 1181 tokens, but openai-community/gpt2 "
+         "has positions for 1024; counted as if it had more"]),
+        ({"over": "batch"}, ["warning: decode reaches 1025 tokens, but openai-community/gpt2 has positions for 1024; "
+         "counted as if it had more (--context 1023 stays inside)"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_apply_and_what_goes_too_far_is_noted(options: dict[str, Any], notes: list[str]) -> None:
+    assert found("gpt2", "h100", **options)["notes"] == notes
+
+
+def test_operators_of_one_name_are_told_apart() -> None:
+    answer = roofmodel.crossover("resnet-50", "h100")
+    text = answer.to_markdown()
+    assert "stage1.reduce, layer 0 |" in text
+    assert "stage1.reduce, layers 1 to 2 |" in text
+    known = [op for op in answer.to_dict()["operators"] if op["name"] == "stage1.reduce"]
+    both = roofmodel.crossover("resnet-50", "h100", op="stage1.reduce")
+    assert both.to_dict()["operators"] == known
+    assert "stage1.reduce, layer 0 |" in both.to_markdown()
+
+
+def test_a_group_is_taken_as_a_whole_and_one_by_one() -> None:
+    answer = roofmodel.crossover("llama-3.1-8b", "a100", op="mlp", context=512).to_dict()
+    assert [op["name"] for op in answer["operators"]] == ["mlp.gate", "mlp.up", "mlp.activation", "mlp.down"]
+    # of 32 layers, in elements of 2 bytes: three matrices of 4096 x 14336, 2 FLOPs each a sequence; the activations of
+    # three products and the step between: 3 (4096 + 14336) + 3 x 14336
+    weights, moved = 3 * 4096 * 14336, 3 * (4096 + 14336) + 3 * 14336
+    exact = 2 * weights / (2 * weights / 312e12 - 2 * moved / 2.039e12) / 2.039e12
+    assert answer["exact"] == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("context", [128, 512, 2048])
+def test_what_most_of_the_time_is_bound_by_is_what_a_sweep_says(context: int) -> None:
+    options: dict[str, Any] = {"phase": "decode", "context": context}
+    answer = roofmodel.crossover("llama-3.1-8b", "a100", over="batch", **options).to_dict()["mostly"]
+    rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), runtime="graph", **options).to_dict()[
+        "rows"
+    ]
+    before = answer["from"]
+    changes = {change["value"]: change["to"] for change in answer["changes"]}
+    for row in rows:
+        before = changes.get(row["batch"], before)
+        assert row["bound"] == before, row["batch"]
+
+
+def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
+    answer = crossover.crossover("matmul", library.load("a100-sxm-40gb"))
+    text = views.document(answer, views.explained(answer)).written("markdown")
+    assert "| 3328 | 3328 |" in text
+    assert "| 601.929 | 602 |" in text
+
+
+def test_an_operators_equation_has_the_models_symbols_first() -> None:
+    answer = crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up", derive=True)
+    text = views.document(answer, views.explained(answer)).written("markdown")
+    assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
+    assert r"&= 2\bigl(BD + BF + DF\bigr) = 36864B + 117440512" in text  # 2 (4096 + 14336), and the matrix in 2 bytes
+    assert "hidden_size" in text
+    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up")).written(
+        "markdown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama-3.1-8b", {"op": "attention.flash", "over": "seq"}),
+        ("mistral-7b-v0.1", {"op": "attention.flash", "over": "seq"}),  # shorter than its window
+        ("mixtral-8x7b-v0.1", {"op": "mlp.expert_down"}),
+        ("llama-3.1-8b", {"op": "attention.output", "over": "gpus", "batch": 512}),
+        ("t5-base", {"op": "mlp.up", "over": "seq", "phase": "prefill"}),
+    ],
+)
+def test_symbols_stand_for_the_numbers_of_the_equation(model: str, options: dict[str, Any]) -> None:
+    answer = crossover.crossover(model, library.load("h100-sxm"), derive=True, **options)
+    (change,), (derived,) = answer.subject.changes, answer.derived
+    symbolic = derived.sections[0].operators[0].symbolic.cost
+    for side in change.equation:
+        number = side.work.subs(crossover.symbol(crossover.SYMBOLS[answer.variable]), change.value)
+        assert float(getattr(symbolic, side.counts).subs(derived.values)) == pytest.approx(float(number), rel=1e-12)
+
+
+def test_in_latex_an_equation_stands_by_itself() -> None:
+    text = roofmodel.crossover("matmul", "a100").to_latex()
+    assert r"&\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{2.039 TB/s}}" in text
+    assert r"\text{n} &= 459.049" in text
+    assert "where} &=" not in text
+    assert "so that compute binds from n = 460 on." in text
+
+
+def test_the_title_says_what_does_not_vary_and_the_answer_all_that_it_weighs() -> None:
+    """What eight GeForces send over PCIe counts too, 32 GB/s each way for 1008 GB/s of DRAM."""
+    shared = roofmodel.crossover("llama-2-70b-hf", "rtx4090", over="batch", tp=8, phase="prefill", seq=64).to_markdown()
+    assert "prefill, fp16, seq 64, one of 8 GPUs (tp 8), on" in shared
+    assert "communication from batch = 3 on" in shared
+    assert "as a whole (all its FLOPs against all its bytes, and all that it sends) memory binds at first, " in shared
+    alone = roofmodel.crossover("gpt2", "a100", over="batch").to_markdown()
+    assert "decode, fp16, context 1024, on" in alone
+    assert "sends" not in alone

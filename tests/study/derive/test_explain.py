@@ -1,0 +1,339 @@
+"""Derivations: symbols and numbers from the same lines, for every family; what is shown; what is refused."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sympy
+
+import roofmodel
+from roofmodel.counting import memory, phases
+from roofmodel.counting.operator import Cost
+from roofmodel.counting.workload import NO_IMAGE, Workload
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+from roofmodel.models.symbols import symbolic
+from roofmodel.study.derive.explain import explain, meant, symbolic_workload
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import tokens_of
+from roofmodel.views.kit.operator_names import called, label
+from tests import draws
+
+
+def drawn(model_type: str, draw: int) -> Architecture:
+    family = FAMILIES[model_type]
+    config = draws.config(model_type, random.Random(draw))
+    config["architectures"] = [family.prefix + list(family.classes)[draw % len(family.classes)]]
+    return architecture(config, "drawn", "config.json")
+
+
+def workload(arch: Architecture, phase: str, attention: str) -> Workload:
+    image = arch.image or NO_IMAGE
+    return Workload(
+        (phase,),  # type: ignore[arg-type]
+        batch=3,
+        seq=tokens_of(arch, image) if arch.image else 9,
+        context=7 if phase == "decode" else None,
+        attention=attention,  # type: ignore[arg-type]
+        image=image,
+        decoder_seq=5 if arch.encoder else None,
+    )
+
+
+def same(expression: Any, values: dict[Any, Any], number: Any) -> bool:
+    """Exact for whole numbers; expected experts are no whole number."""
+    found = sympy.sympify(expression).xreplace(values)
+    return bool(found == number) or abs(float(found) - float(number)) <= 1e-12 * abs(float(number))
+
+
+@pytest.mark.parametrize("model_type", sorted(FAMILIES))
+def test_numbers_in_the_places_of_symbols_give_the_count(model_type: str) -> None:
+    for draw, attention in enumerate(("eager", "flash")):
+        arch = drawn(model_type, draw)
+        shape = symbolic(arch)
+        for phase in ("prefill", "decode", "train") if arch.causal else ("forward", "train"):
+            work = workload(arch, phase, attention)
+            asked, sources = symbolic_workload(arch, work)
+            known = {**sources, **(shape.sources or {})}
+            values = {name: sympy.Integer(source.value) for name, source in known.items()}
+            step, other = work.steps()[0], asked.steps()[0]
+            numbers, symbols = phases.operators(arch, step), phases.operators(shape, other)
+            for op, named in zip(numbers, symbols, strict=True):
+                assert (op.name, op.spec) == (named.name, named.spec)
+                assert same(named.passes * shape.times(named.layers), values, op.count)
+                for field in fields(Cost):
+                    count = getattr(op.cost, field.name)
+                    assert same(getattr(named.cost, field.name), values, count), (phase, op.name, field.name)
+            assert same(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
+            weights = [memory.weight_bytes(a, ops) for a, ops in ((arch, numbers), (shape, symbols))]
+            for (_, need), (_, needed) in zip(
+                phases.needs(arch, step, weights[0]), phases.needs(shape, other, weights[1]), strict=True
+            ):
+                for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
+                    assert same(getattr(needed, role), values, getattr(need, role)), (phase, role)
+
+
+def totals(model: str, phase: str, **options: Any) -> dict[str, Any]:
+    found = roofmodel.explain(model, phase=phase, **options).to_dict()
+    return {total["name"]: total for total in found["phases"][0]["totals"]}
+
+
+def test_gpt2_takes_its_textbook_form() -> None:
+    # a token meets 12 D^2 weights a layer and V D in the head; scores and mix are 2 S D products a layer and token;
+    # 2 FLOPs each: 2 B S (12 D^2 L + 2 S D L + V D)
+    found = totals("gpt2-xl", "forward", attention="eager")["matmul FLOPs"]
+    assert found["formula"] == "2BSD(12DL + 2SL + V)"
+    assert found["latex"] == r"2BSD\bigl(12DL + 2SL + V\bigr)"
+    assert found["value"] == 3_506_703_564_800  # counting.md
+
+
+def test_parameters_of_gpt2_are_a_formula_too() -> None:
+    (found,) = roofmodel.explain("gpt2-xl").to_dict()["parameters"]
+    # a layer: 12 D^2 in matrices; biases 3 + 1 + 4 + 1, two norms of gain and bias: 13 D; final norm 2 D
+    assert found["formula"] == "D(L(12D + 13) + P + V + 2)"
+    assert found["value"] == 1_557_611_200
+
+
+def test_grouped_queries_show_in_the_cache() -> None:
+    found = roofmodel.explain("llama-3.1-8b", phase="decode").to_dict()
+    cache = {part["name"]: part for part in found["memory"]}["KV cache"]
+    # K and V, 2 bytes each, of H_kv heads of D/H in L layers, of S tokens and the new one
+    assert sympy.sympify(cache["sympy"], locals=_names(cache["sympy"])) == sympy.sympify(
+        "4*B*(S + 1)*L*H_kv*D/H", locals=_names("B S L H_kv D H")
+    )
+    assert cache["value"] == 4 * 1 * 1025 * 32 * 8 * 4096 // 32
+
+
+def _names(text: str) -> dict[str, Any]:
+    functions = {"Min", "Max", "floor", "ceiling"}
+    return {name: sympy.Symbol(name) for name in {*re.findall(r"[A-Za-z_]\w*", text)} - functions}
+
+
+def test_a_symbol_names_the_key_that_it_came_from() -> None:
+    symbols = {entry["symbol"]: entry for entry in roofmodel.explain("mixtral-8x7b-v0.1").to_dict()["symbols"]}
+    assert symbols["D"]["origin"] == "hidden_size"
+    assert symbols["k"]["origin"] == "num_experts_per_tok"
+    assert symbols["B"]["origin"] == "--batch"
+    assert symbols["L"] == {
+        "symbol": "L", "latex": "L", "meaning": "layers", "value": 32, "origin": "num_hidden_layers", "assumed": False,
+    }  # fmt: skip
+
+
+def test_an_axis_is_derived_down_to_the_keys() -> None:
+    (op,) = roofmodel.explain("gpt2", op="attention.qkv", phase="prefill").to_dict()["phases"][0]["ops"]
+    axes = {axis["axis"]: axis for axis in op["axes"]}
+    assert axes["c"]["formula"] == "3D"  # queries, keys and values, all heads together as wide as the model
+    assert axes["c"]["value"] == 3 * 768
+    assert axes["h"]["formula"] == "D/H"
+    flops = op["counts"][0]
+    assert flops["formula"] == "6BSD²"
+    assert flops["value"] == 6 * 1024 * 768**2
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("gpt2-xl", {}),
+        ("llama-3.1-8b", {"batch": 4, "weights": "int4", "kv": "fp8"}),
+        ("gemma-2-9b", {"phase": "generate", "new_tokens": 5}),
+        ("deepseek-v3", {"phase": "decode", "context": 500}),
+        ("gpt2", {"phase": "train", "recompute": "full"}),
+        ("bert-base-uncased", {}),
+        ("t5-small", {"seq": 100, "decoder_seq": 7}),
+        ("resnet-50", {"batch": 2}),
+        ("vit-base-patch16-224", {}),
+        ("mamba-130m-hf", {}),
+    ],
+)
+def test_what_is_explained_is_what_is_estimated(model: str, options: dict[str, Any]) -> None:
+    estimated = roofmodel.estimate(model, "a100", **options).to_dict()
+    explained = roofmodel.explain(model, "a100", **options).to_dict()
+    values = {sympy.Symbol(s["symbol"]): s["value"] for s in explained["symbols"]}
+    for phase, shown in zip(estimated["phases"], explained["phases"], strict=True):
+        assert [op["name"] for op in phase["ops"]] == [op["name"] for op in shown["ops"]]
+        for op, derived in zip(phase["ops"], shown["ops"], strict=True):
+            assert derived["bound"] == op["bound"]
+            assert derived["bound_seconds"] == op["bound_seconds"]
+            assert derived["expected_seconds"] == op["expected_seconds"]
+            assert derived["count"] == op["count"]
+        found = {total["name"]: total for total in shown["totals"]}
+        for name, key in (("matmul FLOPs", "matmul_flops"), ("vector FLOPs", "vector_flops"), ("bytes", "bytes")):
+            assert found[name]["value"] == phase["totals"][key]
+            number = sympy.sympify(found[name]["sympy"], locals=_names(found[name]["sympy"])).subs(values)
+            assert float(number) == pytest.approx(float(phase["totals"][key]), rel=1e-12)
+    for part in explained["memory"]:
+        assert part["value"] == estimated["memory"][part["name"].lower().replace(" ", "_")]
+    (parameters, *_) = explained["parameters"]
+    assert parameters["value"] == estimated["model"]["parameters"]
+
+
+def test_a_group_or_the_end_of_a_name_finds_operators() -> None:
+    names = [op["name"] for op in roofmodel.explain("gpt2", op="mlp", phase="prefill").to_dict()["phases"][0]["ops"]]
+    assert {"mlp.up", "mlp.activation", "mlp.down"} <= {*names}
+    (op,) = roofmodel.explain("gpt2", op="up", phase="decode").to_dict()["phases"][0]["ops"]
+    assert op["name"] == "mlp.up"
+
+
+def test_an_unknown_operator_is_refused_with_those_there_are() -> None:
+    with pytest.raises(roofmodel.WorkloadError, match=r"op: unknown operator 'qvk'; did you mean 'qkv'"):
+        roofmodel.explain("gpt2", op="qvk")
+
+
+def test_layers_of_two_kinds_are_counted_apart() -> None:
+    explanation = explain(hub.load("gemma-2-9b"), phase="prefill")
+    counts = {str(name): source for name, source in explanation.sources.items() if str(name).startswith("L")}
+    assert sum(source.value for source in counts.values()) == 42
+    assert len(counts) == 2  # with a window, and without
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "intensity"),
+    [
+        ("saxpy", "fp64", 2 / 24),  # a product and a sum; two reads and a write of 8 bytes
+        ("triad", "fp64", 2 / 24),
+        ("stencil7-uncached", "fp64", 7 / 64),  # seven reads and a write
+        ("stencil7", "fp64", 7 / 16),  # one read, one write: a factor 4
+        ("matmul", "fp64", 2 * 1024 / 24),  # 2 n^3 over three matrices of 8 n^2
+        ("matmul-accumulate", "fp64", (2 * 1024 + 1) / 32),  # 2 n^3 and the sum with C over four of them: n/16
+    ],
+)
+def test_the_kernels_of_the_lectures_have_their_intensities(kernel: str, dtype: str, intensity: float) -> None:
+    (op,) = roofmodel.explain(kernel, n=1024, dtype=dtype).to_dict()["phases"][0]["ops"]
+    assert op["intensity"] == pytest.approx(intensity, rel=1e-12)
+
+
+def test_the_projection_of_one_new_token_has_the_intensity_of_its_batch() -> None:
+    def intensity(batch: int) -> float:
+        found = roofmodel.explain("llama-2-7b-hf", op="attention.k", phase="decode", batch=batch).to_dict()
+        return float(found["phases"][0]["ops"][0]["intensity"])
+
+    # 2 B D^2 FLOPs over 2 D^2 bytes of the matrix and 4 B D of tokens: B / (1 + 2 B / D)
+    assert intensity(1) == pytest.approx(1 / (1 + 2 / 4096))
+    assert intensity(16) == pytest.approx(16 / (1 + 32 / 4096))
+
+
+def test_counts_say_what_they_are_in() -> None:
+    (op,) = roofmodel.explain("matmul").to_dict()["phases"][0]["ops"]
+    assert [count["unit"] for count in op["counts"]] == ["FLOP", "FLOP", "B", "B"]
+
+
+def test_options_that_a_kernel_has_no_use_for_are_said_to_be_ignored() -> None:
+    notes = roofmodel.explain("triad", batch=4, op="x").notes
+    assert notes == ("batch is ignored: triad is a kernel", "op is ignored: triad is a kernel")
+
+
+def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
+    text = roofmodel.explain("gpt2-xl", "a100", op="attention.qkv", phase="prefill").to_markdown()
+    expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
+    (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
+    assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
+    assert "latency + late + fill + join(max(multiply, load, step) + store, stream) + split" in text
+    assert "aiconfigurator" in text  # where the parameters come from
+
+
+def test_what_an_engine_fuses_is_derived_as_it_runs() -> None:
+    options = {"phase": "prefill", "runtime": "graph"}
+    model = "meta-llama/Llama-3.1-8B"
+    (phase,) = roofmodel.explain(model, "a100", **options).to_dict()["phases"]
+    ops = {op["name"]: op for op in phase["ops"]}
+    for op in roofmodel.estimate(model, "a100", **options).to_dict()["phases"][0]["ops"]:
+        derived = ops[op["name"]]
+        by, bound = derived["expected_by"], derived["bound_seconds"]
+        own, every = by["columns"] or (1, 1)
+        seconds = bound if by["rides"] else max(by["steps"][-1]["value"] * own / every, bound)
+        assert seconds == pytest.approx(op["expected_seconds"], rel=1e-12), op["name"]
+    assert ops["attention.k"]["expected_by"]["together"] == ["attention.q", "attention.k", "attention.v"]
+    assert ops["attention.k"]["expected_by"]["columns"] == [8 * 128, (32 + 8 + 8) * 128]
+    assert [name for name, op in ops.items() if op["expected_by"]["rides"]] == [
+        "attention.rotary", "residual.attention", "residual.mlp",
+    ]  # fmt: skip
+
+
+def test_symbols_stay_whole_where_a_length_is_one() -> None:
+    arch = hub.load("mamba-130m-hf")
+    work = replace(workload(arch, "prefill", "flash"), seq=1, context=5)
+    asked, _ = symbolic_workload(arch, work)
+    numbers, symbols = (phases.operators(a, w.steps()[0]) for a, w in ((arch, work), (symbolic(arch), asked)))
+    assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of a state space, no scan
+
+
+def test_a_tie_is_told_as_estimate_tells_it(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
+    found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300
+    assert found.to_dict()["phases"][0]["ops"][0]["bound"] == "memory"
+    assert "memory, DRAM binds, though another roof takes as long: bound 540 ns" in found.to_markdown()
+
+
+def test_axes_are_told_by_what_they_mean_in_this_model() -> None:
+    text = roofmodel.explain("resnet-18").to_markdown()
+    glossary = text.partition("## axes")[2].partition("##")[0]
+    assert r"| $\mathtt{r}$ | rows of a filter |" in glossary
+    assert r"| $\mathtt{s}$ | columns of a filter |" in glossary
+    assert r"| $\mathtt{c}$ | channels |" in glossary
+    assert "rotary" not in glossary
+    glossary = roofmodel.explain("gpt2").to_markdown().partition("## axes")[2].partition("##")[0]
+    assert r"| $\mathtt{c}$ | columns of a fused projection |" in glossary
+    assert "filter" not in glossary
+
+
+@pytest.mark.parametrize(("model", "op"), [("gpt2", "attention.qkv"), ("llama-3.1-8b", "attention.flash")])
+def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> None:
+    text = roofmodel.explain(model, op=op).to_markdown()
+    symbols = set(re.findall(r"^\| \$(.+?)\$ \|", text, re.MULTILINE))
+    formulas = " ".join(re.findall(r"(?s)\\begin\{aligned\}.*?\\end\{aligned\}", text))
+    formulas = re.sub(r"\\(?:text|underbrace)?\{[^{}]*\}|_\{\\text\{[^{}]*\}\}|\\text\{[^{}]*\}", " ", formulas)
+    letters = {f"\\mathtt{{{axis}}}" for axis in re.findall(r"\\mathtt\{(.+?)\}", formulas)}
+    assert letters
+    assert letters <= symbols
+    named = set(re.findall(r"(?<![a-z\\{])[A-Z](?:_\{(?:\\mathrm\{)?\w+\}*)?", formulas))
+    assert {name.rstrip("}") for name in named} <= {symbol.rstrip("}") for symbol in symbols}
+
+
+def test_a_size_that_is_a_number_is_said_once() -> None:
+    text = roofmodel.explain("resnet-18", op="stage1.first").to_markdown()
+    assert r"| $\mathtt{o}$ | channels that a filter gives |  | 64 |  |" in text
+
+
+@pytest.mark.parametrize("options", [{"dp": 4, "ep": 4}, {"tp": 2, "dp": 4, "ep": 8}, {"dp": 8, "ep": 4}])
+def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(options: dict[str, Any]) -> None:
+    found = roofmodel.explain("mixtral-8x7b-v0.1", "h100", phase="train", batch=8, **options).to_dict()
+    names = [op["name"] for op in found["phases"][0]["ops"]]
+    assert "gradients.all_reduce" in names
+    assert ("gradients.expert_all_reduce" in names) is (options["ep"] < options.get("tp", 1) * options["dp"])
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("gpt2", {"attention": "eager"}),
+        ("Meta-Llama-3-8B", {"tp": 8}),
+        ("Mixtral-8x7B-v0.1", {"dp": 2, "ep": 2, "batch": 2}),
+        ("DeepSeek-V2-Lite", {"tp": 4}),
+        ("mamba-130m-hf", {"tp": 2}),
+    ],
+)
+def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, Any]) -> None:
+    """Whoever reads "all-reduce of attention" in a table asks for just that."""
+    for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
+        names = [operator.name for operator in phase.operators]
+        for operator in phase.operators:
+            assert operator.name in meant(called(f"{operator.group}: {label(operator)}"), names)
+    assert called("mlp") == "mlp"
+
+
+def test_the_roofs_are_those_that_an_operator_can_meet() -> None:
+    for op, roofs in (
+        ("mlp.up", "fp16; roofs: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge at 295 FLOP/B\n"),
+        ("norm.mlp", "fp16; roofs: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge at 20 FLOP/B\n"),
+        ("mlp.all_reduce", "fp16; roofs: 3.35 TB/s DRAM\n"),
+    ):
+        assert roofs in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()

@@ -1,0 +1,77 @@
+"""The largest batch and context that fit: an exact search, against counting up from one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.counting import phases
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate.capacity import largest
+from roofmodel.study.estimate.estimate import estimate
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30)), min_size=1, max_size=4),
+    st.integers(0, 3000),
+    st.integers(1, 400),
+    st.booleans(),
+    st.integers(1, 500),
+)
+def test_it_is_the_last_of_those_that_fit(
+    lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool, start: int
+) -> None:
+    """Needs made of straight lines, bent upwards (as activations) or downwards (as a window's cache)."""
+
+    def need(n: int) -> int:
+        return (max if convex else min)(a + b * n for a, b in lines) + n
+
+    fitting = max((n for n in range(1, limit + 1) if need(n) <= capacity), default=0)
+    assert largest(need, capacity, limit, start) == (None if fitting == limit else fitting)
+
+
+def test_what_does_not_grow_has_no_largest() -> None:
+    assert largest(lambda n: 7, 10, 10**9) is None
+    assert largest(lambda n: 7, 5, 10**9) == 0
+    windowed = estimate(hub.load("mistral-7b-v0.1"), Device.load("a100"), phase="decode", context=10)
+    assert windowed.largest_context is None  # its cache never holds more than 4096 tokens
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("gpt2-xl", {}),
+        ("gpt2-xl", {"attention": "eager", "phase": "prefill"}),
+        ("llama-3.1-8b", {"phase": "decode", "context": 100_000, "kv": "int4"}),
+        ("llama-3.1-8b", {"phase": "generate", "new_tokens": 1000}),
+        ("bert-base-uncased", {}),
+    ],
+)
+def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
+    report = estimate(hub.load(model), Device.load("a100"), **options)
+    capacity, varied = report.device.capacity, "context" if "context" in options else "seq"
+    for name, most in (("batch", report.largest_batch), (varied, report.largest_context)):
+        assert capacity is not None
+        assert most
+        for more, fits in ((0, True), (1, False)):
+            work = replace(report.workload, **{name: most + more})
+            assert (phases.need(report.architecture, work).total <= capacity) is fits
+
+
+def test_where_the_weights_do_not_fit_nothing_does() -> None:
+    report = estimate(hub.load("llama-3.1-70b"), Device.load("a100"))
+    assert (report.fits, report.largest_batch, report.largest_context) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("dp", [4, 8])
+def test_the_largest_batch_can_be_asked_for(dp: int) -> None:
+    options: dict[str, Any] = {"phase": "train", "dp": dp}
+    most = estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=dp, **options).largest_batch
+    assert most
+    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most, **options).memory.total <= 80 * 2**30
+    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most + dp, **options).memory.total > 80 * 2**30

@@ -1,0 +1,462 @@
+"""The main job end to end, without rendering."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+from roofmodel.study.estimate.estimate import Estimate, estimate
+from roofmodel.views.estimate.text import describe_largest, describe_workload
+from tests import draws
+
+MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}
+TOY = Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"
+
+
+def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
+    return estimate(hub.load(model), Device.load(hw), **options)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_operator_of_every_family_is_bounded_and_expected(model_type: str) -> None:
+    config = draws.config(model_type, random.Random(1))
+    device = Device.load("h100")
+    for phase in (None, "train"):
+        for placed in (
+            p for e in estimate(architecture(config, "x", "x"), device, phase=phase).phases for p in e.placed
+        ):
+            assert placed.expected is not None, placed.operator.name
+            assert placed.expected.low <= placed.expected.seconds <= placed.expected.high
+            assert placed.expected.seconds >= placed.placement.bound_seconds >= 0
+
+
+def test_an_encoder_decoder_takes_a_source_and_a_prompt_of_the_same_length_unless_told() -> None:
+    work = run("t5-small", seq=300).workload
+    assert (work.seq, work.decoder_seq) == (300, 300)
+    work = run("t5-small", seq=300, decoder_seq=5).workload
+    assert (work.seq, work.decoder_seq, work.decode_context) == (300, 5, 5)
+    for limited, expected in (("opus-mt-en-de", (512, 512)), ("whisper-tiny", (1500, 448))):
+        work = run(limited).workload
+        assert (work.seq, work.decoder_seq) == expected
+
+
+def test_a_decode_alone_still_keeps_the_encoder_on_the_device() -> None:
+    alone, both = run("t5-small", phase="decode"), run("t5-small")
+    assert alone.parameters == both.parameters == 60_506_624
+    assert alone.memory.weights == both.memory.weights == 2 * 60_506_624  # fp16
+
+
+def test_a_source_of_another_length_than_a_model_pads_to_or_has_positions_for_is_said() -> None:
+    (padded,) = [note for note in run("whisper-tiny", seq=10, decoder_seq=4, phase="prefill").notes if "pads" in note]
+    assert "1500" in padded
+    (long,) = [note for note in run("opus-mt-en-de", seq=513, decoder_seq=4).notes if "warning" in note]
+    assert "--seq 512" in long
+
+
+def test_a_decoder_has_two_phases_and_an_encoder_one() -> None:
+    assert [p.step.phase for p in run().phases] == ["prefill", "decode"]
+    assert [p.step.phase for p in run("bert-base-uncased").phases] == ["forward"]
+
+
+def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
+    assert run("llama-3.1-8b").workload.seq == 1024
+    assert run("bert-base-uncased").workload.seq == 512
+    # RoBERTa numbers positions from pad_token_id + 1 = 2: 514 rows, 512 tokens
+    assert run("roberta-base").workload.seq == 512
+
+
+def test_products_may_take_narrower_numbers_than_what_goes_between_them() -> None:
+    """GPT-2: 12 layers of 4 products of 768 x 768 (3 in one), 2 of 768 x 3072; 8 bits there, 16 elsewhere."""
+    mixed, half = (run("gpt2", "h100", phase="prefill", **options) for options in (MIXED, {}))
+    assert mixed.memory.weights == half.memory.weights - 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    assert mixed.memory.kv_cache == half.memory.kv_cache / 2
+    found, plain = ({one.operator.name: one for one in each.phases[0].placed} for each in (mixed, half))
+    assert found["norm.mlp"].cost == plain["norm.mlp"].cost
+    up, wide = found["mlp.up"], plain["mlp.up"]
+    assert up.cost.bytes == wide.cost.bytes - 12 * 768 * 3072
+    assert up.placement.compute_seconds == pytest.approx(wide.placement.compute_seconds / 2, rel=1e-3)
+
+
+def test_engines_quantise_where_the_input_is_written() -> None:
+    alone, fused = (
+        next(one.expected for one in found.phases[0].placed if one.operator.name == "mlp.down")
+        for runtime in ("eager", "graph")
+        for found in [run("llama-3.1-8b", "h100", phase="prefill", seq=4096, runtime=runtime, **MIXED)]
+    )
+    assert alone is not None
+    assert fused is not None
+    # 4096 x 14336 elements, read in 16 bits and written in 8: 176 MB, at 3.35 TB/s or less
+    assert alone.seconds - fused.seconds > 3 * 4096 * 14336 / 3.35e12
+
+
+def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
+    for phase in run(batch=3, seq=100).phases:
+        assert phase.bound_seconds == pytest.approx(sum(p.seconds for p in phase.placed), rel=1e-12)
+        assert phase.cost.matmul_flops == sum(p.operator.count * p.operator.matmul_flops for p in phase.placed)
+
+
+def test_every_operator_bound_is_the_larger_of_its_roofs() -> None:
+    for phase in run().phases:
+        for placed in phase.placed:
+            cost = placed.placement.cost
+            roofs = (cost.matmul_flops / 312e12, cost.vector_flops / 19.5e12, cost.bytes / 2039e9)
+            assert placed.placement.bound_seconds == pytest.approx(max(roofs), rel=1e-12)
+
+
+def test_throughput_counts_the_new_tokens() -> None:
+    totals = roofmodel.estimate("gpt2-xl", "a100", batch=4, seq=256).totals
+    for phase, tokens in (("prefill", 4 * 256), ("decode", 4)):
+        seconds = totals[phase]["bound_seconds"]
+        assert totals[phase]["bound_tokens_per_second"] == pytest.approx(tokens / seconds)
+
+
+def test_flash_counts_fewer_flops_and_says_what_eager_would() -> None:
+    flash, eager = run(attention="flash").phases[0], run(attention="eager").phases[0]
+    assert flash.cost.matmul_flops < eager.cost.matmul_flops == flash.all_pairs_matmul_flops
+    # 48 layers x 25 heads x 2 products x 2 x 64, for the 1024 x 1023 / 2 masked pairs
+    masked = 48 * 25 * 2 * 2 * 64 * (1024 * 1023 // 2)
+    assert eager.cost.matmul_flops - flash.cost.matmul_flops == masked
+
+
+def test_logits_of_the_last_position_save_the_rest_of_the_head() -> None:
+    last, everything = run(logits="last").phases[0], run(logits="all").phases[0]
+    assert everything.cost.matmul_flops - last.cost.matmul_flops == 2 * 1023 * 1600 * 50257
+
+
+@pytest.mark.parametrize("options", [{}, {"context": 8000, "attention": "eager"}])
+def test_memory_is_that_of_the_phase_that_needs_most(options: dict[str, Any]) -> None:
+    """Not the sum of each role's own peak: a prefill's activations and a decode's cache never meet."""
+    both = run(**options).memory
+    prefill = run(phase="prefill", attention=options.get("attention", "flash")).memory
+    decode = run(phase="decode", **options).memory
+    assert both in (prefill, decode)
+    assert both.total == max(prefill.total, decode.total)
+    assert decode.kv_cache == 2 * (options.get("context", 1024) + 1) * 1600 * 48 * 2
+
+
+@pytest.mark.parametrize("architectures", [["BertForMaskedLM"], ["BertForPreTraining"], ["BertModel"]])
+def test_fp16_weights_are_two_bytes_a_parameter_unused_ones_included(architectures: list[str]) -> None:
+    config = {
+        "model_type": "bert", "architectures": architectures, "hidden_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "vocab_size": 99, "intermediate_size": 40, "tie_word_embeddings": False,
+    }  # fmt: skip
+    report = estimate(architecture(config, "x", "x"), Device.load("a100"))
+    assert report.memory.weights == 2 * report.parameters
+
+
+@pytest.mark.parametrize(("model", "hw", "fits"), [("gpt2-xl", "a100", True), ("llama-3.1-70b", "a100", False)])
+def test_fits_compares_with_the_devices_memory(model: str, hw: str, fits: bool) -> None:
+    assert run(model, hw).fits is fits
+
+
+def test_int4_weights_with_their_scales_let_70b_fit() -> None:
+    report = run("llama-3.1-70b", weights="int4")
+    table = 128256 * 8192  # token table and head stay in fp16, as do the norms
+    norms = (2 * 80 + 1) * 8192
+    matrices = 70_553_706_496 - 2 * table - norms
+    assert report.memory.weights == matrices * 532 // 128 // 8 + 2 * (2 * table + norms)  # 128 x 4 + 16 + 4 bits
+    assert report.fits is True
+
+
+def test_lengths_beyond_the_positions_are_counted_with_a_warning_that_names_the_limit() -> None:
+    notes = [n for n in run(seq=2000).notes if n.startswith("warning")]
+    assert len(notes) == 2
+    assert "2000 tokens" in notes[0]
+    assert "positions for 1024" in notes[0]
+    assert not [n for n in run(seq=1000).notes if n.startswith("warning")]
+    assert not [n for n in run("bloom-560m", seq=100_000).notes if n.startswith("warning")]  # ALiBi: no limit
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "word"),
+    [
+        ("gpt2", {"mla": "naive"}, "--mla"),
+        ("gpt2", {"decoder_seq": 7}, "--decoder-seq"),
+        ("gpt2", {"image": 224}, "--image"),
+        ("gpt2", {"new_tokens": 5}, "--new-tokens"),
+        ("gpt2", {"recompute": "full"}, "--recompute"),
+        ("gpt2", {"optimizer": "sgd"}, "--optimizer"),
+        ("bert-base-uncased", {"context": 5}, "--context"),
+        ("bert-base-uncased", {"kv": "fp8"}, "--kv"),
+        ("bert-base-uncased", {"logits": "last"}, "--logits"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_ignored_with_a_note(model: str, options: dict[str, Any], word: str) -> None:
+    report, plain = run(model, **options), run(model)
+    assert report.phases[0].cost == plain.phases[0].cost
+    assert [note for note in report.notes if note.startswith(f"{word} is ignored")]
+
+
+def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
+    quiet = run("gpt2", seq=10, mla="absorbed", decoder_seq=None, image=None, runtime="eager", recompute="none", tp=1)
+    assert [note for note in quiet.notes if "ignored" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ({"batch": 0}, ["--batch", "0", "from 1"]),
+        ({"batch": 2.0}, ["--batch", "2.0"]),
+        ({"batch": True}, ["--batch", "True"]),
+        ({"seq": -3}, ["--seq", "-3"]),
+        ({"seq": 2**41}, ["--seq", str(2**41)]),
+        ({"context": -1}, ["--context", "-1", "from 0"]),
+        ({"dtype": "fp12"}, ["--dtype", "'fp12'", "fp16"]),
+        ({"dtype": "int4"}, ["--dtype", "'int4'"]),  # a storage format; nothing computes in it
+        ({"activations": "fp8"}, ["--activations fp8", "--dtype fp16", "try --dtype fp8"]),
+        ({"activations": "int4"}, ["--activations", "'int4'", "fp16"]),
+        ({"weights": "int3"}, ["--weights", "'int3'", "int4"]),
+        ({"attention": "flsh"}, ["--attention", "'flash'"]),
+        ({"logits": "first"}, ["--logits", "last, all"]),
+        ({"phase": "prefil"}, ["--phase", "'prefill'"]),
+        ({"phase": "train", "dtype": "int8"}, ["--dtype int8", "16 bits", "--dtype bf16"]),
+        ({"phase": "train", "weights": "int4"}, ["--weights int4", "--weights bf16"]),
+        ({"phase": "train", "optimizer": "adma"}, ["--optimizer", "'adam'"]),
+        ({"phase": "train", "recompute": "half"}, ["--recompute", "none, selective, full"]),
+        ({"mla": "fast"}, ["--mla", "absorbed, naive"]),
+        ({"tp": 0}, ["--tp", "0", "from 1"]),
+        ({"tp": 5}, ["--tp 5", "12 heads", "3072 columns of the MLP", "--tp 1, 2, 3, 4, 6, 12 would work"]),
+        ({"dp": 2}, ["--dp 2", "--batch 1", "try --batch 2"]),
+        ({"dp": 4, "batch": 6}, ["--dp 4", "try --batch 4 or --batch 8"]),
+        ({"pp": 13}, ["--pp 13", "12 layers", "at most --pp 12 would work"]),
+        ({"micro_batch": 2}, ["--micro-batch 2", "--batch 1", "try --batch 2"]),
+        ({"phase": "generate", "new_tokens": 0}, ["--new-tokens", "0", "from 1"]),
+        ({"bach": 2}, ["'bach'", "'batch'"]),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], fragments: list[str]) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        run("gpt2", **options)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_generation_is_one_phase_with_what_it_would_cost_without_a_cache() -> None:
+    (phase,) = roofmodel.estimate("gpt2", "a100", phase="generate", seq=20, new_tokens=30).to_dict()["phases"]
+    assert {op["stage"] for op in phase["ops"]} == {"prefill", "decodes"}
+    assert {op["count"] for op in phase["ops"] if op["name"] == "mlp.up"} == {12, 12 * 30}
+    for key in ("matmul_flops", "vector_flops"):
+        assert sum(op["count"] * op[key] for op in phase["ops"]) == phase["totals"][key] < phase["without_cache"][key]
+    assert phase["totals"]["bound_tokens_per_second"] == pytest.approx(30 / phase["totals"]["bound_seconds"])
+
+
+def test_a_generation_beyond_the_positions_says_which_prompt_stays_inside() -> None:
+    (warning,) = [n for n in run(phase="generate", seq=1000, new_tokens=100).notes if n.startswith("warning")]
+    assert "1100 tokens" in warning
+    assert "(--seq 924 stays inside)" in warning
+
+
+def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
+    document = roofmodel.estimate("gpt2", "a100", phase="train", attention="eager", recompute="full").to_dict()
+    (phase,) = document["phases"]
+    work = document["workload"]
+    assert (phase["phase"], work["optimizer"], work["recompute"], work["logits"]) == ("train", "adam", "full", "all")
+    assert list(dict.fromkeys(op["stage"] for op in phase["ops"])) == [
+        "forward", "recomputation", "backward", "optimizer",
+    ]  # fmt: skip
+    assert document["model"]["parameters"] == 124_439_808
+    memory = document["memory"]
+    assert (memory["weights"], memory["gradients"], memory["optimizer"]) == tuple(n * 124_439_808 for n in (2, 2, 12))
+    assert memory["total"] == sum(memory[r] for r in ("weights", "kv_cache", "activations", "gradients", "optimizer"))
+
+
+@pytest.mark.parametrize("model", ["bert-base-uncased", "falcon-mamba-7b", "resnet-18"])
+def test_encoders_state_spaces_and_networks_train_too(model: str) -> None:
+    (phase,) = run(model, phase="train").phases
+    assert {placed.operator.stage for placed in phase.placed} == {"forward", "backward", "optimizer"}
+
+
+def test_training_says_what_it_ignores_and_what_changes_nothing() -> None:
+    notes = run("gpt2", phase="train", context=5, kv="fp8", recompute="selective").notes
+    for start in ("--context is ignored", "--kv is ignored", "--recompute selective changes nothing"):
+        assert [note for note in notes if note.startswith(start)]
+    (why,) = [n for n in run("mamba-130m-hf", phase="train", recompute="selective").notes if "--recompute" in n]
+    assert why.endswith("has no attention")
+
+
+def test_a_decode_may_start_from_an_empty_cache() -> None:
+    decode = run("gpt2", phase="decode", context=0).phases[0]
+    assert decode.step.context == 0
+    assert decode.cost.cache_bytes == 2 * 1 * 768 * 12 * 2  # the new token's own keys and values
+
+
+def test_without_calibration_expectations_are_none_and_the_notes_say_why() -> None:
+    report = roofmodel.estimate("gpt2", TOY).to_dict()
+    for phase in report["phases"]:
+        for key in ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "tokens_per_second", "mfu"):
+            assert phase["totals"][key] is None
+    assert report["hardware"]["calibrated"] is False
+    assert any("only the bound is known" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode", "forward", "train", "generate"])
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.1-8b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "deepseek-v2-lite"])
+def test_an_expectation_is_the_sum_of_its_kernels_and_above_the_bound(model: str, phase: str) -> None:
+    for totals, ops in (
+        (found["totals"], found["ops"])
+        for found in roofmodel.estimate(model, "a100", phase=phase, seq=64, runtime="graph").to_dict()["phases"]
+    ):
+        kernels = sum(op["count"] * op["expected_seconds"] for op in ops)
+        assert totals["expected_seconds"] == pytest.approx(kernels)
+        assert totals["bound_seconds"] <= totals["expected_low_seconds"] <= kernels <= totals["expected_high_seconds"]
+        assert 0 < totals["mfu"] < 1
+        assert 0 < totals["mbu"] < 1
+        assert totals["kernels"] == sum(op["count"] for op in ops)
+
+
+def test_utilization_is_of_all_pairs_and_hfu_of_what_is_computed_again_too() -> None:
+    """As PaLM's appendix B counts: causal attention in full, and recomputation in the hardware's figure alone."""
+    asked = {"phase": "train", "batch": 2, "seq": 128}
+    whole = run("gpt2", **asked, attention="eager").phases[0].cost.matmul_flops
+    layers = 12 * (24 * 256 * 768**2 + 4 * 2 * 128**2 * 768)  # a forward pass through the layers, without the head
+    totals = roofmodel.estimate("gpt2", "a100", **asked, recompute="full").totals["train"]
+    done = totals["expected_seconds"] * 312e12
+    assert totals["mfu"] * done == pytest.approx(whole)
+    assert totals["hfu"] * done == pytest.approx(whole + layers)
+
+
+def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> None:
+    """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, and none runs as long."""
+    (eager,) = run("gpt2", phase="decode", seq=8).phases
+    (graph,) = run("gpt2", phase="decode", seq=8, runtime="graph").phases
+    assert eager.host_bound
+    assert not graph.host_bound
+    assert eager.expected is not None
+    assert graph.expected is not None
+    assert eager.expected.seconds == pytest.approx(40e-6 * eager.kernels)
+    assert graph.expected.seconds < eager.expected.seconds
+    assert eager.bound_seconds == graph.bound_seconds
+
+
+@pytest.mark.parametrize("model", ["olmoe-1b-7b-0924", "mixtral-8x7b-v0.1", "deepseek-v2-lite"])
+def test_gradients_of_experts_take_about_as_long_as_the_products_they_are_of(model: str) -> None:
+    """Each of the two has the FLOPs of the forward product; a shape read wrongly was four times off."""
+    (train,) = run(model, phase="train", seq=4096).phases
+    seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
+    forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
+    products = [name for name in forward if f"{name}.grad_input" in seconds]
+    assert products
+    for name in products:
+        for gradient in ("grad_input", "grad_weight"):
+            assert 0.4 < seconds[f"{name}.{gradient}"] / seconds[name] < 2.5
+
+
+@pytest.mark.parametrize("launch", ["12us", "12 µs", 12e-6])
+def test_another_host_launches_as_fast_as_is_said(launch: str | float) -> None:
+    (usual,) = run("gpt2", phase="decode", seq=8).phases
+    (slow,) = run("gpt2", phase="decode", seq=8, launch=launch).phases
+    assert usual.expected == pytest.approx((usual.kernels * 40e-6, usual.kernels * 20e-6, usual.kernels * 60e-6))
+    assert slow.kernels == usual.kernels
+    assert slow.kernel_seconds == usual.kernel_seconds
+    assert slow.expected is not None
+    assert slow.expected.seconds == pytest.approx(slow.kernels * 12e-6)
+    assert slow.expected.low == pytest.approx(slow.kernels * 12e-6)  # no step is shorter than its launches
+    assert slow.expected.high == pytest.approx(slow.kernels * 12e-6 * 1.17)  # 15 passes of BERT, 90 % of them
+
+
+def test_a_host_without_cost_leaves_the_kernels_and_a_graph_asks_for_none() -> None:
+    (fast,) = run("gpt2", phase="decode", seq=8, launch="0 us").phases
+    assert fast.expected == fast.kernel_seconds
+    graph = run("gpt2", phase="decode", seq=8, runtime="graph", launch="12us")
+    assert graph.phases[0].expected == run("gpt2", phase="decode", seq=8, runtime="graph").phases[0].expected
+    assert "--launch is ignored: a graph is launched once, not operator by operator" in graph.notes
+
+
+def test_a_step_that_waits_for_its_host_is_as_uncertain_as_the_host() -> None:
+    (eager,) = run("gpt2", phase="decode", seq=8).phases
+    assert eager.expected is not None
+    assert eager.expected.low < eager.expected.seconds < eager.expected.high
+
+
+def test_parameters_of_another_device_are_said() -> None:
+    assert any("take the parameters of a100-sxm-80gb" in note for note in run("gpt2", hw="v100").notes)
+    assert any("take the parameters of h100-sxm" in note for note in run("gpt2", hw="h200").notes)
+    assert not any("take the parameters" in note for note in run("gpt2", hw="a100").notes)
+
+
+def test_a_use_of_more_than_the_peak_is_explained() -> None:
+    """Causal prefills: flash attention skips half of the pairs, which MFU counts; of few pairs nothing is said."""
+    for seq, above in ((1024, False), (131072, True)):
+        report = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph")
+        assert (report.totals["prefill"]["mfu"] > 1) == above
+        assert any("MFU of prefill is above 100 %" in note for note in report.notes) == above
+
+
+def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> None:
+    whole = Device.load("v100")
+    assert whole.calibration
+    device = replace(whole, calibration=replace(whole.calibration, collectives={}))
+    found = estimate(hub.load("llama-3.1-8b"), device, phase="prefill", tp=2)
+    assert found.phases[0].expected is None
+    assert any(placed.expected for placed in found.phases[0].placed)
+    assert any("expected totals are null: v100-sxm2-32gb is not calibrated for communication" in n for n in found.notes)
+    assert estimate(hub.load("llama-3.1-8b"), whole, phase="prefill", tp=2).phases[0].expected
+
+
+def test_why_a_stage_has_no_expected_time_is_said_where_others_are_why() -> None:
+    """The last stage, which takes longest, sends nothing; those before it do, and nothing is known of that."""
+    device = Device.load("a100")
+    assert device.calibration is not None
+    alone = replace(device, calibration=replace(device.calibration, collectives={}))
+    found = estimate(hub.load("gpt2-xl"), alone, phase="decode", pp=4)
+    assert all(one.expected for one in found.phases[0].placed)
+    assert found.phases[0].expected is None
+    assert any("expected totals of decode are null: the stage waits for others" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        ({"multiprocessors": None}, "multiprocessors"),
+        ({"clocks": {}}, "clocks: boost"),
+        ({"multiprocessors": None, "clocks": {"base": 1e9}}, "multiprocessors and clocks: boost"),
+    ],
+)
+def test_what_a_calibrated_devices_file_lacks_is_said(lost: dict[str, Any], named: str) -> None:
+    found = estimate(hub.load("gpt2"), replace(Device.load("a100"), **lost))
+    assert not any(phase.expected for phase in found.phases)
+    assert any(f"expected times are null: a100-sxm-80gb's file lacks {named}, " in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("hw", "of_capacity", "said"),
+    [("a100", 0.89, ""), ("a100", 0.91, "allocations; engines"), ("a100", 1.001, ""),
+     ("l4", 0.89, ""), ("l4", 0.91, "allocations, ECC where it is on (")],
+)  # fmt: skip
+def test_memory_that_fits_with_little_to_spare_is_warned_of(hw: str, of_capacity: float, said: str) -> None:
+    """The bits of ECC have no room of their own in GDDR."""
+    device, needed = Device.load(hw), run("gpt2").memory.total
+    dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
+    found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))
+    assert found.fits is (of_capacity < 1)
+    warned = [note for note in found.notes if "left for what is not counted" in note]
+    assert len(warned) == bool(said)
+    assert all(said in note for note in warned)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        ("llama-3.1-8b", {"phase": "prefill", "seq": 1}, "fp16, flash attention, logits of the last position"),
+        ("llama-3.1-8b", {"phase": "forward"}, "fp16, flash attention, logits of all positions"),
+        ("mamba-130m-hf", {"phase": "decode", "kv": "fp8"}, "fp16, state fp8, fused scan"),
+        ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan"),
+    ],
+)
+def test_a_workload_is_called_by_what_the_model_has(model: str, options: dict[str, Any], says: str) -> None:
+    assert describe_workload(roofmodel.estimate(model, "a100", **options).estimate) == says
+
+
+def test_where_no_batch_fits_none_is_offered() -> None:
+    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
+    assert str(describe_largest(report.estimate)).startswith("what fits: no batch; but at batch 1 --context up to 53")

@@ -1,0 +1,61 @@
+"""Peak memory of inference against what TensorRT-LLM measured (`peak_mem_gb` of the end-to-end table).
+
+Ours is a lower bound that it comes close to: the engine also holds its runtime, about 0.6 GB, and it allocates the
+whole KV cache and the buffers of the prefill at once, where ours counts what is alive at the same time.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from roofmodel.counting import phases
+from roofmodel.counting.memory import Memory
+from roofmodel.counting.workload import Workload
+from roofmodel.models import hub
+
+TABLE = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[4] / "shared" / "measured")) / "ops"
+TABLE /= "trtllm_e2e.csv.gz"
+MODELS = {"LLaMA v2 7B": "Llama-2-7b-hf", "LLaMA v2 13B": "Llama-2-13b-hf"}
+
+
+class Run(NamedTuple):
+    """A measured run on one GPU in fp16."""
+
+    batch: int
+    prompt: int
+    measured: float  # bytes
+    ours: Memory
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    if not TABLE.exists():
+        pytest.skip(f"{TABLE.name} is not there; ROOF_MEASURED says where the measured tables are")
+    found = []
+    with gzip.open(TABLE, "rt") as file:
+        for row in csv.DictReader(file):
+            if row["model"] in MODELS and (row["tp"], row["precision"]) == ("1", "fp16") and row["peak_mem_gb"]:
+                batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
+                work = Workload(("generate",), batch, prompt, new_tokens=new)
+                ours = phases.need(hub.load(MODELS[row["model"]]), work)
+                found.append(Run(batch, prompt, float(row["peak_mem_gb"]) * 1e9, ours))
+    assert len(found) > 50
+    return found
+
+
+def test_ours_is_a_close_lower_bound(runs: list[Run]) -> None:
+    assert all(0.92 < run.ours.total / run.measured < 1 for run in runs)
+
+
+def test_where_buffers_are_small_the_rest_is_a_runtime_of_one_size(runs: list[Run]) -> None:
+    """Two models and caches of 256 to 4224 tokens: weights and cache are exact to the digits of the table."""
+    rest = [run.measured - run.ours.total for run in runs if (run.batch, run.prompt) == (1, 128)]
+    assert len(rest) > 5
+    assert max(rest) - min(rest) < 0.02e9
+    assert 0.5e9 < min(rest) < 0.6e9

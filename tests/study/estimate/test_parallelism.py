@@ -1,0 +1,343 @@
+"""A model on several GPUs, as estimates, sweeps and derivations tell it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel import WorkloadError
+from roofmodel.counting.collective import Collective
+from roofmodel.counting.workload import Host
+from roofmodel.devices.device import Device, Link
+from roofmodel.models import hub
+from roofmodel.models.config import architecture
+from roofmodel.prediction.links import route
+from roofmodel.prediction.roofline import place
+from roofmodel.study.derive.crossover import _Counted, crossover
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import workload
+from roofmodel.study.estimate.phase import totals
+from roofmodel.study.estimate.pipeline import of_stages
+
+LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
+GPT2, H100 = hub.load("gpt2"), Device.load("h100")
+OF_SIX = {"num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 8, "intermediate_size": 24}
+
+
+def test_rates_are_those_of_all_gpus_counts_and_memory_those_of_one() -> None:
+    one, all_four = (estimate(LLAMA, H100, phase="decode", batch=batch, dp=dp) for batch, dp in ((2, 1), (8, 4)))
+    alone, shared = one.phases[0], all_four.phases[0]
+    assert shared.cost == alone.cost
+    assert all_four.memory == one.memory
+    assert totals(shared)["bound_tokens_per_second"] == 4 * totals(alone)["bound_tokens_per_second"]
+    assert all_four.parameters == one.parameters == 8_030_261_248
+
+
+def test_the_model_that_is_shown_is_the_whole_one_and_the_weights_are_a_gpus() -> None:
+    found = roofmodel.estimate("Meta-Llama-3-8B", "h100", tp=8, phase="decode").to_dict()
+    assert found["model"]["parameters"] == 8_030_261_248
+    # of 32 layers: q and output, k and v of one head, gate, up and down; two norms; two tables of a word's eighth
+    layer = (2 * 4096 * 4096 + 2 * 4096 * 8 * 128 + 3 * 4096 * 14336) // 8 + 2 * 4096
+    assert found["memory"]["weights"] == 2 * (32 * layer + 2 * 128256 // 8 * 4096 + 4096)
+    assert {name: found["workload"][name] for name in ("tp", "dp", "pp", "ep")} == {"tp": 8, "dp": 1, "pp": 1, "ep": 1}
+
+
+def test_collectives_are_held_to_one_direction_of_the_link() -> None:
+    found = roofmodel.estimate("Meta-Llama-3-8B", "h100", tp=4, phase="prefill", batch=8).to_dict()["phases"][0]
+    (op,) = (op for op in found["ops"] if op["name"] == "attention.all_reduce")
+    assert op["bound"] == "communication"
+    assert op["bound_seconds"] == 2 * 3 * (8 * 1024 * 4096 * 2) / 4 / 450e9
+    assert op["expected_seconds"] > op["bound_seconds"]
+    of_all = [op for op in found["ops"] if op["kind"] == "communication"]
+    totals = found["totals"]
+    assert totals["communication_seconds"] == pytest.approx(sum(op["count"] * op["bound_seconds"] for op in of_all))
+    assert totals["expected_communication_seconds"] == pytest.approx(
+        sum(op["count"] * op["expected_seconds"] for op in of_all)
+    )
+
+
+def test_a_way_names_every_link_that_it_goes_over() -> None:
+    """Two nodes of eight: within and between; one GPU of each node, or from one to the next: between them only."""
+    for collective, names in (
+        (Collective("all_reduce", 8), ["nvlink"]),
+        (Collective("all_reduce", 16), ["nvlink", "infiniband"]),
+        (Collective("all_reduce", 2, apart=8), ["infiniband"]),
+        (Collective("send", 2, apart=8), ["infiniband"]),
+    ):
+        way = route(collective, H100)
+        assert way is not None
+        assert [link.name for link in way.links(H100)] == names
+
+
+def test_a_bridge_joins_two() -> None:
+    """H100 NVL: 600 GB/s between a pair, PCIe's 128 GB/s among more, both ways together."""
+    for tp, bandwidth in ((2, 300e9), (4, 64e9)):
+        found = roofmodel.estimate("Meta-Llama-3-8B", "h100-nvl", tp=tp, phase="prefill").to_dict()["phases"][0]
+        (op,) = (op for op in found["ops"] if op["name"] == "mlp.all_reduce")
+        assert op["bound_seconds"] == pytest.approx(2 * (tp - 1) * (1024 * 4096 * 2) / tp / bandwidth)
+
+
+def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> None:
+    found = roofmodel.estimate("Meta-Llama-3-8B", "tpu-v4", tp=4, dtype="bf16", phase="prefill").to_dict()
+    (op,) = (op for op in found["phases"][0]["ops"] if op["name"] == "mlp.all_reduce")
+    assert op["bound"] == "memory"
+    assert op["expected_seconds"] is None
+    assert any("states no link to other GPUs" in note for note in found["notes"])
+
+
+def test_more_gpus_than_a_node_has_are_told_of() -> None:
+    """Over a network that the device's file knows; with a warning where it knows none."""
+    notes = estimate(LLAMA, H100, tp=16).notes
+    assert any("what leaves a node of 8 GPUs goes over infiniband, 50 GB/s from each GPU" in note for note in notes)
+    (told,) = (note for note in estimate(LLAMA, Device.load("h100-nvl"), tp=16).notes if "a node of 8" in note)
+    assert told.startswith("warning: 16 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("hw", "options", "name", "bandwidth"),
+    [  # H100 SXM: 450 GB/s one way within a node of 8, and 50 GB/s out of it for each GPU
+        ("h100", {"tp": 8}, "mlp.all_reduce", 450e9),
+        ("h100", {"dp": 8}, "gradients.all_reduce", 450e9),
+        ("h100", {"tp": 8, "dp": 2}, "mlp.all_reduce", 450e9),  # stays within
+        ("h100", {"tp": 8, "dp": 2}, "gradients.all_reduce", 50e9),  # one GPU of each node
+        ("h100", {"tp": 4, "dp": 2}, "gradients.all_reduce", 450e9),
+        # every second GPU of a node, four ports in all: of 7/8 that a ring sends, half must leave
+        ("h100", {"tp": 2, "dp": 8}, "gradients.all_reduce", 4 * 50e9 * (7 / 8) / (1 / 2)),
+        ("h100", {"dp": 64}, "gradients.all_reduce", 8 * 50e9 * (63 / 64) / (7 / 8)),
+        ("h100", {"dp": 16}, "gradients.all_reduce", 450e9 * (15 / 16) / (7 / 8)),  # the links within are slower
+        # of nodes of 4, 4 and 2 the last has two ports; of a ring's 9/10 two thirds must leave it
+        ("h100", {"tp": 2, "dp": 10}, "gradients.all_reduce", 2 * 50e9 * (9 / 10) / (2 / 3)),
+        ("h100", {"dp": 9}, "gradients.all_reduce", 50e9 * (8 / 9) / (1 / 2)),  # a GPU alone on the second
+        ("h100", {"tp": 8, "pp": 2}, "stage.send", 50e9),
+        ("h100", {"tp": 2, "pp": 4}, "gradients.tied_all_reduce", 450e9),
+        ("h100", {"tp": 4, "pp": 4}, "gradients.tied_all_reduce", 50e9),
+        ("h100", {"tp": 2, "pp": 4}, "stage.send", 450e9),
+        ("h100", {"tp": 2, "pp": 8}, "stage.send", 50e9),  # some of the hops leave the node
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # a pair's bridge
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "gradients.all_reduce", 32e9),  # from pair to pair
+        ("a100-pcie-80gb", {"dp": 2}, "gradients.all_reduce", 300e9),
+    ],
+)
+def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
+    hw: str, options: dict[str, int], name: str, bandwidth: float
+) -> None:
+    arch = GPT2 if "tied" in name else LLAMA
+    device, step = Device.load(hw), workload(arch, phase="train", batch=2880, **options)[0].steps()[0]
+    stages = of_stages(arch, device, step, Host("graph"))
+    found = [one for phase in stages for one in phase.placed if one.operator.name == name]
+    for one in found:
+        sent = float(one.operator.cost.link_bytes)
+        assert one.placement.link_seconds == pytest.approx(sent / bandwidth)
+        assert one.expected is not None
+        assert one.expected.seconds > sent / bandwidth
+    assert found
+
+
+def test_experts_that_are_on_several_nodes_are_reached_by_each_gpus_own_port() -> None:
+    """Of 16 GPUs 8 are on the other node: 8 of the 15 parts that a GPU sends leave by its port of 50 GB/s."""
+    found = estimate(hub.load("gpt-oss-20b"), H100, phase="prefill", batch=16, dp=16, ep=16).phases[0].placed
+    placed = next(one for one in found if one.operator.name == "mlp.dispatch")
+    assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) * 8 / 15 / 50e9)
+
+
+def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
+    """Of 6 GPUs that share a layer one group is on each node of 8: their replicas talk from node to node."""
+    arch = architecture({**OF_SIX, "model_type": "llama", "vocab_size": 96, "hidden_size": 48}, "six", "six")
+    for options, name, leaves in (
+        ({"tp": 6, "dp": 2}, "mlp.all_reduce", False), ({"tp": 6, "dp": 2}, "gradients.all_reduce", True),
+        ({"tp": 3, "dp": 2}, "gradients.all_reduce", False), ({"tp": 3, "dp": 3}, "gradients.all_reduce", True),
+    ):  # fmt: skip
+        found = estimate(arch, H100, phase="train", batch=6, seq=8, **options).phases[0].exchanges
+        collective = next(one.operator.collective for one in found if one.operator.name == name)
+        assert collective is not None
+        way = route(collective, H100)
+        assert way is not None
+        assert way.leaves is leaves
+
+
+def test_experts_on_a_node_of_few_send_most_of_their_rows_out() -> None:
+    """Of 12 GPUs 8 are on one node and 4 on the other, which send 8 of 11 parts out."""
+    way = route(Collective("alltoall", 12), H100)
+    assert way is not None
+    assert way.bandwidth == pytest.approx(50e9 * 11 / 8)
+
+
+def test_nodes_of_one_device_are_joined_by_their_network() -> None:
+    only = replace(H100, links={"ethernet": Link("ethernet", 25e9, beyond=1)})
+    (placed,) = (
+        one for one in estimate(GPT2, only, phase="train", batch=2, dp=2).phases[0].exchanges
+        if one.operator.name == "gradients.all_reduce"
+    )  # fmt: skip
+    assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) / 12.5e9)
+
+
+def test_where_what_is_exchanged_goes_another_way_no_equation_tells_both_sides() -> None:
+    found = crossover("llama-3.1-70b", H100, over="gpus", phase="train", dp=4, batch=32)
+    assert [(c.value, c.equation, c.exact) for c in found.subject.changes] == [(8, None, None)]
+    weighed = crossover("Meta-Llama-3-8B", H100, over="seq", phase="train", tp=8, dp=4, batch=4)
+    assert any("go another way than most" in note for note in weighed.notes)
+
+
+def test_what_is_computed_again_in_full_is_gathered_twice() -> None:
+    """Ahead of the products that are computed again, and ahead of the gradients of their weights."""
+
+    def gathers(recompute: str) -> int:
+        options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}
+        found = estimate(GPT2, H100, **options).phases[0].of("recomputation")
+        return sum(one.operator.count for one in found if one.operator.name == "mlp.all_gather")
+
+    assert (gathers("none"), gathers("selective"), gathers("full")) == (12, 12, 24)
+
+
+def test_a_sequence_that_does_not_divide_is_told() -> None:
+    notes = estimate(GPT2, H100, phase="train", tp=4, seq=7, sequence_parallel="on").notes
+    assert "7 tokens are no multiple of --tp 4: counted for a GPU that has 2 of them" in notes
+
+
+def test_a_roof_that_changes_at_the_end_of_a_node_is_found_there() -> None:
+    """Of 32 heads 2 to 32 GPUs have a part; beyond 8 of them what they exchange leaves the node."""
+    found = crossover("llama-2-7b-hf", H100, over="gpus", phase="prefill", seq=4096)
+    for n in (4, 8, 16, 32):
+        one = estimate(hub.load("llama-2-7b-hf"), H100, tp=n, phase="prefill", seq=4096).phases[0]
+        seconds: dict[str, float] = {}
+        for placed in one.placed:
+            seconds[placed.placement.bound] = seconds.get(placed.placement.bound, 0) + placed.seconds
+        assert found.mostly is not None
+        at = [found.mostly.first, *(roof for size, roof in found.mostly.changes if size <= n)][-1]
+        assert at == max(seconds, key=lambda roof: seconds[roof])
+
+
+def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
+    """A crossover takes a phase's bytes as if all went the way of most: its time of these is the estimate's sum."""
+    options = {"phase": "train", "batch": 64, "tp": 8, "dp": 2, "seq": 1024}
+    one = estimate(LLAMA, H100, **options).phases[0]
+    counted = _Counted(LLAMA, H100, options, "seq")
+    every = range(len(counted.at(1024)))
+    summed = place(counted.cost_of(every)(1024), H100, "fp16", counted.way_of(every)(1024))
+    assert summed.link_seconds == pytest.approx(sum(p.operator.count * p.placement.link_seconds for p in one.placed))
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "said"),
+    [
+        (LLAMA, {"tp": 3}, "--tp 3: meta-llama/Meta-Llama-3-8B has 32 heads and 8 key-value heads and 14336 columns"),
+        (LLAMA, {"tp": 7}, "--tp 1, 2, 4, 8, 16, 32 would work"),
+        (MIXTRAL, {"tp": 2, "ep": 3}, "one must divide the other; --ep 1, 2 would work"),
+        # 4 GPUs with experts of their own: they share the layers, 4 at least, or are 4 replicas
+        (MIXTRAL, {"ep": 4}, "--ep 1 or --tp 4, 8, 16, 32 or with a batch to deal out --dp 4 would work"),
+        (MIXTRAL, {"tp": 2, "dp": 8, "ep": 16, "batch": 8}, "cannot be dealt out evenly; --ep 1, 2, 4, 8 would work"),
+        (MIXTRAL, {"dp": 3, "ep": 3, "batch": 3}, "8 experts, which cannot be dealt out evenly"),
+        (RESNET, {"tp": 2}, "try --dp 2"),
+    ],
+)
+def test_what_cannot_be_dealt_out_is_refused_with_what_would_work(
+    arch: Any, options: dict[str, int], said: str
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        estimate(arch, H100, **options)
+    assert said in str(caught.value)
+
+
+def test_whatever_is_advised_works() -> None:
+    advised = 0
+    for tp, dp, ep in product(range(1, 5), range(1, 5), range(1, 9)):
+        asked = {"tp": tp, "dp": dp, "ep": ep, "batch": 12}
+        try:
+            workload(MIXTRAL, **asked)
+        except WorkloadError as error:
+            advice = str(error).rpartition("; ")[2]
+            for way, numbers in re.findall(r"--(ep|tp|dp) ([\d, ]+)", advice if "would work" in advice else ""):
+                for number in map(int, numbers.split(", ")):
+                    workload(MIXTRAL, **asked | {way: number} | ({"batch": number} if way == "dp" else {}))
+                    advised += 1
+    assert advised > 100
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"phase": "train"}, "--sequence-parallel is ignored: no GPUs share a layer (--tp 1)"),
+        ({"phase": "prefill", "tp": 2}, "--sequence-parallel is ignored: only training deals out sequences"),
+    ],
+)
+def test_sequences_are_dealt_out_where_layers_are_shared_in_training(options: dict[str, Any], said: str) -> None:
+    assert said in estimate(LLAMA, H100, sequence_parallel="on", **options).notes
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),
+        ("t5-small", "is an encoder-decoder"),
+        ("bert-base-uncased", "has a head that does more than give logits"),
+        ("vit-base-patch16-224", "reads images"),
+    ],
+)
+def test_sequences_that_cannot_be_dealt_out_are_refused(name: str, said: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        estimate(hub.load(name), H100, phase="train", tp=2, sequence_parallel="on")
+    assert said in str(caught.value)
+    assert "try --sequence-parallel off" in str(caught.value)
+
+
+def test_a_sweep_takes_sequences_both_ways() -> None:
+    options = {"phase": "train", "tp": 4, "batch": 4}
+    found = roofmodel.sweep("gpt2-medium", "h100", seq=[7, 512], sequence_parallel=["off", "on"], **options).to_frame()
+    for _, row in found.iterrows():
+        one = estimate(hub.load("gpt2-medium"), H100, seq=row.seq, sequence_parallel=row.sequence_parallel, **options)
+        assert row.bound_seconds == pytest.approx(one.phases[0].bound_seconds, rel=1e-12)
+        assert row.memory_total == one.memory.total
+
+
+def test_experts_of_a_model_without_any_are_ignored_with_a_note() -> None:
+    assert "--ep is ignored: meta-llama/Meta-Llama-3-8B has no experts" in estimate(LLAMA, H100, tp=4, ep=2).notes
+
+
+def test_rows_of_a_sweep_say_what_estimates_say_and_prices_are_those_of_all_gpus() -> None:
+    found = roofmodel.sweep("Meta-Llama-3-8B", "h100", tp=[1, 3, 4], dp=[1, 2], batch=[1, 8], phase="decode", price=2)
+    frame = found.to_frame().set_index(["tp", "dp", "batch"])
+    assert len(frame) == 3 * 2 * 2
+    for (tp, dp, batch), row in frame.iterrows():
+        if tp == 3 or batch % dp:
+            assert "cannot be dealt out evenly" in row["note"]
+            continue
+        one = estimate(LLAMA, H100, phase="decode", tp=tp, dp=dp, batch=batch)
+        assert row["bound_seconds"] == pytest.approx(one.phases[0].bound_seconds, rel=1e-12)
+        assert row["memory_total"] == one.memory.total
+        rate = totals(one.phases[0])["bound_tokens_per_second"]
+        assert row["bound_dollars_per_million_tokens"] == pytest.approx(2 * tp * dp / 3600 * 1e6 / rate)
+
+
+def test_a_collective_is_derived() -> None:
+    text = roofmodel.explain(
+        "Meta-Llama-3-8B", "h100", tp=4, batch=8, phase="decode", op="mlp.all_reduce"
+    ).to_markdown()
+    assert "GPUs that share every layer" in text
+    assert "98 304 B" in text  # 2 x 3/4 of 8 x 4096 elements of 2 bytes
+
+
+def test_replicas_that_exchange_nothing_leave_a_pair_its_bridge() -> None:
+    # 600 GB/s within a pair of H100 NVL, both ways; a pair that serves half of the batch takes as long as one alone
+    def totals(name: str, hw: str, **options: Any) -> dict[str, Any]:
+        return dict(roofmodel.estimate(name, hw, **options).to_dict()["phases"][0]["totals"])
+
+    pair = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, batch=8)
+    two = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, dp=2, batch=16)
+    assert two["bound_seconds"] == pair["bound_seconds"]
+    assert two["tokens_per_second"] == 2 * pair["tokens_per_second"]
+    trained = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, dp=2, batch=16)
+    alone = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, batch=8)
+    assert trained["communication_seconds"] > alone["communication_seconds"]
+
+
+def test_a_node_that_is_not_left_is_not_warned_of() -> None:
+    def notes(**options: Any) -> tuple[str, ...]:
+        return estimate(hub.load("llama-3.1-70b"), Device.load("h100"), **options).notes
+
+    assert not any("a node of 8" in note for note in notes(tp=8, dp=2, batch=2, phase="decode"))
+    assert any("a node of 8" in note for note in notes(tp=8, dp=2, batch=2, phase="train"))

@@ -1,0 +1,266 @@
+"""Stages of layers: their schedule against one that is played through, and figures by hand."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel import WorkloadError
+from roofmodel.counting import phases
+from roofmodel.counting.training import kept_bytes
+from roofmodel.counting.workload import Parallel, Workload
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.models.config import architecture
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import NO_TIME, placed, total_seconds
+from roofmodel.views.estimate.text import describe_uncached
+
+A100 = Device.load("a100")
+GPT = {
+    "model_type": "gpt2", "n_embd": 8, "n_layer": 8, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,
+}  # fmt: skip
+
+
+class Work(NamedTuple):
+    """What a stage does at a time: forward or backward, which of its parts, which microbatch."""
+
+    forward: bool
+    part: int
+    microbatch: int
+
+
+def order(stage: int, p: int, v: int, m: int) -> list[Work]:
+    """What a stage does, in order: as Megatron-LM's schedules have it (1F1B; interleaved, microbatches in groups of p).
+
+    Forwards come first until the gradients of the first microbatch may be there, then both in turns.
+    """
+    ahead = min(m, p - 1 - stage) if v == 1 else min(m * v, 2 * (p - 1 - stage) + (v - 1) * p)
+
+    def nth(n: int, forward: bool) -> Work:
+        if v == 1:
+            return Work(forward, 0, n)
+        part = n // p % v
+        return Work(forward, part if forward else v - 1 - part, n // (p * v) * p + n % p)
+
+    found = [nth(n, True) for n in range(ahead)]
+    for n in range(m * v - ahead):
+        found += [nth(ahead + n, True), nth(n, False)]
+    return found + [nth(n, False) for n in range(m * v - ahead, m * v)]
+
+
+def played(p: int, v: int, m: int, there: Fraction, back: Fraction) -> tuple[Fraction, list[Counter[int]]]:
+    """When the last gradient is computed, where a stage takes so long for a microbatch, all of its parts together.
+
+    And by stage how many microbatches each part holds when most are held.
+    """
+    queues = [order(stage, p, v, m) for stage in range(p)]
+    ended: dict[tuple[int, Work], Fraction] = {}
+    clocks, holds = [Fraction(0)] * p, [Counter[int]() for _ in range(p)]
+    most: list[Counter[int]] = [Counter() for _ in range(p)]
+    while any(queues):
+        moved = False
+        for stage, queue in enumerate(queues):
+            if not queue or ((needs := before(stage, queue[0], p, v)) and needs not in ended):
+                continue
+            work = queue.pop(0)
+            start = max(clocks[stage], ended[needs] if needs else Fraction(0))
+            clocks[stage] = ended[stage, work] = start + (there if work.forward else back) / v
+            holds[stage][work.part] += 1 if work.forward else -1
+            if holds[stage].total() > most[stage].total():
+                most[stage] = holds[stage].copy()
+            moved = True
+        assert moved  # no stage waits for one that waits for it
+    return max(clocks), most
+
+
+def before(stage: int, work: Work, p: int, v: int) -> tuple[int, Work] | None:
+    """What a piece of work waits for on another stage, or on the last one for its own forward."""
+    if work.forward:
+        if stage > 0:
+            return stage - 1, work
+        return (p - 1, work._replace(part=work.part - 1)) if work.part else None
+    if stage < p - 1:
+        return stage + 1, work
+    return (0, work._replace(part=work.part + 1)) if work.part < v - 1 else (stage, work._replace(forward=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(p=st.integers(2, 6), v=st.integers(1, 3), turns=st.integers(1, 4), ratio=st.integers(1, 3))
+def test_a_step_takes_as_long_and_holds_as_much_as_the_schedule_played_through(
+    p: int, v: int, turns: int, ratio: int
+) -> None:
+    m = p * turns
+    took, held = played(p, v, m, Fraction(1), Fraction(ratio))
+    own = 1 + ratio
+    assert took == m * own + Fraction((p - 1) * own, v)  # m t + (T - t) / v, where T = p t
+    arch = architecture(GPT | {"n_layer": p * v}, "x", "x")
+    for stage, most in enumerate(held):
+        work = Workload(("train",), m, 4, micro_batch=1, parallel=Parallel(pp=p, vpp=v, stage=stage))
+        parts = list(phases._in_flight(arch, work.steps()[0], phases.trained(arch, work.steps()[0])))
+        assert [part.microbatches for part in parts] == [most[part] for part in range(v)]
+
+
+@pytest.mark.parametrize(("p", "v", "m"), [(4, 1, 8), (4, 2, 8), (2, 4, 2)])
+def test_the_bubble_is_that_of_narayanan(p: int, v: int, m: int) -> None:
+    """arXiv 2104.04473, section 2.2: (p - 1) / m of the ideal time, and 1 / v of that where parts take turns.
+
+    Stages of gpt2-xl differ by the head and the embedding: beside those of the layers alone.
+    """
+    found = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, pp=p, vpp=v, runtime="graph")
+    (phase,) = found.phases
+    layers = sum(p.seconds for p in phase.placed if p.operator.layers)
+    outside = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, micro_batch=1, runtime="graph").phases[0]
+    own = {p.operator.name for p in phase.placed if not p.operator.layers}
+    missing = sum(  # what other stages have outside of layers, in m microbatches: the embedding, of the first one
+        p.seconds for p in outside.placed if not p.operator.layers and p.operator.name not in own
+    )
+    sends = [p for p in phase.placed if p.operator.name.startswith("stage.")]
+    hops = 2 * (p * v - 1)  # there and back
+    here = sum(each.operator.count for each in sends) / m
+    each = sends[0].placement.bound_seconds
+    assert phase.idle.bound * v == pytest.approx((p - 1) / m * layers + missing / m + (hops - here) * each)
+
+
+def test_decodes_keep_stages_busy_with_as_many_microbatches_as_there_are_stages() -> None:
+    llama = hub.load("Meta-Llama-3-8B")
+    one, several, many = (
+        estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, runtime="graph").phases[0]
+        for batch in (4, 12, 64)
+    )
+    assert several.expected == pytest.approx(one.expected, rel=1e-12)  # three are through before the next token
+    assert many.idle.bound == 0
+    assert many.idle.expected == NO_TIME
+    assert many.bound_seconds == total_seconds(many.placed)
+    alone = estimate(llama, A100, phase="decode", batch=4, runtime="graph").phases[0]
+    hops = 3 * (4 * 4096 * 2) / 300e9  # of 4 rows of the hidden size, in 16 bits
+    # one microbatch passes through all that one GPU would do, and three links
+    assert one.bound_seconds == pytest.approx(alone.bound_seconds + hops)
+
+
+def test_generation_is_its_prefill_and_its_decodes() -> None:
+    llama, options = hub.load("Meta-Llama-3-8B"), {"batch": 8, "pp": 4, "micro_batch": 2, "runtime": "graph"}
+    whole = estimate(llama, A100, phase="generate", seq=64, new_tokens=1, **options).phases[0]
+    prefill = estimate(llama, A100, phase="prefill", seq=64, **options).phases[0]
+    decode = estimate(llama, A100, phase="decode", context=64, **options).phases[0]
+    assert whole.bound_seconds == pytest.approx(prefill.bound_seconds + decode.bound_seconds)
+
+
+def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> None:
+    llama, options = hub.load("Meta-Llama-3-8B"), {"phase": "generate", "batch": 4, "seq": 64, "new_tokens": 2}
+    alone = estimate(llama, A100, **options).phases[0].uncached
+    one = estimate(llama, A100, pp=2, **options).phases[0]
+    hops = 4 * (64 + 65 + 66) * 4096 * 2 / 300e9  # the rows of all tokens of three passes, in 16 bits
+    assert alone is not None
+    assert one.uncached is not None
+    assert one.uncached.bound_seconds == pytest.approx(alone.bound_seconds + hops)
+    times = one.uncached.bound_seconds / one.bound_seconds
+    assert f"{times:.3g} × the time" in str(describe_uncached(one))  # of what is shown as its time, waits and all
+    many = estimate(llama, A100, pp=2, micro_batch=1, **options).phases[0]
+    assert many.uncached is not None
+    found = [placed(phases.uncached(llama, step), A100, "fp16") for _, step in phases.stages(llama, many.step)]
+    assert many.uncached.bound_seconds == max(map(total_seconds, found))  # four microbatches keep two stages busy
+
+
+def test_rates_are_those_of_the_whole_batch() -> None:
+    found = roofmodel.estimate("gpt2-xl", "a100", phase="train", batch=32, dp=2, pp=4, micro_batch=2).to_dict()
+    (phase,), work = found["phases"], found["workload"]
+    assert (phase["microbatches"], work["micro_batch"], work["pp"], work["vpp"]) == (8, 2, 4, 1)
+    totals = phase["totals"]
+    assert totals["bound_tokens_per_second"] == pytest.approx(32 * 1024 / totals["bound_seconds"])
+    busy = sum(op["count"] * op["bound_seconds"] for op in phase["ops"])
+    assert totals["bound_seconds"] == pytest.approx(busy + totals["bubble_seconds"])
+
+
+# --- Memory ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("v", [1, 3])
+def test_the_first_stage_keeps_as_much_as_the_paper_on_activations_says(v: int) -> None:
+    """Korthikanti et al., arXiv 2205.05198, section 4.2.3: L layers' worth, and 1 + (p - 1) / (p v) of that where parts
+    take turns."""
+    arch, p = hub.load("gpt2-xl"), 4
+    work = Workload(("train",), 64, 1024, micro_batch=1, parallel=Parallel(pp=p, vpp=v))
+    step = work.steps()[0]
+    alone = replace(work, parallel=Parallel(), batch=1).steps()[0]
+    # of one GPU with all layers, without what the final norm, the logits and the log-softmax keep
+    outside = 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
+    worth = kept_bytes(phases.trained(arch, alone).forward, "none")[0] - outside
+    interleaved = Fraction(p - 1, p * v) if v > 1 else 0
+    own = next(need for _, need in phases.needs(arch, step, 0))
+    assert own.kept == worth * (1 + interleaved)
+    assert phases.need(arch, work).total >= own.total
+
+
+def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
+    llama = hub.load("Meta-Llama-3-8B")
+    found = estimate(llama, A100, phase="decode", batch=8, seq=1000, pp=4, micro_batch=2)
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+    assert found.memory.weights == 2 * (8 * layer + 128256 * 4096 + 4096)  # the last stage: its head, the final norm
+    assert found.memory.kv_cache == 8 * (2 * 1001 * 1024) * 8 * 2  # 8 layers, of all 8 sequences
+    assert found.parameters == 8_030_261_248
+
+
+# --- Refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("gpt2-xl", {"pp": 49}, "48 layers, which cannot be dealt out to 49 parts; at most --pp 48 would work"),
+        ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most --pp 6 --vpp 7 would work"),
+        ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "--pp 4 --vpp 2: --batch 6 counts"),
+        ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "--dp 2 --micro-batch 3: --batch 8 counts the sequences"),
+        ("flan-t5-base", {"pp": 2}, "encoder-decoder"),
+        ("albert-base-v2", {"pp": 2}, "share their parameters; try --pp 1"),
+        ("resnet-50", {"pp": 2}, "no layers"),
+    ],
+)
+def test_what_cannot_be_staged_is_refused_with_what_would_work(model: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        estimate(hub.load(model), A100, **options)
+    assert said in str(caught.value)
+
+
+def test_parts_of_stages_are_ignored_with_a_note_where_nothing_takes_turns() -> None:
+    notes = estimate(hub.load("gpt2-xl"), A100, phase="decode", pp=2, vpp=2).notes
+    assert "--vpp is ignored: only training interleaves parts of a stage" in notes
+
+
+def test_rows_of_a_sweep_are_those_of_the_slowest_stage_of_each_point() -> None:
+    found = roofmodel.sweep(
+        "gpt2-xl", "a100", pp=[1, 5], vpp=[1, 2], batch=[4, 20, 40], seq=[16, 1024], phase="train", micro_batch=2,
+        runtime="graph",
+    )  # fmt: skip
+    table = found.to_frame().set_index(["pp", "vpp", "batch", "seq"])
+    assert len(table) == (1 + 2) * 3 * 2  # one stage has no parts that take turns
+    arch = hub.load("gpt2-xl")
+    for (pp, vpp, batch, seq), row in table.iterrows():
+        if pp == 5 and vpp == 2 and batch == 4:
+            assert "cannot be dealt out evenly" in row["note"]
+            continue
+        one = estimate(arch, A100, phase="train", pp=pp, vpp=vpp, batch=batch, seq=seq, micro_batch=2, runtime="graph")
+        (phase,) = one.phases
+        assert row["bound_seconds"] == pytest.approx(phase.bound_seconds, rel=1e-12)
+        assert row["expected_seconds"] == pytest.approx(phase.expected.seconds, rel=1e-12)
+        assert row["bubble_seconds"] == pytest.approx(phase.idle.bound, rel=1e-9, abs=1e-18)
+        assert row["memory_total"] == one.memory.total
+
+
+def test_a_stage_is_derived() -> None:
+    asked: dict[str, Any] = {"phase": "train", "batch": 8, "pp": 4, "vpp": 2}
+    text = roofmodel.explain("gpt2-xl", "a100", **asked).to_markdown()
+    trip, own = map(float, re.findall(r"\(([0-9.]+) ms - ([0-9.]+) ms\) / 2 parts", text)[0])
+    (phase,) = estimate(hub.load("gpt2-xl"), A100, **asked).phases
+    assert (trip - own) / 2 == pytest.approx(1e3 * phase.idle.bound, rel=1e-3)
+    last = ("gradients.tied_all_reduce", "optimizer.step")  # once a step, whatever the microbatches
+    each = [placed for placed in phase.placed if placed.operator.name not in last]
+    assert own == pytest.approx(1e3 * sum(placed.seconds for placed in each) / 8, rel=1e-3)  # of eight microbatches

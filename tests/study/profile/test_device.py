@@ -1,0 +1,132 @@
+"""Which device a profile was taken on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.kernel import Evidence
+from roofmodel.study.profile.device import contradictions, identify
+
+A100_40 = Evidence(
+    name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", multiprocessors=108, l2_bytes=41943040, clock=1.41e9
+)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "device"),
+    [
+        (A100_40, "a100-sxm-40gb"),
+        (Evidence("NVIDIA A100 80GB PCIe", "8.0", 108, 41943040, 1935.36e9), "a100-pcie-80gb"),
+        (Evidence("NVIDIA A100-SXM4-80GB", "8.0", 108), "a100-sxm-80gb"),
+        (Evidence("Tesla V100-SXM2-32GB", "7.0", 80, dram_bytes=34079637504), "v100-sxm2-32gb"),
+        (Evidence("Tesla V100-SXM2-16GB", "7.0", 80), "v100-sxm2-16gb"),
+        (Evidence("NVIDIA H100 80GB HBM3", "9.0", 132, dram_bytes=84929347584), "h100-sxm"),
+        (Evidence("NVIDIA H100 PCIe", "9.0", 114), "h100-pcie"),
+        (Evidence("NVIDIA H200", "9.0", 132, dram_bytes=150122070016), "h200"),
+        (Evidence("NVIDIA H100 NVL", "9.0", 132, dram_bytes=100_000_000_000), "h100-nvl"),
+        (Evidence("NVIDIA B200", "10.0", 148, l2_bytes=132644864), "b200"),
+        (Evidence("Tesla T4", "7.5", 40), "t4"),
+        (Evidence("NVIDIA L40S", "8.9", 142), "l40s"),
+        (Evidence("NVIDIA A10", "8.6", 72), "a10"),
+        (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
+        (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
+        (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
+        # no name, but attributes that one device alone has
+        (Evidence(None, "9.0", 114), "h100-pcie"),
+        (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
+    ],
+)
+def test_attributes_that_match_one_device_decide(evidence: Evidence, device: str) -> None:
+    found = identify([evidence], None, ["x.csv"])
+    assert (found.device.id, found.how) == (device, "attributes")
+
+
+@pytest.mark.parametrize(
+    ("capability", "device"), [("7.0", "v100-sxm2-32gb"), ("8.0", "a100-sxm-80gb"), ("9.0", "h100-sxm")]
+)
+def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(capability: str, device: str) -> None:
+    found = identify([Evidence(compute_capability=capability)], None, ["x.csv"])
+    assert (found.device.id, found.how) == (device, "assumed")
+    assert "assumed" in found.warnings[0]
+    assert capability in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(),
+        Evidence(compute_capability="12.0"),
+        Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
+        Evidence("NVIDIA RTX A4500", "8.6", 56),
+        Evidence("AMD Instinct MI325X", None, 304),
+        Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip under the same number
+        Evidence("NVIDIA A10G", "8.6", 80),
+        Evidence("NVIDIA GH200 480GB", "9.0", 132),
+        Evidence("NVIDIA A30", "8.0", 56),  # an Ampere, and no A100
+    ],
+)
+def test_a_device_that_nobody_describes_is_refused_with_a_line_to_paste(evidence: Evidence) -> None:
+    with pytest.raises(ProfileError) as caught:
+        identify([evidence], None, ["x.csv"])
+    assert str(caught.value).startswith("x.csv: ")
+    assert "--hw a100" in str(caught.value)
+    assert "v100-sxm2-16gb" in str(caught.value)
+    assert evidence.name is None or evidence.name in str(caught.value)
+
+
+def test_the_given_device_wins_and_what_contradicts_it_is_a_warning() -> None:
+    found = identify([A100_40], "v100", ["x.csv"])
+    assert (found.device.id, found.how) == ("v100-sxm2-32gb", "given")
+    assert any("compute capability 8.0" in warning for warning in found.warnings)
+    assert not identify([A100_40], "a100-sxm-40gb", ["x.csv"]).warnings
+
+
+def test_what_contradicts_is_said_in_units_that_people_read() -> None:
+    seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # an A100's
+    assert contradictions(Device.load("v100"), seen) == [
+        "L2 40 MiB, not 6 MiB", "DRAM bandwidth 1.555 TB/s, not 900 GB/s",
+    ]  # fmt: skip
+
+
+def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
+    for name in ("v100-sxm2-16gb", "a100-pcie-80gb", "h100-pcie", "h200"):
+        device = Device.load(name)
+        own = Evidence(
+            device.name,
+            device.compute_capability,
+            device.multiprocessors,
+            device.levels["l2"].capacity,
+            device.levels["dram"].data_rate,
+            device.capacity,
+            device.clocks["boost"],
+        )
+        assert contradictions(device, own) == []
+
+
+def test_files_of_two_devices_are_refused_with_their_names() -> None:
+    a100 = Evidence("A100-SXM4-40GB", "8.0", file="a.csv")
+    v100 = Evidence("Tesla V100-SXM2-16GB", "7.0", 80, file="b.csv")
+    with pytest.raises(ProfileError, match=r"different devices.*a\.csv@a100-sxm-40gb b\.csv@v100-sxm2-16gb"):
+        identify([a100, v100], None, ["a.csv", "b.csv"])
+    clashes = identify([a100, v100], "a100-sxm-40gb", ["a.csv", "b.csv"]).warnings
+    assert any("b.csv says compute capability 7.0" in text for text in clashes)
+    assert not any("a.csv" in text for text in clashes)
+
+
+def test_files_that_say_the_same_of_one_device_are_one_run() -> None:
+    named, measured = Evidence("A100-SXM4-40GB", "8.0", file="a.csv"), replace(A100_40, file="b.csv")
+    found = identify([named, measured, Evidence(compute_capability="8.0", file="c.csv")], None, ["a.csv", "b.csv"])
+    assert (found.device.id, found.warnings) == ("a100-sxm-40gb", ())
+
+
+def test_two_devices_in_one_file_are_warned_of() -> None:
+    for both in permutations([A100_40, Evidence("Tesla V100-SXM2-16GB", "7.0", 80)]):
+        (said,) = identify(both, None, ["x.csv"]).warnings
+        assert said.startswith("the file says ")
+        assert re.search(r"compute capability (7.0, not 8.0|8.0, not 7.0); multiprocessors", said)

@@ -1,0 +1,120 @@
+"""From files to points: the real exports on their devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.study.profile import place
+from tests.profiles.samples import MEASURED, needs_measured
+
+COLUMNS = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+    "Device", "CC", "dram__bytes.sum", "gpu__time_duration.sum",
+    *(f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul", "ffma")),
+)  # fmt: skip
+UNITS = ("",) * 11 + ("Mbyte", "us", "inst", "inst", "inst")
+CELLS = ("0", "11", "python3", "127.0.0.1", "saxpy", "1", "7", "(256, 1, 1)", "(64, 2, 1)", "0", "8.0")
+SMALL = "".join(
+    ",".join(f'"{cell}"' for cell in row) + "\n" for row in (COLUMNS, UNITS, (*CELLS, "12", "10", "0", "0", "1000000"))
+)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    file = tmp_path / "small.csv"
+    file.write_text(SMALL, encoding="utf-8")
+    return str(file)
+
+
+def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
+    placed = place.place([small], "a100", "name")
+    (roofline,) = placed.rooflines
+    (point,) = roofline.points
+    assert point.intensity == 2 * 1_000_000 / 12_000_000  # a fused multiply-add is 2 FLOPs; Mbyte is 10^6
+    assert point.flops_per_second == pytest.approx(2e6 / 10e-6)
+    assert point.fraction == pytest.approx(12e6 / 2039e9 / 10e-6)
+    assert placed.stem == "small.csv"
+
+
+def test_what_is_missing_comes_with_one_command_for_the_device(small: str) -> None:
+    line = "to collect what is missing, run the line that `roof ncu-command --hw {} -- CMD` prints"
+    assert line.format("a100-sxm-80gb") in place.kernels([small], None).warnings
+    assert line.format("v100-sxm2-32gb") in place.place([small], "v100", "name").warnings
+    Path(small).write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
+    with pytest.raises(ProfileError, match="`roof ncu-command --hw a100-sxm-80gb -- CMD`"):
+        place.place([small], None, "name")
+
+
+def test_a_model_stands_beside_the_measurement_or_alone(small: str) -> None:
+    both = place.place([small], "a100", "name", "gpt2", {"phase": "decode"})
+    assert {point.predicted for point in both.rooflines[0].points} == {True, False}
+    alone = place.place([], "a100", "name", "gpt2")
+    assert all(point.predicted for point in alone.rooflines[0].points)
+    assert alone.stem == "gpt2"
+    with pytest.raises(WorkloadError, match="--model MODEL --hw HW"):
+        place.place([], None, "name", "gpt2")
+
+
+def test_a_launch_of_no_time_is_left_out_and_said_to_be(tmp_path: Path) -> None:
+    file = tmp_path / "instant.csv"
+    instant = ",".join(f'"{cell}"' for cell in ("1", *CELLS[1:4], "fill", *CELLS[5:], "12", "0", "0", "0", "1000000"))
+    file.write_text(f"{SMALL}{instant}\n", encoding="utf-8")
+    placed = place.place([str(file)], "a100", "base")
+    assert any("1 kernel launch of no time at all left out" in warning for warning in placed.warnings)
+
+
+def test_a_device_that_the_file_contradicts_is_said_once(small: str) -> None:
+    (said,) = [w for w in place.kernels([small], "h100").warnings if "was given" in w]
+    assert said.startswith(f"h100-sxm was given, but {small} says compute capability 8.0")
+
+
+def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
+    with pytest.raises(ProfileError, match="no bytes were collected"):
+        place.place([str(file)], "a100", "name")
+    assert len(place.kernels([str(file)], None).kernels) == 1
+
+
+@needs_measured
+def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete() -> None:
+    placed = place.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, "name")
+    (roofline,) = placed.rooflines
+    assert (roofline.identified.device.id, roofline.identified.how) == ("a100-sxm-40gb", "attributes")
+    assert sum(point.invocations for point in roofline.points if point.level == "dram") == 235
+    assert all(point.incomplete for point in roofline.points)
+    assert any("tensor" in warning for warning in placed.warnings)
+    # no kernel beats its roofs
+    assert all(point.fraction is None or point.fraction <= 1 for point in roofline.points)
+
+
+@needs_measured
+def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
+    folder = MEASURED / "ncu" / "nersc_v100" / "TF-fp32-batch1-fw-noamp-732370"
+    placed = place.place([str(folder / "*")], "v100-sxm2-16gb", "name")
+    (roofline,) = placed.rooflines
+    for level in ("dram", "l2", "l1"):
+        assert sum(point.invocations for point in roofline.points if point.level == level) == 465
+    # nobody collected fp64, which only a zero needs
+    assert all(point.incomplete == (point.flops_per_second == 0) for point in roofline.points)
+
+
+@needs_measured
+def test_a_trace_tells_its_device() -> None:
+    trace = MEASURED / "traces" / "torch" / "gaunernst_bert-small-uncased__1016001.json.gz"
+    found = place.kernels([str(trace)], None)
+    identified = found.runs[0].identified
+    assert identified is not None
+    assert (identified.device.id, identified.how) == ("h100-sxm", "attributes")
+    assert len(found.kernels) == 60
+    assert sum(kernel.seconds or 0 for kernel in found.kernels) == pytest.approx(307.197e-6, rel=1e-9)
+
+
+@needs_measured
+def test_a_device_that_nobody_describes_keeps_its_table() -> None:
+    found = place.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
+    assert found.runs[0].identified is None
+    assert any("--hw" in warning for warning in found.warnings)

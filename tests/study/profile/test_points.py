@@ -1,0 +1,213 @@
+"""Measured kernels as points: sums, intensities, fractions, and what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.profile.points import base_name, category, group, incomplete, lecture_category, points, predicted
+
+A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
+
+
+def kernel(name: str = "k", seconds: float | None = 1e-3, **more: Any) -> Kernel:
+    return Kernel(id="0", file="f", name=name, seconds=seconds, **more)
+
+
+def test_a_kernel_at_half_its_memory_roof() -> None:
+    # 1 GB in 1 ms where 2.039 GB could go: 1 / 2.039; 2 GFLOP over 1 GB: 2 FLOP/B, 2 TFLOP/s of 4.078 attainable
+    k = kernel(flops=Flops(fp32=2e9, tensor_fp16=0), bytes=Traffic(dram=1e9))
+    (point,) = points(group([k], "name"), A100)
+    assert point.intensity == 2
+    assert point.flops_per_second == pytest.approx(2e12)
+    assert point.attainable == pytest.approx(2 * 2039e9)
+    assert point.fraction == pytest.approx(1 / 2.039)
+    assert (point.bound, point.pipe, point.level, point.share) == ("memory", "fp32", "dram", 1)
+    assert point.incomplete is False
+
+
+def test_a_tensor_kernel_is_held_against_its_own_pipe() -> None:
+    k = kernel(flops=Flops(fp32=1e9, tensor_fp16=156e9), bytes=Traffic(dram=1e6))
+    (point,) = points(group([k], "name"), A100)
+    assert (point.bound, point.pipe) == ("compute", "tensor_fp16")
+    assert point.fraction == pytest.approx(0.5)  # 156 GFLOP take 0.5 ms at 312 TFLOP/s; fp32 takes less
+
+
+def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
+    k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
+    assert points(group([k], "name"), A100)[0].incomplete is True
+
+
+@pytest.mark.parametrize(
+    ("flops", "partly"),
+    [
+        (Flops(tensor_bf16=0), True),  # fp32 and fp16 unknown: zero says nothing
+        (Flops(fp32=0, tensor_fp16=0), True),  # fp64, fp16 and the other types may have worked
+        (Flops(fp64=0, fp32=0, fp16=0, tensor_low=0, tensor_high=0), False),  # no tensor instruction: of no type
+        (Flops(fp32=7, tensor_low=0, tensor_high=0), False),
+        (Flops(fp32=7, tensor_low=512, tensor_high=8192), True),
+        (Flops(tensor_fp16=7), True),
+    ],
+)
+def test_flops_of_some_pipes_are_a_lower_bound(flops: Flops, partly: bool) -> None:
+    assert incomplete(flops, A100) is incomplete(flops, None) is partly
+
+
+def test_what_was_not_counted_could_change_a_memory_bound_only() -> None:
+    # at 2 ms: 1 GB takes 0.49 ms, 30 GFLOP of fp32 take 1.54 ms; tensor work can only make the computing longer
+    small = kernel(seconds=2e-3, flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
+    large = kernel(seconds=2e-3, flops=Flops(fp32=30e9), bytes=Traffic(dram=1e9))
+    assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
+
+
+def test_a_point_a_level_that_was_collected() -> None:
+    k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e8, l1=1e9))
+    found = points(group([k], "name"), A100)
+    assert [(p.level, p.intensity) for p in found] == [("dram", 10), ("l1", 1)]
+
+
+def test_what_one_launch_lacks_the_group_does_not_know() -> None:
+    both = [kernel(flops=Flops(fp32=1.0), bytes=Traffic(dram=1.0)), kernel(bytes=Traffic(dram=1.0))]
+    (g,) = group(both, "name")
+    assert g.flops.fp32 is None
+    assert g.bytes.dram == 2
+    assert group([kernel(seconds=None)], "name")[0].seconds is None
+
+
+def test_occupancy_is_weighted_by_time_and_registers_are_the_most() -> None:
+    long, short = kernel(seconds=3e-3, occupancy=0.2, registers=64), kernel(occupancy=1.0, registers=128)
+    (g,) = group([long, short], "name")
+    assert g.occupancy == pytest.approx((3 * 0.2 + 1 * 1.0) / 4)
+    assert g.registers == 128
+    (g,) = group([long, kernel()], "name")
+    assert (g.occupancy, g.registers) == (None, 64)
+
+
+def test_no_time_and_no_bytes_are_no_point() -> None:
+    assert points(group([kernel(seconds=None, bytes=Traffic(dram=1.0))], "name"), A100) == []
+    assert points(group([kernel(flops=Flops(fp32=1.0))], "name"), A100) == []
+
+
+def test_bounds_and_the_unpacked_reading_are_not_added_to_the_flops() -> None:
+    k = kernel(flops=Flops(fp16=8, fp16_legacy=4, tensor_low=100, tensor_high=400), bytes=Traffic(dram=1))
+    assert points(group([k], "name"), A100)[0].intensity == 8
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-9, 1)), min_size=1, max_size=20))
+def test_groups_keep_the_time_and_the_launches(launches: list[tuple[str, float]]) -> None:
+    kernels = [kernel(name, seconds) for name, seconds in launches]
+    for by in ("name", "base", "nvtx", "category", "lecture"):
+        groups = group(kernels, by)
+        assert sum(g.seconds or 0 for g in groups) == pytest.approx(sum(seconds for _, seconds in launches))
+        assert sum(g.invocations for g in groups) == len(launches)
+        assert [g.seconds for g in groups] == sorted((g.seconds for g in groups), reverse=True)
+
+
+def test_an_unknown_grouping_names_the_known_ones() -> None:
+    with pytest.raises(WorkloadError, match="'category'"):
+        group([], "categori")
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("void gemm<(int)4, float>(float *, int)", "gemm"),
+        ("void at::native::vectorized_kernel<4, F<float>, Array<char*, 3>>(int)", "at::native::vectorized_kernel"),
+        ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+        ("f(g(h))", "f"),
+        ("<>", "unnamed"),
+        ("<unnamed>::saxpy_kernel(float, const float *)", "saxpy_kernel"),
+        ("void at::(anonymous namespace)::max_pool<float, (int)4>(int)", "at::max_pool"),
+    ],
+)  # fmt: skip
+def test_a_base_name_has_no_types_and_parameters(name: str, base: str) -> None:
+    assert base_name(name) == base
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_nn", "matrix product"),
+        ("void pytorch_flash::flash_fwd_kernel<...>", "attention"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication"),
+        ("void cudnn::ops::nchwToNhwcKernel<float>", "layout"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>", "norm"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>", "softmax"),
+        ("Memcpy HtoD (Pageable -> Device)", "memory"),
+        ("volta_scudnn_128x64_relu_small_nn_v1", "convolution"),
+        ("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(...)", "reduction"),
+        ("void cudnn::gemm::computeOffsetsKernel(cudnn::gemm::ComputeOffsetsParams)", "layout"),
+        ("void cudnn::cnn::im2col4d_kernel<float, int>", "layout"),
+        ("void at::native::(anonymous namespace)::max_pool_forward_nchw<float, float>", "reduction"),
+        ("void cudnn::pooling_fw_4d_kernel<float, float, cudnn::averpooling_func<float>>", "reduction"),
+        ("void at::native::(anonymous namespace)::adaptive_average_pool<float>", "reduction"),
+        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>", "embedding"),
+        ("my_own_kernel", "other"),
+    ],
+)
+def test_a_category_follows_from_the_name(name: str, kind: str) -> None:
+    assert category(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("volta_sgemm_128x64_nn", "matrix-mul"),
+        ("[CUDA memcpy HtoD]", "memory_mgmt"),
+        ("ncclBroadcastRingLLKernel_copy_i8(ncclColl)", "memory_mgmt"),
+        ("void at::native::reduce_kernel<512>", "custom_ops"),
+        ("splitKreduce_kernel", "custom_ops"),  # the consequences that the slide's rule has
+        ("_ZN2at6native12embedding", "other"),
+        ("gemv2T_kernel_val", "other"),
+        ("Memcpy HtoD", "other"),
+    ],
+)
+def test_the_lectures_groups_follow_its_rule(name: str, kind: str) -> None:
+    assert lecture_category(name) == kind
+
+
+def test_predicted_operators_stand_exactly_on_their_roofs() -> None:
+    for point in predicted(estimate(hub.load("gpt2"), A100)):
+        assert point.predicted
+        assert point.fraction == pytest.approx(1)
+
+
+def test_a_predicted_collective_is_bound_by_communication() -> None:
+    bounds = {p.name: p.bound for p in predicted(estimate(hub.load("llama-2-7b-hf"), A100, phase="prefill", tp=4))}
+    assert bounds["prefill: mlp.all_reduce"] == "communication"
+    assert (bounds["prefill: mlp.gate"], bounds["prefill: norm.mlp"]) == ("compute", "memory")
+
+
+@pytest.mark.parametrize("hw", ["a100", "v100", "h100"])
+def test_no_predicted_operator_stands_above_the_roof_of_its_pipe(hw: str) -> None:
+    device = Device.load(hw)
+    found = predicted(estimate(hub.load("gpt2"), device, seq=1024))
+    assert any(p.name == "prefill: attention.flash" for p in found)
+    for p in found:
+        assert p.flops_per_second is not None
+        assert p.attainable is not None
+        assert p.intensity is not None
+        roof = min(device.pipes[p.pipe].peak, device.bandwidth * p.intensity) if p.pipe else 0
+        assert p.flops_per_second <= roof * (1 + 1e-9)
+        assert p.attainable <= roof * (1 + 1e-9)
+
+
+def test_what_two_pipes_do_at_once_is_attainable_up_to_the_higher_peak() -> None:
+    # both at their peaks for 1 ms: 312 + 19.5 GFLOP
+    k = kernel(flops=Flops(fp32=19.5e9, tensor_fp16=312e9), bytes=Traffic(dram=1e6))
+    (point,) = points(group([k], "name"), A100)
+    assert point.fraction == pytest.approx(1)
+    assert point.attainable == 312e12
+
+
+def test_a_batch_norm_of_cudnn_is_a_norm_though_its_name_ends_in_a_layout() -> None:
+    assert category("void cudnn::detail::bn_fw_tr_1C11_kernel_NCHW<float, float>") == "norm"
+    assert category("at::native::distribution_elementwise_kernel<normal_kernel>") == "elementwise"

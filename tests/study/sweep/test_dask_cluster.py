@@ -1,0 +1,79 @@
+"""A sweep on a cluster of this machine: the same rows, from other processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import WorkloadError
+from roofmodel.study.sweep.dask_cluster import _result, evaluated
+
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("default")  # what Dask warns of is Dask's
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def doubled(piece: int) -> int:
+    return 2 * piece
+
+
+def missing(piece: int) -> Any:
+    import a_module_that_nobody_has
+
+    return a_module_that_nobody_has
+
+
+def test_pieces_come_back_in_order(address: str) -> None:
+    assert list(evaluated(doubled, iter(range(50)), address)) == list(range(0, 100, 2))
+
+
+def test_a_sweep_on_a_cluster_is_the_same_sweep(address: str) -> None:
+    asked: dict[str, Any] = {"batch": "1:40", "seq": "1:40", "phase": "prefill", "dtype": "fp16,fp8"}
+    here, there = (roofmodel.sweep("gpt2", ["a100", "h100"], cluster=where, **asked) for where in (None, address))
+    assert there.to_dict() == here.to_dict()
+
+
+def test_a_local_cluster_is_started_where_it_is_asked_for() -> None:
+    here, there = (roofmodel.sweep("gpt2", "a100", batch=[1, 2], cluster=where) for where in (None, "local"))
+    assert there.to_dict() == here.to_dict()
+
+
+def test_workers_that_lack_something_are_told_of(address: str) -> None:
+    with pytest.raises(WorkloadError, match=r"cannot import .*a_module_that_nobody_has"):
+        list(evaluated(missing, [1], address))
+
+
+def dies(piece: int) -> int:
+    os._exit(piece)
+
+
+def test_workers_that_die_are_one_line() -> None:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        cluster.scheduler.allowed_failures = 0
+        with pytest.raises(WorkloadError, match=r"workers died, again and again"):
+            list(evaluated(dies, [1], cluster.scheduler_address))
+
+
+@pytest.mark.parametrize("error", [distributed.comm.CommClosedError("in <TCP>: closed"), distributed.CancelledError()])
+def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
+    class Future:
+        def result(self) -> None:
+            raise error
+
+    with pytest.raises(WorkloadError, match=r"--cluster tcp://a:1: the scheduler was lost \(.+\); start it again"):
+        _result(Future(), "tcp://a:1")
+
+
+def test_where_nobody_answers_the_address_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofmodel.study.sweep.sweep.dask_cluster.PATIENCE", 1)
+    with pytest.raises(WorkloadError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
+        list(evaluated(doubled, [1], "tcp://127.0.0.1:9"))

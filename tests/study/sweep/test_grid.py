@@ -1,0 +1,102 @@
+"""What ranges say, and how a grid is cut."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofmodel.errors import WorkloadError
+from roofmodel.study.sweep import grid
+
+
+def numbers(asked: object, low: int = 1) -> list[int]:
+    return grid.numbers("batch", asked, low, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("8", [8]),
+        ("1,8,64", [1, 8, 64]),
+        (" 1 , 8 ", [1, 8]),
+        ("1:4", [1, 2, 3, 4]),
+        ("4:4", [4]),
+        ("1:10:4", [1, 5, 9]),
+        ("1:9:4", [1, 5, 9]),
+        ("1:256:*2", [1, 2, 4, 8, 16, 32, 64, 128, 256]),
+        ("1:255:*2", [1, 2, 4, 8, 16, 32, 64, 128]),
+        ("1:10:*1.5", [1, 2, 3, 5, 8]),  # 1, 1.5, 2.25, 3.375, 5.0625, 7.59375: rounded, each once
+        ("3:4096:*10", [3, 30, 300, 3000]),
+        ("1,2,1:4", [1, 2, 3, 4]),
+        ("5,1:2", [5, 1, 2]),
+    ],
+)
+def test_ranges_and_lists(text: str, values: list[int]) -> None:
+    assert numbers(text) == values
+
+
+@pytest.mark.parametrize("asked", [[1, 8], (1, 8), range(1, 9, 7), numpy.array([1, 8]), "1,8"])
+def test_sequences_say_what_text_says(asked: object) -> None:
+    assert numbers(asked) == [1, 8]
+    assert all(type(value) is int for value in numbers(asked))
+
+
+def test_a_single_number_is_an_axis_of_one() -> None:
+    assert numbers(7) == numbers(numpy.int64(7)) == [7]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1:x", "'x' is not a whole number"),
+        ("8,,9", "'' is not a whole number"),
+        ("", "'' is not a whole number"),
+        ("1.5", "'1.5' is not a whole number"),
+        ("8:1", "'8:1' ends before it starts; 1:8 would not"),
+        ("1:8:0", "'0' is no step"),
+        ("1:8:-1", "'-1' is no step"),
+        ("1:8:*1", "'\\*1' is no factor: it must be more than 1"),
+        ("1:8:*x", "'\\*x' is no factor"),
+        ("1:8:*nan", "is no factor"),
+        ("1:8:*inf", "is no factor"),
+        ("1:2:3:4", "has more than a start, an end and a step"),
+        ("1:999999999", "has more than 10000000 values"),
+        ("1:5:*1.0000000001", "has more than 10000000 values"),
+        ("0", "it must be a whole number from 1"),
+        ("0:8:*2", "'0' times a factor gets nowhere"),
+        ("1:20000000000:*10", "to 1000000000"),
+    ],
+)
+def test_a_typo_is_quoted_with_what_would_work(text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said) as caught:
+        numbers(text)
+    assert "--batch" in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", [1.5, [1.5], None, [None], True, [[1]], [], object()])
+def test_what_is_no_number_is_refused(asked: object) -> None:
+    with pytest.raises(WorkloadError, match="--batch"):
+        numbers(asked)
+
+
+def test_names_come_once() -> None:
+    assert grid.names("fp16, fp8,fp16") == ["fp16", "fp8"]
+    assert grid.names(["fp16", "fp8"]) == ["fp16", "fp8"]
+    assert grid.names("fp16") == ["fp16"]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 40))
+def test_blocks_hold_each_point_once_in_order_and_no_more_than_they_may(lengths: list[int], most: int) -> None:
+    cut = list(grid.blocks(lengths, most))
+    points = [
+        point
+        for block in cut
+        for point in product(*(range(length)[piece] for length, piece in zip(lengths, block, strict=True)))
+    ]
+    assert points == list(product(*map(range, lengths)))
+    assert max(prod(piece.stop - piece.start for piece in block) for block in cut) <= most

@@ -1,0 +1,290 @@
+"""A sweep says of each point what an estimate of it says."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
+from roofmodel.models.families import FAMILIES
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.parallelism import GPUS
+from roofmodel.study.estimate.phase import totals
+from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED, ROLES, TOTALS
+from roofmodel.study.sweep.sweep import Sweep, sweep
+from tests import draws
+
+A100 = Device.load("a100")
+
+
+def points(found: Sweep) -> Iterator[dict[str, Any]]:
+    """The rows, each as a dict; unknown is None."""
+    for block in found.blocks():
+        arrays = [
+            value.tolist() if isinstance(value, numpy.ndarray) else [value] * len(block["batch"])
+            for value in (block[name] for name in COLUMNS)
+        ]
+        for values in zip(*arrays, strict=True):
+            known = (None if value != value else value for value in values)
+            yield dict(zip(COLUMNS, known, strict=True))
+
+
+def agrees_with_its_estimate(row: dict[str, Any], arch: Architecture, device: Device) -> None:
+    """Counts exactly, times to 1e-12."""
+    asked = {name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED, *GPUS) if row[name] is not None}
+    if arch.image:
+        asked.pop("seq", None)
+    if row["phase"] in ("forward", "train"):
+        asked.pop("context")
+    if row["phase"] == "generate" and arch.encoder:
+        asked.pop("context")  # of a source that is not encoded yet there is none
+    found = estimate(arch, device, phase=row["phase"], **asked)
+    (phase,) = found.phases
+    expected = totals(phase) | {f"memory_{role}": getattr(found.memory, role) for role in ROLES}
+    for name, value in expected.items():
+        exact = name in COUNTS or name.startswith("memory_") or not isinstance(value, float)
+        assert row[name] == (value if exact else pytest.approx(value, rel=1e-12)), name
+    assert row["fits"] == found.fits
+    assert row["context"] == phase.step.context
+    padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # of which an estimate says something else
+    beyond = padded or any("positions for" in note for note in found.notes)
+    assert row["note"] == ("beyond the model's positions" if beyond else None)
+    for name in set(TOTALS) - set(expected):  # images, where it reads text
+        assert row[name] is None
+
+
+LENGTHS_THAT_MATTER = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)
+"""One token, and those around the windows and chunks of the draws, and around their positions."""
+
+
+def grid_of(arch: Architecture, phase: str, dice: random.Random) -> dict[str, Any]:
+    """Some lengths, as the architecture and the phase take them."""
+    asked: dict[str, Any] = {"batch": [1, dice.randint(2, 40)]}
+    if not arch.image:
+        asked["seq"] = dice.sample(LENGTHS_THAT_MATTER, 4)
+    if arch.encoder and dice.random() < 0.7:
+        asked["decoder_seq"] = dice.sample(LENGTHS_THAT_MATTER, 3)
+    if phase in ("prefill", "decode") or (phase == "generate" and not arch.encoder):
+        asked["context"] = [0, *dice.sample(LENGTHS_THAT_MATTER, 2)] if dice.random() < 0.7 else None
+    if phase == "generate":
+        asked["new_tokens"] = [1, dice.randint(2, 40)]
+    return asked
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_each_row_is_what_an_estimate_of_its_point_says(model_type: str) -> None:
+    dice = random.Random(model_type)
+    arch = architecture(draws.config(model_type, dice), "x", "x")
+    for phase in ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"):
+        cached = arch.causal and phase != "train"
+        formats = {"weights": dice.choice(["int4", "fp8_block", "fp16"]), "kv": dice.choice(["mxfp4", "fp16"])}
+        found = sweep(
+            [arch], [A100], phase=phase, attention=dice.choice(["flash", "eager"]),
+            runtime=dice.choice(["eager", "graph"]), **(formats if cached else {}), **grid_of(arch, phase, dice),
+        )  # fmt: skip
+        rows = list(points(found))
+        assert len(rows) == found.points
+        for row in dice.sample(rows, min(4, len(rows))):
+            agrees_with_its_estimate(row, arch, A100)
+
+
+def test_each_row_of_each_packaged_model_is_what_its_estimate_says() -> None:
+    dice = random.Random(7)
+    for name in (entry.id for entry in hub.catalogue()):
+        arch = hub.load(name)
+        asked = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
+        rows = list(points(sweep([arch], [A100], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
+        agrees_with_its_estimate(dice.choice(rows), arch, A100)
+
+
+def test_rows_of_several_gpus_are_what_their_estimates_say() -> None:
+    """Of 1 or 3 tokens 8 GPUs have no whole number each, of experts that are chosen by chance neither."""
+    arch, device = hub.load("deepseek-v3"), Device.load("h200")
+    rows = list(points(sweep([arch], [device], batch=[1, 3, 8], seq=[1, 100], tp=8, ep=[1, 8])))
+    assert len(rows) == 2 * 2 * 3 * 2
+    for row in rows:
+        agrees_with_its_estimate(row, arch, device)
+
+
+SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([
+        "gpt2-xl", "llama-3.1-405b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "t5-small", "deepseek-v3",
+        "qwen3-coder-next",
+    ]),
+    st.sampled_from(["prefill", "decode", "generate", "train"]),
+    st.lists(SIZE, min_size=2, max_size=2, unique=True), st.lists(SIZE, min_size=2, max_size=2, unique=True),
+)  # fmt: skip
+def test_counts_stay_exact_where_64_bits_are_too_few(model: str, phase: str, batch: list[int], seq: list[int]) -> None:
+    arch = hub.load(model)
+    for row in points(sweep([arch], [A100], phase=phase, batch=batch, seq=seq)):
+        agrees_with_its_estimate(row, arch, A100)
+
+
+def test_some_counts_do_need_more_than_64_bits() -> None:
+    (row,) = points(sweep([hub.load("llama-3.1-405b")], [A100], phase="train", batch=10**6, seq=10**6))
+    assert row["matmul_flops"] > 2**63
+    agrees_with_its_estimate(row, hub.load("llama-3.1-405b"), A100)
+
+
+def test_rows_come_in_the_order_of_the_grid_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sweep([hub.load("gpt2")], [A100], batch=[3, 1, 2], seq=[7, 1, 5], context=[0, 4, 9], phase="prefill")
+    places = [(b, s, c) for b in (3, 1, 2) for s in (7, 1, 5) for c in (0, 4, 9)]
+    whole = list(points(found))
+    assert [(row["batch"], row["seq"], row["context"]) for row in whole] == places
+    (case,) = found.cases
+    for most in (1, 2, 4, 10):
+        pieces = tuple(case.blocks(most))
+        assert all(piece.points <= most for piece in pieces)
+        assert list(points(found._replace(cases=pieces))) == whole
+
+
+def test_the_context_goes_to_the_decode_where_both_phases_are_shown() -> None:
+    rows = list(points(sweep([hub.load("gpt2")], [A100], seq=[16, 32], context=[100, 200])))
+    assert [(row["phase"], row["seq"], row["context"]) for row in rows] == [
+        ("prefill", 16, 0), ("prefill", 32, 0),
+        ("decode", 16, 100), ("decode", 16, 200), ("decode", 32, 100), ("decode", 32, 200),
+    ]  # fmt: skip
+
+
+def test_a_decode_finds_the_prompt_in_the_cache_unless_told() -> None:
+    rows = points(sweep([hub.load("gpt2")], [A100], seq=[16, 32], phase="decode"))
+    assert [row["context"] for row in rows] == [16, 32]
+
+
+def test_an_option_that_does_not_apply_makes_no_further_points() -> None:
+    found = sweep([hub.load("bert-base-uncased")], [A100], kv=["fp16", "fp8"], context=[1, 2], batch=[1, 2])
+    assert found.points == 2
+    assert {note.partition(":")[0] for note in found.notes} >= {"--kv is ignored", "--context is ignored"}
+
+
+def test_what_cannot_be_is_a_row_that_says_why() -> None:
+    v100 = Device.load("v100")
+    found = sweep([hub.load("gpt2")], [v100, A100], dtype="fp16,bf16", phase="decode", batch=[1, 2])
+    refused = [row for row in points(found) if row["bound_seconds"] is None]
+    assert [(row["hardware"], row["dtype"], row["batch"]) for row in refused] == [
+        ("v100-sxm2-32gb", "bf16", 1), ("v100-sxm2-32gb", "bf16", 2),
+    ]  # fmt: skip
+    assert all("no pipe for 'bf16'" in row["note"] for row in refused)
+    assert found.points == 8
+
+
+def test_where_nothing_can_be_the_reason_is_an_error() -> None:
+    with pytest.raises(WorkloadError, match="encoder and has no such phase"):
+        sweep([hub.load("bert-base-uncased")], [A100], phase="decode")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"dtype": "fp61"}, "--dtype: unknown value 'fp61'; did you mean 'fp64' or 'fp16'?"),
+        ({"phase": "prefil"}, "did you mean 'prefill'"),
+        ({"dtype": ["fp16", None]}, "--dtype: unknown value None"),
+        ({"bacth": 1}, "unknown option 'bacth'; did you mean 'batch'"),
+        ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be dealt out evenly"),
+        ({"seq": "1:x"}, "'x' is not a whole number"),
+        ({"new_tokens": "0"}, "--new-tokens is 0"),
+        ({"price": "cheap"}, "--price: 'cheap' is no price"),
+        ({"price": "h100=3"}, "h100-sxm is no device of this sweep"),
+        ({"price": -1}, "--price: -1 is no price"),
+    ],
+)
+def test_typos_are_errors_that_say_what_would_work(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        sweep([hub.load("gpt2")], [A100], **asked)
+    assert said in str(caught.value)
+
+
+def test_points_beyond_positions_are_counted_and_marked() -> None:
+    found = sweep([hub.load("gpt2")], [A100], phase="prefill", seq=[1024, 1025])
+    inside, outside = points(found)
+    assert (inside["note"], outside["note"]) == (None, "beyond the model's positions")
+    assert outside["matmul_flops"] > inside["matmul_flops"]
+    assert any("gpt2" in note and note.startswith("warning") for note in found.notes)
+
+
+def test_points_that_do_not_fit_are_marked() -> None:
+    rows = list(points(sweep([hub.load("gpt2-xl")], [A100], phase="decode", batch=[1, 100_000])))
+    assert [row["fits"] for row in rows] == [True, False]
+    assert rows[1]["memory_total"] > A100.capacity  # type: ignore[operator]
+
+
+def test_the_cost_of_tokens_is_the_hours_that_they_take_times_the_price() -> None:
+    h100 = Device.load("h100")
+    found = sweep([hub.load("gpt2")], [A100, h100], phase="decode", price={"a100": 2, "h100-sxm": 4})
+    for row, price in zip(points(found), (2, 4), strict=True):
+        hours = 1e6 / row["tokens_per_second"] / 3600
+        assert row["dollars_per_million_tokens"] == pytest.approx(hours * price)
+        at_best = 1e6 / row["bound_tokens_per_second"] / 3600
+        assert row["bound_dollars_per_million_tokens"] == pytest.approx(at_best * price)
+    (free,) = points(sweep([hub.load("gpt2")], [A100], phase="decode"))
+    assert free["dollars_per_million_tokens"] is None
+
+
+def test_what_is_not_expected_of_the_slower_stage_is_not_told_of_the_other() -> None:
+    """The MI300X has no timing model, and the stage that sends is not always the one that takes longest."""
+    asked: dict[str, Any] = {"phase": "prefill", "pp": 2, "batch": 64}
+    model, device = hub.load("deepseek-v2-lite"), Device.load("mi300x")
+    for row in points(sweep([model], [device], seq=[7, 512], **asked)):
+        (phase,) = estimate(model, device, seq=row["seq"], **asked).phases
+        told = totals(phase)["expected_communication_seconds"]
+        found = row["expected_communication_seconds"]
+        assert found == told or (told is None and math.isnan(found))
+
+
+def test_the_roof_is_the_one_that_most_of_the_time_is_due_to() -> None:
+    found = sweep([hub.load("gpt2-xl")], [A100], batch=[1, 64], seq=1000, runtime="graph")
+    rows = {(row["phase"], row["batch"]): row for row in points(found)}
+    assert rows["prefill", 64]["bound"] == "compute"
+    assert rows["decode", 1]["bound"] == "memory"
+    for row in rows.values():
+        arch = hub.load("gpt2-xl")
+        (phase,) = estimate(
+            arch, A100, phase=row["phase"], batch=row["batch"], seq=1000, runtime="graph"
+        ).phases  # fmt: skip
+        memory = math.fsum(one.seconds for one in phase.placed if one.placement.bound == "memory")
+        assert row["memory_share"] == pytest.approx(memory / phase.bound_seconds, rel=1e-12)
+
+
+def test_a_host_that_is_too_slow_is_a_roof_too() -> None:
+    rows = points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", runtime=["eager", "graph"]))
+    assert [(row["runtime"], row["bound"], row["host_bound"]) for row in rows] == [
+        ("eager", "overhead", True), ("graph", "memory", False),
+    ]  # fmt: skip
+
+
+def test_hosts_of_several_speeds_are_rows_that_say_so() -> None:
+    rows = list(points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", launch="0us,12us,80 us")))
+    assert [row["launch_seconds"] for row in rows] == [0, 12e-6, 80e-6]
+    assert [row["bound"] for row in rows] == ["memory", "overhead", "overhead"]
+    for row in rows:
+        (phase,) = estimate(hub.load("gpt2"), Device.load("h100"), phase="decode", launch=row["launch_seconds"]).phases
+        assert phase.expected is not None
+        assert row["expected_seconds"] == phase.expected.seconds
+
+
+def test_a_device_without_calibration_has_bounds_alone() -> None:
+    found = sweep([hub.load("gpt2")], [Device.load("mi300x")], batch=[1, 2], phase="decode")
+    for row in points(found):
+        assert row["bound_seconds"] > 0
+        assert row["expected_seconds"] is row["tokens_per_second"] is row["host_bound"] is None
+    assert any("not calibrated" in note for note in found.notes)
+
+
+def test_kept_rows_are_the_same_rows() -> None:
+    found = sweep([hub.load("gpt2")], [A100], batch=[1, 2])
+    assert list(points(found.kept())) == list(points(found))

@@ -1,0 +1,57 @@
+"""The machine interface's document."""
+
+from __future__ import annotations
+
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.models.config import architecture
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.views.estimate.data import to_dict
+from roofmodel.views.estimate.markdown import as_markdown
+from tests.views.estimates import run
+
+
+def test_the_document_has_the_keys_of_the_contract() -> None:
+    document = to_dict(run("gpt2"))
+    assert document["schema"] == "roofmodel.estimate/1"
+    assert {"name", "model_type", "head", "parameters"} <= set(document["model"])
+    assert {"name", "calibrated"} <= set(document["hardware"])
+    assert {"batch", "seq", "context", "dtype"} <= set(document["workload"])
+    assert set(document["memory"]) >= {"weights", "kv_cache", "activations", "gradients", "optimizer", "total", "fits"}
+    for phase in document["phases"]:
+        assert {"phase", "ops", "totals"} <= set(phase)
+        assert {
+            "matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "bound_seconds",
+            "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
+            "tokens_per_second", "mfu", "mbu",
+        } <= set(phase["totals"])  # fmt: skip
+        for op in phase["ops"]:
+            assert {
+                "name", "layers", "count", "kind", "spec", "matmul_flops", "vector_flops", "bytes_read",
+                "bytes_written", "intensity", "bound", "bound_seconds", "expected_seconds",
+            } <= set(op)  # fmt: skip
+            assert op["count"] == (1 if op["layers"] is None else len(op["layers"]))
+
+
+def test_layers_that_differ_stand_apart() -> None:
+    arch = hub.packaged("qwen2.5-0.5b")
+    assert arch is not None
+    config = arch.config | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 20}
+    ops = to_dict(estimate(architecture(config, "x", "x"), Device.load("v100"), seq=64))["phases"][0]["ops"]
+    flash = [op["layers"] for op in ops if op["name"] == "attention.flash"]
+    assert flash == [list(range(20)), list(range(20, 24))]
+
+
+def test_a_network_counts_images_where_others_count_tokens() -> None:
+    document = to_dict(run("resnet-50", batch=32))
+    totals = document["phases"][0]["totals"]
+    assert document["workload"]["image"] == [224, 224]
+    assert document["workload"]["seq"] is None
+    assert totals["bound_tokens_per_second"] is None
+    assert totals["bound_images_per_second"] == 32 / totals["bound_seconds"]
+    text = as_markdown(run("resnet-50", batch=32))
+    assert "forward: 32 images of 224 × 224 pixels" in text
+    assert "images/s" in text
+    assert "token" not in text.partition("\n- ")[0]
+    patches = to_dict(run("vit-base-patch16-224", image=384))
+    assert patches["workload"]["seq"] == 577  # (384 / 16)², and the class token

@@ -1,0 +1,13 @@
+"""An estimate as Markdown."""
+
+from __future__ import annotations
+
+from roofmodel.views.estimate.markdown import as_markdown
+from tests.views.estimates import run
+
+
+def test_markdown_has_a_table_a_phase_and_the_notes() -> None:
+    text = as_markdown(run("gpt2"))
+    assert text.count("| operator |") == 2
+    assert "- warning: decode reaches 1025 tokens" in text
+    assert "Expected " in text

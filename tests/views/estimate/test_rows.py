@@ -1,0 +1,47 @@
+"""The rows that people read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofmodel.views.estimate import picture
+from roofmodel.views.estimate.rows import rows, signed
+from tests.views.estimates import MODELS, run
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_rows_add_up_to_the_phase(model: str, attention: str) -> None:
+    for phase in run(model, attention=attention, seq=64).phases:
+        found = rows(phase)
+        assert sum(row.share for row in found) == pytest.approx(1, rel=1e-12)
+        assert sum(row.cost.matmul_flops for row in found) == phase.cost.matmul_flops
+        assert sum(row.cost.bytes for row in found) == phase.cost.bytes
+        assert sum(row.times for row in found) == sum(p.operator.count for p in phase.placed)
+
+
+def test_one_row_stands_for_48_layers() -> None:
+    found = {row.label: row.times for row in rows(run("gpt2-xl").phases[0])}
+    assert found["q, k, v projection"] == 48
+    assert found["norms"] == 2 * 48 + 1
+
+
+def test_blocks_of_a_stage_stand_once_with_their_filter() -> None:
+    found = {(row.group, row.label): row.times for row in rows(run("resnet-50").phases[0])}
+    assert found["stage3", "spatial 3×3"] == 6  # one of them strides
+    assert found["stage3", "shortcut 1×1"] == 1
+    assert found["stem", "convolution 7×7"] == 1
+    assert found["residual", "residual sums"] == 3 + 4 + 6 + 3
+
+
+def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: Path) -> None:
+    drawn = run("deepseek-v3", phase="train", seq=1024)
+    picture.draw(drawn, tmp_path / "marks without letters.png", "png")
+    found = signed(0, rows(drawn.phases[0]))
+    for stage in ("forward", "backward"):
+        shown = [(sign, row) for sign, row in found if row.stage == stage and row.cost.flops]
+        letters = [sign for sign, _ in shown if sign]
+        assert letters == sorted(set(letters))
+        assert min(row.share for sign, row in shown if sign) >= max(row.share for sign, row in shown if not sign)

@@ -1,0 +1,482 @@
+"""The page of `roof explore`, opened and moved in headless Chromium with no network, against Python's estimate."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.devices import library
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import CHOICES
+from roofmodel.study.estimate.parallelism import dealt, nested
+from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
+from roofmodel.views.estimate.data import to_dict
+from tests.views.conftest import opened, run
+
+HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
+PACKAGED = (
+    "gpt2", "Mixtral-8x7B-v0.1", "gemma-2-2b", "t5-small", "mamba-130m-hf", "resnet-18", "deepseek-ai/DeepSeek-V2-Lite",
+)  # fmt: skip
+DEVICES = ("a100", "h100", "v100", "mi300x", "rtx3090")
+CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 2048}  # fmt: skip
+
+LINKLESS = """
+name: A card on its own
+multiprocessors: 100
+clocks: {boost: 1000 MHz}
+pipes: {tensor_fp16: {peak: 100 TFLOP/s}, fp32: {peak: 10 TFLOP/s}}
+memory: {dram: {bandwidth: 1000 GB/s, capacity: 24 GiB}, l2: {capacity: 4 MiB}}
+calibration: {like: a100-sxm-80gb}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("of-somebody")
+    config, page = folder / f"{HOSTILE}.json", folder / "page.html"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    linkless = folder / "linkless.yaml"
+    linkless.write_text(LINKLESS, encoding="utf-8")
+    several, *others = ",".join(DEVICES[:2]), *DEVICES[2:], str(linkless)
+    devices = ["--hw", several, *(word for device in others for word in ("--hw", device))]
+    with pytest.MonkeyPatch.context() as patch:
+        assert run("explore", *PACKAGED, str(config), *devices, "-o", str(page), monkeypatch=patch) == 0
+    return page
+
+
+@pytest.fixture
+def page(chromium: Any, made: Path) -> Iterator[Any]:
+    still = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # marks stand where they are to go
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": still})
+    with opened(chromium, f"{made.as_uri()}#theme=light"):
+        wait(chromium, "return Boolean(globalThis.roof)")
+        yield chromium
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def wait(page: Any, condition: str) -> None:
+    """Until a script says true; the data is unpacked while the page is there already."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(page, 30, 0.02).until(lambda page: page.execute_script(condition))
+
+
+def moved(page: Any, **situation: Any) -> dict[str, Any]:
+    """The page's document in a situation: whole numbers as ints, wherever Python has ints."""
+    script = """roof.move(arguments[0]);
+    const whole = (_, x) => typeof x === "bigint" ? { whole: String(x) } : x;
+    return [JSON.stringify(roof.estimate(), whole), roof.complaints()];"""
+    text, complaints = page.execute_script(script, situation)
+    assert complaints == []
+    found: dict[str, Any] = json.loads(text, object_hook=lambda o: int(o["whole"]) if list(o) == ["whole"] else o)
+    return found
+
+
+def differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
+    """Where a document is not Python's: whole numbers and words are to be equal, floats to 1e-12."""
+    if isinstance(expected, dict):
+        for key, value in expected.items():
+            yield from differences(found[key], value, f"{path}/{key}")
+    elif isinstance(expected, list):
+        if len(found) != len(expected):
+            yield f"{path}: {len(found)} instead of {len(expected)}"
+        for i, (one, other) in enumerate(zip(found, expected, strict=False)):
+            yield from differences(one, other, f"{path}/{i}")
+    elif isinstance(expected, float) and isinstance(found, int | float):
+        if not math.isclose(found, expected, rel_tol=1e-12, abs_tol=0):
+            yield f"{path}: {found} instead of {expected}"
+    elif found != expected:
+        yield f"{path}: {found} instead of {expected}"
+
+
+def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, dict[str, Any]]]:
+    """Random settings of every control."""
+    for _ in range(count):
+        name, device = draw.choice(PACKAGED), library.load(draw.choice(DEVICES))
+        arch = hub.load(name)
+        known = list(variants(arch))
+        phase = draw.choice([*dict.fromkeys(variant.phase for variant in known)])
+        variant = draw.choice([variant for variant in known if variant.phase == phase])
+        storable = [form for form in FORMATS if FORMATS[form].bits >= least_bits(phase)]
+        has = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
+        options: dict[str, Any] = {
+            **variant._asdict(), "batch": int(2 ** draw.uniform(0, 20)), "dtype": draw.choice(has),
+            "runtime": draw.choice(("eager", "graph")),
+        }  # fmt: skip
+        if draw.random() < 0.5:
+            options["weights"] = draw.choice(storable)
+        if phase in ("prefill", "decode") and draw.random() < 0.5:
+            options["kv"] = draw.choice(list(FORMATS))
+        if phase == "train":
+            options["optimizer"] = draw.choice(CHOICES["optimizer"])
+        if chooses_logits(arch, phase):
+            options["logits"] = draw.choice(CHOICES["logits"])
+        for length in lengths(arch, phase):
+            options[length] = max(least(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
+        if draw.random() < 0.7:
+            dp = draw.choice((1, 2, 3, 8))
+            ways = [(tp, ep) for ep, tps in dealt(arch).items() for tp in tps if nested(tp, dp, ep)]
+            tp, ep = draw.choice(ways)
+            options |= {"tp": tp, "dp": dp, "ep": ep, "batch": options["batch"] * dp}
+        yield name, device, options
+
+
+def test_every_number_is_pythons_whatever_the_sliders_say(page: Any) -> None:
+    huge = 0
+    for name, device, options in situations(random.Random(6), 90):
+        expected = to_dict(estimate(hub.load(name), device, **options))
+        usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
+        found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
+        where = f"{name} on {device.id} {options}"
+        assert list(differences(found, expected["phases"][0], where)) == []
+        memory = {key: expected["memory"][key] for key in found["memory"]}
+        assert list(differences(found["memory"], memory, where)) == []
+        huge += expected["phases"][0]["totals"]["matmul_flops"] > 2**53
+    assert huge > 10  # so many situations had counts that no float holds
+
+
+def test_the_products_shown_multiply_to_the_count(page: Any) -> None:
+    for name, phase in (
+        ("gpt2", "train"),
+        ("t5-small", "prefill"),
+        ("Mixtral-8x7B-v0.1", "decode"),
+        ("resnet-18", "forward"),
+    ):
+        found = moved(page, model=hub.load(name).name, phase=phase, batch=3)
+        for op in found["ops"]:
+            product = sum(2 * math.prod(size for _, size in axes) for axes in op["products"])
+            assert product == op["matmul_flops"], op["name"]
+            read, written = (sum(t["bytes"] for t in op["tensors"] if t["way"] == way) for way in ("read", "written"))
+            assert math.isclose(read, op["bytes_read"], rel_tol=1e-15)
+            assert math.isclose(written, op["bytes_written"], rel_tol=1e-15)
+
+
+def text(page: Any, selector: str) -> str:
+    return str(page.find_element("css selector", selector).text)
+
+
+def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    found = moved(
+        page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="prefill", batch=8, seq=1024, context=0
+    )
+    number = next(i for i, op in enumerate(found["ops"]) if op["name"] == "mlp.up")
+    mark = page.find_element("css selector", f"#roofline [data-operator='{number}'] .ring")
+    ActionChains(page).move_to_element(mark).perform()
+    beside = text(page, "#beside")
+    # 2 x 8 x 1024 tokens x 768 x 3072 = 38.7 GFLOP; x 12.6 MB, W 4.7 MB, u 50.3 MB and the bias: 67.6 MB
+    for part in (
+        "MLP: up",
+        "2 · b · t · d · f",
+        "= 2 · 8 · 1 024 · 768 · 3 072 = 38.7 GFLOP",
+        "÷ 67.6 MB",
+        "compute binds",
+    ):
+        assert part in beside, beside
+    details = text(page, "#details")
+    # a bias of each of 3072 columns
+    assert "1 · b · t · f\n= 1 · 8 · 1 024 · 3 072 = 25 165 824\n= 25.2 MFLOP" in details
+    for part in (
+        "= 38 654 705 664", "38.7 GFLOP ÷ 312 TFLOP/s = 124 µs", "67.6 MB ÷ 2.039 TB/s = 33.2 µs", "× 12 = 1.49 ms",
+        "f = 3 072: width of the MLP",
+    ):  # fmt: skip
+        assert part in details, details
+
+
+def test_bound_and_expectation_stand_apart(page: Any) -> None:
+    found = moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="decode", batch=1, context=16)
+    cards = [card.text for card in page.find_elements("css selector", "#figures .card")]
+    assert cards[0].startswith("at least (bound)")
+    assert cards[1].startswith("expected")
+    assert found["totals"]["host_bound"]  # 150 kernels for one token
+    assert f"the host, which launches {found['totals']['kernels']} kernels" in cards[1]
+    assert cards[2].startswith("bound by\nmemory")
+    assert found["totals"]["bound_seconds"] < found["totals"]["expected_seconds"]
+    moved(page, hw="mi300x")
+    assert "not known" in text(page, "#figures .expected")
+    assert "only the bound is known" in text(page, "#figures .expected")
+
+
+def test_no_name_in_a_bar_is_cut(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="prefill", batch=1, runtime="eager", tp=4)
+    pieces = page.find_elements("css selector", "#bars .piece")
+    assert any(one.text for one in pieces)
+    assert not [one.text for one in pieces if one.get_property("scrollWidth") > one.get_property("clientWidth")]
+
+
+def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
+    """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
+    moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
+    assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s to others" in text(page, "#situation")
+    cards = text(page, "#figures")
+    assert "tokens/s on 8 GPUs" in cards
+    assert "memory of each GPU" in cards
+    assert "communication" in text(page, "#bars .legend")
+    rows = page.find_elements("css selector", "#operators tbody tr")
+    exchange = next(row for row in rows if "all-reduce of attention" in row.text)
+    exchange.find_element("css selector", "button").click()
+    details = text(page, "#details")
+    assert "sent to others: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
+    assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
+    moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
+    assert "32 GB/s to others" in text(page, "#situation")
+    moved(page, tp=2)
+    assert "56.25 GB/s to others" in text(page, "#situation")
+
+
+def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
+    moved(page, model=HOSTILE, hw="linkless", phase="decode", tp=2, dp=1)
+    assert "linkless states no link to other GPUs: what they exchange is bounded by bytes alone" in text(
+        page, "#warning"
+    )
+    assert "not calibrated for communication" in text(page, "#figures .expected")
+    moved(page, tp=1)
+    assert not page.find_element("id", "warning").is_displayed()
+    assert "tokens/s" in text(page, "#figures .expected")
+    moved(page, hw="a100-sxm-80gb", dp=16, batch=16)
+    assert not page.find_element("id", "warning").is_displayed()  # replicas that exchange nothing
+    moved(page, phase="train")
+    assert "What leaves a node of 8 GPUs goes over infiniband" in text(page, "#warning")
+
+
+def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
+    offered = "return roof.stops(arguments[0])"
+    moved(page, model="mistralai/Mixtral-8x7B-v0.1", tp=1, dp=1)
+    assert page.execute_script(offered, "tp") == [1, 2, 4, 8, 16, 32]  # 32 heads, 8 key-value heads, 14336 columns
+    assert page.execute_script(offered, "ep") == [1]
+    moved(page, tp=2, dp=4, batch=4)
+    assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # among the two, or two or four replicas
+    assert page.execute_script(offered, "batch")[:3] == [4, 8, 12]
+    page.execute_script("roof.move({ dp: 3 })")
+    assert text(page, "#complaint") == "batch 4: a multiple of dp, 3, is wanted. Shown is 6."
+    page.execute_script("roof.move({ ep: 8, batch: 6 })")
+    assert text(page, "#complaint") == "ep 8: possible here is 1 or 2. Shown is 1."
+    moved(page, model="microsoft/resnet-18", dp=2, batch=2)
+    shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
+             if label.is_displayed()]  # fmt: skip
+    assert shown == ["dp", "batch", "image"]
+    assert {1, 224, 2048} <= set(page.execute_script(offered, "image"))
+    moved(page, image=512)
+    assert "2 images of 512 × 512 pixels" in text(page, "#situation")
+
+
+def test_a_choice_is_offered_where_it_changes_anything(page: Any) -> None:
+    def offered() -> dict[str, list[str]]:
+        fields = [f for f in page.find_elements("css selector", "#controls [data-choice]") if f.is_displayed()]
+        return {field.get_attribute("data-choice"): field.text.split("\n")[1:] for field in fields}
+
+    moved(page, model="deepseek-ai/DeepSeek-V2-Lite", hw="h100-sxm", phase="decode")
+    assert offered()["mla"] == ["absorbed", "naive"]
+    assert {"recompute", "optimizer", "logits"}.isdisjoint(offered())
+    moved(page, phase="train", attention="eager", batch=8, recompute="selective", optimizer="sgd")
+    assert offered()["recompute"] == ["none", "selective", "full"]
+    assert offered()["optimizer"] == ["adam", "momentum", "sgd"]
+    assert "mla" not in offered()
+    assert page.execute_script("return roof.state().logits") == "all"
+    assert "logits of all positions, selective recomputation, sgd" in text(page, "#situation")
+    moved(page, attention="flash")  # keeps no scores
+    assert offered()["recompute"] == ["none", "full"]
+    moved(page, phase="prefill")
+    assert page.execute_script("return roof.state().logits") == "last"
+    moved(page, model="microsoft/resnet-18", phase="train")
+    assert list(offered()) == ["phase", "recompute", "optimizer", "runtime"]
+
+
+def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="train", dtype="bf16", batch=1, seq=512)
+    (adam, sgd) = (moved(page, optimizer=name) for name in ("adam", "sgd"))
+    assert [row for row in adam["ops"] if row not in sgd["ops"]] == adam["ops"][-1:]
+    parameters = 124_439_808
+    assert (adam["memory"]["optimizer"], sgd["memory"]["optimizer"]) == (12 * parameters, 4 * parameters)  # masters
+    assert "state.v" in adam["ops"][-1]["spec"]
+    assert "state.v" not in sgd["ops"][-1]["spec"]
+
+
+def test_memory_that_does_not_fit_is_said(page: Any) -> None:
+    moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
+    assert "DOES NOT FIT" in text(page, "#figures .alarm")  # 93 GB of weights
+    moved(page, weights="int4")
+    assert "of 80 GiB: fits" in text(page, "#figures .fits")
+
+
+def test_a_situation_is_an_address(page: Any, made: Path) -> None:
+    moved(
+        page,
+        model="openai-community/gpt2",
+        hw="h100-sxm",
+        phase="decode",
+        batch=32,
+        context=777,
+        kv="fp8",
+        runtime="graph",
+    )
+    address, found = page.current_url, page.execute_script("return document.getElementById('figures').textContent")
+    page.execute_script("location.hash = '#batch=1'")
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert page.execute_script("return roof.state().batch") == 1
+    page.execute_script("location.hash = arguments[0]", address.partition("#")[2])
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert page.execute_script("return document.getElementById('figures').textContent") == found
+    state = page.execute_script("return roof.state()")
+    assert (state["hw"], state["batch"], state["context"], state["kv"]) == ("h100-sxm", 32, 777, "fp8")
+
+
+def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None:
+    page.execute_script("location.hash = '#model=microsoft/resnet-18&seq=9&attention=eager'")
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert "seq" not in text(page, "#complaint")
+    shown = page.find_elements("css selector", "#controls [data-number]")
+    assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch", "image"]
+    assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
+    assert "attention" not in text(page, "#situation")
+    colours = page.find_elements("css selector", "#bars .legend:nth-of-type(1) .swatch")
+    assert len({one.value_of_css_property("background-color") for one in colours}) == len(colours) > 5
+    moved(page, model="openai-community/gpt2", phase="prefill", seq=7)
+    assert page.find_element("css selector", "[data-choice=attention]").is_displayed()
+
+
+def test_lengths_beyond_the_positions_are_warned_of(page: Any) -> None:
+    moved(page, model="openai-community/gpt2", phase="decode", context=1024)
+    assert "decode reaches 1 025 tokens, but openai-community/gpt2 has positions for 1 024" in text(page, "#warning")
+    moved(page, context=1023)
+    assert not page.find_element("id", "warning").is_displayed()
+    moved(page, phase="prefill", seq=5000, context=0)
+    assert "prefill reaches 5 000 tokens" in text(page, "#warning")
+
+
+def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
+    found = moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="prefill", batch=1, seq=512, context=0)
+    titles = [title.text for title in page.find_elements("css selector", "#operators th[scope=col]")]
+    place = titles.index("of the bound")
+    row = page.find_elements("css selector", "#operators tbody tr")[5]
+    op = found["ops"][5]
+    share = 100 * op["count"] * op["bound_seconds"] / found["totals"]["bound_seconds"]
+    shown = float(row.find_elements("css selector", "th, td")[place].text.rstrip(" %"))
+    assert shown == pytest.approx(share, abs=0.51)
+
+
+@pytest.mark.parametrize(
+    ("hash_", "said"),
+    [
+        ("hw=b300", "hw b300: not here; a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless are."),
+        ("batch=-1", "batch -1: a whole number from 1"),
+        ("batch=1.5", "batch 1.5: a whole number from 1"),
+        ("batch=1e99", "batch 1e99"),
+        ("context=", "context : a whole number from 0"),
+        ("hw=v100-sxm2-32gb&dtype=fp8", "dtype fp8: not here; fp64, fp32, fp16 are. Shown is fp16."),
+        ("phase=train&weights=int4", "weights int4"),
+        ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script>: not here"),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str, said: str) -> None:
+    page.execute_script("location.hash = arguments[0]", hash_)
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert said in text(page, "#complaint")
+    assert page.execute_script("return document.scripts.length") == 2
+
+
+def test_everything_is_reached_by_keys(page: Any) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    moved(page, model="openai-community/gpt2", phase="decode", batch=1)
+    slider = "document.querySelector('[data-number=batch] input[type=range]')"
+    page.execute_script(f"{slider}.focus()")
+    ActionChains(page).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
+    assert page.execute_script("return roof.state().batch") == 3  # 1, 2, 3, 4, 6, 8, ...
+    ActionChains(page).send_keys(Keys.TAB).send_keys(Keys.CONTROL, "a", Keys.NULL).send_keys("41", Keys.TAB).perform()
+    assert page.execute_script("return roof.state().batch") == 41
+    page.execute_script("document.querySelector('input[value=decode]').focus()")
+    ActionChains(page).send_keys(Keys.ARROW_LEFT).perform()
+    assert page.execute_script("return roof.state().phase") == "prefill"
+    page.execute_script("document.getElementById('roofline').focus()")
+    before = text(page, "#details h2")
+    ActionChains(page).send_keys(Keys.ARROW_RIGHT).perform()
+    assert text(page, "#details h2") != before
+    page.execute_script("document.querySelectorAll('#operators tbody button')[4].focus()")
+    ActionChains(page).send_keys(Keys.ENTER).perform()
+    assert page.execute_script("return document.querySelector('tr[aria-current]').dataset.operator") == "4"
+    ActionChains(page).send_keys("t").perform()
+    assert page.execute_script("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_dark_is_dark_by_the_button_and_by_the_system_and_paper_is_white(page: Any) -> None:
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = page.execute_script(ground)
+    page.find_element("id", "theme").click()
+    dark = page.execute_script(ground)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 22, 26)")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert page.execute_script(ground) == light
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    page.find_element("id", "theme").click()
+    assert page.execute_script(ground) == light
+
+
+def test_a_telephone_scrolls_down_only(page: Any) -> None:
+    for width in (360, 800, 1280):
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        page.execute_async_script("setTimeout(arguments[0], 100)")
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_what_a_name_says_is_never_markup(page: Any) -> None:
+    moved(page, model=HOSTILE)
+    assert page.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]  # the data, ours
+    assert text(page, "h1").startswith(HOSTILE)
+    assert page.title.startswith("openai-community/gpt2, ")
+
+
+def test_a_page_is_small_and_names_no_folder(made: Path) -> None:
+    text = made.read_text(encoding="utf-8")
+    assert len(text) < 2_000_000
+    before, _, rest = text.partition('id="data">')
+    packed, _, after = rest.partition("</script>")
+    markup, document = before + after, gzip.decompress(base64.b64decode(packed)).decode()
+    assert "of-somebody" not in markup + document
+    assert "http" not in markup.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("gpt2", "-o", "x.png"), "unknown suffix '.png'; known: .html"),
+        (("gtp2", "-o", "x.html"), "did you mean"),
+        (("gpt2", "--hw", "a1000", "-o", "x.html"), "a100"),
+        (("gpt2",), "-o"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("explore", *arguments, monkeypatch=monkeypatch) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_models_of_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, layers in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        config = CONFIG | {"num_hidden_layers": layers}
+        (tmp_path / folder / "mine.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run("explore", "a/mine.json", "b/mine.json", "-o", "x.html", monkeypatch=monkeypatch) == 2
+    assert "two models that differ are called 'mine'" in capsys.readouterr().err

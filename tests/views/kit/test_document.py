@@ -1,0 +1,140 @@
+"""Texts with formulas: in a terminal, as Markdown, as LaTeX that compiles."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.derive.explain import explain
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.views.derive import explain as explanation
+from roofmodel.views.estimate.markdown import as_markdown
+from roofmodel.views.kit import document
+from roofmodel.views.kit.document import (
+    Code,
+    Document,
+    Equation,
+    Equations,
+    Form,
+    Heading,
+    Paragraph,
+    Table,
+    latex,
+    markdown,
+    rich,
+    said,
+    tex,
+)
+
+BLOCKS = [
+    Heading("a_b & c", 1),
+    Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
+    Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), said("2 FLOP")])]),
+    Table(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
+]
+
+
+def shown(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    console.print(rich(BLOCKS))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_an_equation_that_is_too_long_has_a_line_for_each_form() -> None:
+    assert "matmul FLOPs 2BSD = 2 · 1 = 2 FLOP" in re.sub(" +", " ", shown(60))
+    assert [line.strip() for line in shown(30).splitlines() if line.strip().startswith("=")] == ["= 2 · 1", "= 2 FLOP"]
+
+
+def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
+    text = markdown(BLOCKS)
+    assert "# a_b &amp; c" in text
+    assert r"\text{matmul FLOPs} &= 2BSD = 2 \cdot 1 = \text{2 FLOP}" in text
+    assert "| a\\|b | 12 | $D^{2}$ |" in text
+
+
+def test_signs_that_latex_reads_otherwise_are_escaped() -> None:
+    assert tex("50% of W_up & {x} ~ --seq · 2³") == (
+        r"50\% of W\_up \& \{x\} \~{} -{}-seq \ensuremath{\cdot} 2\ensuremath{^3}"
+    )
+
+
+def compiled(text: str, folder: Path) -> str:
+    """What pdflatex says of a file; skips where there is none."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed: apt-get install texlive-latex-base")
+    (folder / "page.tex").write_text(text, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (folder / "page.pdf").stat().st_size > 10_000
+    return done.stdout
+
+
+def test_the_blocks_compile(tmp_path: Path) -> None:
+    compiled(latex(BLOCKS), tmp_path)
+
+
+@pytest.mark.parametrize("model", ["gpt2-xl", "mixtral-8x7b-v0.1", "deepseek-v3", "resnet-50", "matmul"])
+def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
+    said = compiled(roofmodel.explain(model, "a100").to_latex(), tmp_path)
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \((\d+)\.", said)]
+    assert max(wide, default=0) < 120  # points: a formula may stick out a little, not leave the page (margins 57)
+
+
+def test_the_conventions_compile(tmp_path: Path) -> None:
+    from roofmodel.views.derive import conventions
+
+    compiled(conventions.document().written("latex"), tmp_path)
+
+
+def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
+    derivation = roofmodel.explain("saxpy", dtype="fp64")
+    for suffix, begins in (("tex", "\\documentclass"), ("md", "# saxpy"), ("json", "{")):
+        file = tmp_path / f"saxpy.{suffix}"
+        derivation.save(file)
+        assert file.read_text(encoding="utf-8").startswith(begins)
+    assert json.loads((tmp_path / "saxpy.json").read_text())["schema"] == "roofmodel.explain/1"
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.md, \.tex, \.json"):
+        derivation.save(tmp_path / "saxpy.png")
+
+
+def test_text_within_formulas_holds_no_commands_which_mathjax_would_show() -> None:
+    assert document.worded("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
+    everything = "".join(document._TEX)
+    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.worded(f"a {everything} b -- c")):
+        assert not re.search(r"\\[^{}$]", piece)
+
+
+def test_what_a_stranger_named_is_text_and_nothing_else(tmp_path: Path) -> None:
+    """A name that is a tag, one that ends what holds it, and one that is half of a letter's code."""
+    name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
+    blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]
+    shown = Document([*blocks, Code(name)], {})
+    *text, code = shown.written("markdown").split("```", 1)
+    assert "<" not in text[0]
+    assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
+    assert name in code  # between its fences it is none
+    assert shown.written("latex").count(r"\end{verbatim}") == 1
+    folder = tmp_path / "m<img src=x>"
+    folder.mkdir()
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    document = as_markdown(estimate(hub.load(str(folder)), Device.load("a100"), phase="prefill", seq=8))
+    assert "<" not in document
+    assert "m&lt;img src=x>" in document
+
+
+def test_no_table_of_a_derivation_is_empty() -> None:
+    # a collective asks nothing of the chip
+    found = explanation.document(explain(hub.load("gpt2"), Device.load("a100"), phase="decode", tp=2))
+    assert all(block.rows for block in found.blocks if isinstance(block, Table))

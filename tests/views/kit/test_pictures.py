@@ -1,0 +1,182 @@
+"""Pictures of points and estimates: what marks say, and names that stand clear of marks and of one another."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofmodel import api
+from roofmodel.views.kit import labels
+from tests.views.conftest import opened, run
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+HALF, NCU = str(EXAMPLES / "half_by_hand.csv"), str(EXAMPLES / "ncu_by_hand.csv")
+TWO = (f"{HALF}@a100", f"{NCU}@h100", "--model", "gpt2-xl")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every figure that is saved."""
+    found: list[Any] = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save = figure.savefig
+
+    def kept(self: Any, *arguments: Any, **options: Any) -> None:
+        found.append(self)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(figure, "savefig", kept)
+    return found
+
+
+def plot(path: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `roof plot` writes there."""
+    assert run("plot", *options, "-o", str(path), monkeypatch=monkeypatch) == 0
+    return path.read_text(encoding="utf-8")
+
+
+# --- Tails ------------------------------------------------------------------------------------------
+
+
+def test_kernels_on_halves_have_tails_down_to_the_other_reading(
+    figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = plot(tmp_path / "x.svg", HALF, "--hw", "a100", monkeypatch=monkeypatch)
+    # 8388608 packed additions, 16777216 on one half each, 8388608 packed multiply-adds; of 100663296 bytes each
+    ends = {(2**23 * lanes * each / 100663296, 2**23 * lanes * each / t) for lanes, each, t in (
+        (1, 1, 64e-6), (2, 1, 71e-6), (1, 2, 62e-6),
+    )}  # fmt: skip
+    tails = [line for line in figures[0].axes[0].lines if line.get_marker() == "_"]
+    for tail in tails:
+        (x, low), (y, less) = tail.get_data()
+        assert (low, less) == pytest.approx((x / 2, y / 2))
+    found = sorted((x[1], y[1]) for x, y in (tail.get_data() for tail in tails))
+    assert found == [pytest.approx(end) for end in sorted(ends)]
+    assert "Tail: " in written
+
+
+def test_marks_that_are_not_there_are_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = plot(tmp_path / "x.svg", NCU, "--hw", "a100", monkeypatch=monkeypatch)
+    assert "Filled: " in written
+    assert not re.search("Tail: |Hollow: |Arrow: ", written)
+    assert "Tail: " not in plot(tmp_path / "x.html", NCU, "--hw", "a100", monkeypatch=monkeypatch)
+
+
+def test_the_page_draws_and_tells_tails(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot(tmp_path / "x.html", HALF, "--hw", "a100", monkeypatch=monkeypatch)
+    with opened(chromium, (tmp_path / "x.html").as_uri()):
+        tails = chromium.execute_script(
+            "return plot.data.filter((t) => t.mode === 'lines+markers').map(({ x, y }) => [x, y])"
+        )
+        assert len(tails) == 3
+        assert all((x[1], y[1]) == pytest.approx((x[0] / 2, y[0] / 2)) for x, y in tails)
+        said = chromium.find_element("css selector", ".hint").text
+        assert "Tail: down to where it stands" in said
+
+
+# --- Names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(NCU, "--hw", "a100", "--model", "gpt2-xl"), TWO])
+def test_names_of_roofs_cover_no_marks(
+    options: tuple[str, ...], figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot(tmp_path / "x.svg", *options, monkeypatch=monkeypatch)
+    axes = figures[0].axes[0]
+    marks = [
+        (axes.transData.transform(centre), math.sqrt(size) / 2 * figures[0].dpi / 72)
+        for marks in axes.collections
+        for centre, size in zip(marks.get_offsets(), marks.get_sizes(), strict=True)
+    ]
+    names = [text for text in axes.texts if re.search(r"\d [A-Z]?(FLOP|B)/s$", text.get_text())]
+    assert len(names) >= 4
+    for name in names:
+        turned = math.radians(name.get_rotation())
+        at = axes.transData.transform(name.get_position())
+        name.set_rotation(0)
+        box = name.get_window_extent()
+        for centre, radius in marks:
+            x, y = centre[0] - at[0], centre[1] - at[1]  # seen along the name
+            x, y = x * math.cos(turned) + y * math.sin(turned), y * math.cos(turned) - x * math.sin(turned)
+            aside = max(box.x0 - at[0] - x, 0, x - (box.x1 - at[0])), max(box.y0 - at[1] - y, 0, y - (box.y1 - at[1]))
+            assert math.hypot(*aside) > 0.9 * radius, (name.get_text(), centre)
+
+
+def test_names_on_a_page_cover_no_marks(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot(tmp_path / "x.html", NCU, "--hw", "a100", "--model", "gpt2-xl", monkeypatch=monkeypatch)
+    with opened(chromium, (tmp_path / "x.html").as_uri()):
+        names, marks = (
+            chromium.execute_script(
+                "return [...document.querySelectorAll(arguments[0])].map((shape) => {"
+                "const { left, right, top, bottom } = shape.getBoundingClientRect();"
+                "return [left, right, top, bottom, shape.textContent]; })",
+                selector,
+            )
+            for selector in (".annotation-text", "#plot .point")
+        )
+    flat = [name for name in names if "FLOP/s" in name[4]]
+    assert len(flat) >= 2
+    for name, mark in product(flat, marks):
+        across, up = min(name[1], mark[1]) - max(name[0], mark[0]), min(name[3], mark[3]) - max(name[2], mark[2])
+        assert min(across, up) < 3, (name, mark)  # pixels: boxes have some air
+
+
+def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Path) -> None:
+    for model, phase in (("gpt2-xl", None), ("deepseek-v2-lite", "train")):
+        api.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
+        figure = figures[-1]
+        listed = [text for text in figure.texts if text.get_position()[0] > 0.66]
+        assert min(text.get_fontsize() for text in listed) > 6.49
+        heights = sorted({text.get_position()[1] for text in listed if text.get_text().endswith("%")}, reverse=True)
+        assert heights[-1] > 0.01
+        lines = min(a - b for a, b in pairwise(heights)) * figure.get_figheight() * 72
+        assert lines > 1.2 * max(text.get_fontsize() for text in listed if text.get_text().endswith("%"))
+    assert len(heights) > 60
+
+
+def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path) -> None:
+    """Of one microbatch each of two equal stages waits half of the time; shares come to all of it."""
+    api.estimate("gpt2-xl", "a100", phase="prefill", pp=2).save(tmp_path / "x.svg")
+    words = [text.get_text() for text in figures[-1].texts]
+    shares = [word for word in words if re.fullmatch(r"[0-9]+%", word)]
+    assert words[words.index("wait for other stages") + 1] == shares[-1]
+    assert 45 < int(shares[-1][:-1]) < 55
+    assert abs(sum(int(share[:-1]) for share in shares) - 100) <= len(shares) / 2
+
+
+# --- Signs, and bars with words behind them ---------------------------------------------------------
+
+
+def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
+    """Marks of one size are many with one number for all."""
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6, 6), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 100), ylim=(0, 100))
+    marks = [(50, 50), (57, 48), (57, 52), (43, 50), (50, 57), (50, 43)]
+    axes.scatter(*zip(*marks, strict=True), s=80)
+    labels.place(axes, [("64, seq 512", 50, 50)], figure.dpi)
+    (sign,) = axes.texts
+    left, low, right, high = sign.get_window_extent().extents
+    half = 80**0.5 / 2 * 100 / 72
+    for x, y in axes.transData.transform(marks):
+        assert x + half <= left or x - half >= right or y + half <= low or y - half >= high
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_what_stands_behind_bars_is_within_the_picture(
+    figures: list[Any], batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch of one is the file; of more each kernel would take longer at least than was achieved."""
+    asked = ("gpt2", str(EXAMPLES / "gpt2_trace_by_hand.json.gz"), "--hw", "a100", "--phase", "prefill", "--seq", "512")
+    path = tmp_path / "x.svg"
+    assert run("compare", *asked, "--batch", str(batch), "-o", str(path), monkeypatch=monkeypatch) == 0
+    (figure,) = figures
+    wide = figure.get_window_extent().width
+    behind = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(behind) == 12
+    assert all(extent.x1 <= wide for extent in behind)
+    assert (">quicker than its bound<" in path.read_text()) == (batch > 1)

@@ -1,0 +1,308 @@
+"""A sweep as files, as a table, as pictures: the same rows everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from pyarrow import parquet
+from rich.console import Console
+
+import roofmodel
+from roofmodel import WorkloadError
+from roofmodel.study.sweep.case import COLUMNS, COUNTS
+from roofmodel.views.sweep import picture as sweep_picture
+from roofmodel.views.sweep import table as views
+from tests.test_cli import Roof, roof
+
+__all__ = ["roof"]  # a fixture
+
+SMALL: dict[str, Any] = {"models": "gpt2", "hw": ["a100", "v100"], "dtype": "fp16,bf16", "batch": [1, 4], "seq": [1, 8]}
+
+
+def small(**others: Any) -> roofmodel.SweepReport:
+    return roofmodel.sweep(**SMALL | others)
+
+
+def test_all_formats_hold_the_same_rows(tmp_path: Path) -> None:
+    report = small(price=2.0)
+    for suffix in ("csv", "json", "parquet"):
+        report.save(tmp_path / f"grid.{suffix}")
+    document = json.loads((tmp_path / "grid.json").read_text())
+    assert document == report.to_dict()
+    assert document["schema"] == "roofmodel.sweep/1"
+    rows = document["rows"]
+    assert len(rows) == document["points"] == 2 * 2 * 2 * 2 * 2  # phases, devices, types, batches, lengths
+
+    def words(value: object) -> str:
+        return "" if value is None else str(value)
+
+    with (tmp_path / "grid.csv").open(newline="") as lines:
+        assert list(csv.DictReader(lines)) == [{name: words(row[name]) for name in COLUMNS} for row in rows]
+    assert parquet.read_table(tmp_path / "grid.parquet").to_pylist() == rows
+    frame = report.to_frame()
+    assert list(frame) == list(COLUMNS)
+    assert [{k: None if pandas.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")] == rows
+
+
+def test_keys_are_those_of_an_estimates_totals() -> None:
+    totals = (
+        roofmodel.estimate("resnet-50", "a100").totals["forward"] | roofmodel.estimate("gpt2", "a100").totals["decode"]
+    )
+    assert set(totals) <= set(COLUMNS)
+
+
+def test_counts_that_a_float_cannot_hold_stay_exact_beside_fractions() -> None:
+    large = 2**53 + 1
+    joined = views._joined([numpy.array([large]), numpy.array([0.5])])
+    assert joined.tolist() == [large, 0.5]
+    assert views._joined([numpy.array([2]), numpy.array([0.5])]).dtype == float
+    assert views._joined([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
+
+
+def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_path: Path) -> None:
+    report = roofmodel.sweep("gpt2-xl", "a100", phase="train", batch=10**9, seq=10**6)
+    with pytest.raises(roofmodel.OutputError, match="64 bits"):
+        report.save(tmp_path / "grid.parquet")
+    assert not list(tmp_path.iterdir())
+    report.save(tmp_path / "grid.csv")
+    (row,) = csv.DictReader((tmp_path / "grid.csv").read_text().splitlines())
+    assert int(row["matmul_flops"]) == report.to_dict()["rows"][0]["matmul_flops"] > 2**63
+
+
+def printed(report: roofmodel.SweepReport, width: int = 100) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(report.__rich__())
+    return out.getvalue()
+
+
+def test_the_table_has_what_varies_and_says_the_rest_above() -> None:
+    text = printed(roofmodel.sweep("gpt2", "a100", batch="1:4:*2", phase="decode"))
+    first, titles, *rows = text.splitlines()
+    assert first.split(" · ") == [
+        "openai-community/gpt2", "a100-sxm-80gb", "decode", "fp16", "flash attention", "eager runtime", "3 points",
+    ]  # fmt: skip
+    assert titles.split()[0] == "batch"
+    assert [row.split()[0] for row in rows[:3]] == ["1", "2", "4"]
+
+
+def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
+    text = printed(small(batch=[1, 10**6], seq=[8, 2000]))
+    assert "! does not fit" in text
+    assert "† beyond the model's positions" in text
+    assert "no pipe for 'bf16'" in " ".join(text.split())
+    assert max(map(len, printed(small(), width=60).splitlines())) <= 60
+
+
+def test_a_table_with_points_that_cannot_be_shows_the_others() -> None:
+    text = printed(roofmodel.sweep("mixtral-8x7b-v0.1", "h100", tp=[2, 8], ep=[1, 4], phase="decode"))
+    assert "--ep 4: experts are dealt out" in text
+    _, _, *rows = text.splitlines()
+    assert [row.split()[:2] for row in rows[:4]] == [["2", "1"], ["2", "4"], ["8", "1"], ["8", "4"]]
+    assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
+
+
+def test_the_table_says_how_gpus_share_the_work_whether_it_varies_or_not() -> None:
+    asked: dict[str, Any] = {"phase": "train", "tp": 8, "pp": 4, "batch": 8}
+    several = printed(roofmodel.sweep("llama-2-70b-hf", "h100", micro_batch=[1, 2], **asked)).splitlines()
+    assert "tp 8 · pp 4 · 2 points" in " ".join(several[:2])
+    assert [row.split()[0] for row in several[2:5]] == ["micro-batch", "1", "2"]
+    one = printed(roofmodel.sweep("llama-2-70b-hf", "h100", sequence_parallel="on", **asked))
+    assert "tp 8 · pp 4 · micro-batch 1 · sequence-parallel on" in " ".join(one.split())
+
+
+def test_a_long_table_says_where_the_rest_is() -> None:
+    assert "and 960 more; -o FILE" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
+
+
+@pytest.mark.parametrize("picture", sweep_picture.KINDS)
+@pytest.mark.parametrize("asked", [
+    {},
+    {"batch": 1, "seq": 8},
+    {"models": ["gpt2", "bert-base-uncased"], "seq": [8, 16, 32], "batch": [1, 10**6]},
+    {"models": "resnet-50", "seq": None, "dtype": "fp16", "image": [224, 384]},
+    {"hw": "mi300x", "dtype": "fp16", "context": [0, 5], "seq": [4, 8]},
+    {"hw": "a100", "dtype": "fp16", "phase": "generate", "new_tokens": [1, 4]},
+])  # fmt: skip
+def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: Path) -> None:
+    report = small(**asked, price=3)
+    if picture == "costs" and asked.get("models") == "resnet-50":
+        with pytest.raises(WorkloadError, match="no price of tokens"):
+            report.save(tmp_path / "grid.svg", picture)
+        return
+    report.save(tmp_path / "grid.svg", picture)
+    text = (tmp_path / "grid.svg").read_text()
+    assert "</svg>" in text
+
+
+def test_each_cell_has_the_colour_of_its_roof_which_the_legend_names(tmp_path: Path) -> None:
+    """Eight GeForces over PCIe wait for what they send: at 64 x 1024 tokens a prefill is bound by nothing else."""
+    report = roofmodel.sweep("llama-2-70b-hf", "rtx4090", tp=[2, 8], phase="prefill", batch=[1, 64], seq=[16, 1024])
+    assert set(report.to_frame()["bound"]) == {"memory", "compute", "communication", "overhead"}
+    drawn: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Axes, "imshow", lambda self, image, **how: drawn.append(image))
+        report.save(tmp_path / "grid.svg", "roofs")
+    assert len(drawn) == 2
+    assert all((image < 1).any(axis=-1).all() for image in drawn)  # no cell is white
+    text = (tmp_path / "grid.svg").read_text()
+    assert all(f">{roof}<" in text for roof in ("memory", "compute", "communication", "overhead"))
+    assert text.index(">tp 2<") < text.index(">tp 8<")
+
+
+def test_the_legend_of_costs_names_what_is_drawn(tmp_path: Path) -> None:
+    """One H100 has no room for 70 billion parameters of 16 bits."""
+    asked: dict[str, Any] = {"phase": "decode", "tp": [1, 8], "price": 3}
+    roofmodel.sweep("llama-3.1-70b", "h100", **asked).save(tmp_path / "grid.svg", "costs")
+    text = (tmp_path / "grid.svg").read_text()
+    assert ">tp 8<" in text
+    assert ">tp 1<" not in text
+
+
+def test_series_that_the_legend_names_have_colours_of_their_own(tmp_path: Path) -> None:
+    report = roofmodel.sweep("gpt2", "a100", tp="1,2,3,4,6,12", dtype="fp16,bf16,tf32", phase="decode", batch=12)
+    report.save(tmp_path / "grid.svg")
+    text = (tmp_path / "grid.svg").read_text()
+    colours = re.findall(r'style="[^"]*fill: (#[0-9a-f]{6})"[^>]*>●<', text)
+    assert len(colours) == len(set(colours)) == 18
+
+
+def test_the_picture_of_a_million_points_is_no_million_marks(tmp_path: Path) -> None:
+    roofmodel.sweep("gpt2", "a100", phase="decode", batch="1:200", context="1:200").save(tmp_path / "grid.svg")
+    assert (tmp_path / "grid.svg").stat().st_size < 2_000_000
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20))
+def test_a_front_is_what_no_other_point_beats(points: list[tuple[int, int]]) -> None:
+    latency, rate = numpy.array(points, dtype=float).T
+    kept = {points[place] for place in sweep_picture.front(latency, rate)}
+    beaten = {
+        (x, y) for x, y in points if any(a <= x and b >= y and (a, b) != (x, y) for a, b in points)
+    }  # fmt: skip
+    assert kept == set(points) - beaten
+
+
+# --- The command line -------------------------------------------------------------------------------
+
+
+def test_the_command_writes_what_it_is_asked_for(roof: Roof, tmp_path: Path) -> None:
+    out = [tmp_path / f"grid.{suffix}" for suffix in ("csv", "parquet", "png")]
+    done = roof(
+        "sweep", "gpt2", "bert-base-uncased", "--hw", "a100,v100", "--batch", "1:8:*2", "--seq", "8,16",
+        *(word for path in out for word in ("-o", str(path))), "--format", "json",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    assert document["points"] == len(document["rows"]) == 2 * (2 + 1) * 4 * 2  # devices, phases, batches, lengths
+    assert all(path.stat().st_size > 1000 for path in out)
+    assert done.err.count("wrote") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gpt2", "--hw", "a100", "--batch", "1:x"], "'x' is not a whole number; try --batch"),
+        (["gpt2", "--hw", "a100", "--dtype", "fp61"], "did you mean"),
+        (["gpt2", "--hw", "a100,h1o0"], "h1o0"),
+        (["gpt2"], "--hw is missing"),
+        (["gtp2", "--hw", "a100"], "did you mean"),
+        (["gpt2", "--hw", "a100", "--picture", "costs"], "--price"),
+        (["gpt2", "--hw", "a100", "--picture", "roof"], "did you mean 'roofs'"),
+        (["gpt2", "--hw", "a100", "-o", "grid.xlsx"], "unknown suffix '.xlsx'"),
+        (["gpt2", "--hw", "a100", "--price", "a100=x"], "'x' is no price"),
+        (["gpt2", "--hw", "a100", "--price", "0"], "'0' is no price"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere", "--format", "json"], "--cluster nowhere"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere", "--format", "csv"], "--cluster nowhere"),
+        (["gpt2", "--hw", "a100", "--cluster", "nowhere"], "--cluster nowhere"),
+        (["gpt2", "--hw", "a100", "--format", "xml"], "unknown format 'xml'"),
+    ],
+)
+def test_mistakes_are_told_with_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:
+    done = roof("sweep", *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--picture", "roofs"], "note: --picture is ignored: no -o FILE .png"),
+        (["--price", "a100=2"], "note: --price has none for h100-sxm"),
+    ],
+)
+def test_what_does_not_apply_is_noted(roof: Roof, arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = roof("sweep", "gpt2", "--hw", "a100,h100", *arguments, "--format", "json")
+    assert done.status == 0
+    assert said in done.err
+    assert (
+        "is ignored"
+        not in roof("sweep", "gpt2", "--hw", "a100", "--picture", "roofs", "-o", str(tmp_path / "r.svg")).err
+    )
+
+
+def test_a_price_of_what_has_no_tokens_leaves_the_rates(tmp_path: Path) -> None:
+    roofmodel.sweep("resnet-18", "a100", price=2).save(tmp_path / "grid.svg")
+    assert "Rate against latency" in (tmp_path / "grid.svg").read_text()
+
+
+def test_panels_that_have_no_room_are_counted(tmp_path: Path) -> None:
+    small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"], phase="decode").save(tmp_path / "all.svg", "roofs")
+    small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"]).save(tmp_path / "some.svg", "roofs")  # times phases
+    assert "more; fewer values" not in (tmp_path / "all.svg").read_text()
+    assert "and 6 more; fewer values" in (tmp_path / "some.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("batch", "sign"), [([1], None), ([1, 10**6], "×"), ([*range(1, 2002), 10**6], "beyond the line")]
+)
+def test_the_sign_of_what_does_not_fit_is_the_one_that_is_drawn(
+    batch: list[int], sign: str | None, tmp_path: Path
+) -> None:
+    small(hw="a100", dtype="fp16", batch=batch, seq=8, phase="decode").save(tmp_path / "grid.svg", "roofs")
+    said = re.findall(">([^<]*): does not fit the memory<", (tmp_path / "grid.svg").read_text())
+    assert said == ([sign] if sign else [])
+
+
+def test_a_picture_says_where_the_host_is_waited_for(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"batch": "1:64:*4", "seq": [512, 1000], "phase": "decode"}
+    report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked)
+    report.save(tmp_path / "eager.svg")
+    text = (tmp_path / "eager.svg").read_text()
+    assert "dotted: what the host's launches take" in text.replace("&#39;", "'")
+    assert ">64, seq 512<" in text
+    assert ">64, seq 1000<" in text  # though they stand at one place
+    assert any(note.startswith("decode waits for the host") for note in report.to_dict()["notes"])
+    graph = roofmodel.sweep("gpt2", ["a100", "h100"], **asked, runtime="graph")
+    graph.save(tmp_path / "graph.svg")
+    assert "dotted" not in (tmp_path / "graph.svg").read_text()
+    assert not any("host" in note for note in graph.to_dict()["notes"])
+
+
+def test_a_network_of_convolutions_has_no_attention() -> None:
+    report = roofmodel.sweep("resnet-18", "a100", batch="1:2")
+    assert "attention" not in printed(report).splitlines()[0]
+    assert {row["attention"] for row in report.to_dict()["rows"]} == {None}
+
+
+def test_in_python_arguments_are_called_as_python_has_them() -> None:
+    with pytest.raises(WorkloadError, match="new_tokens is 0"):
+        roofmodel.sweep("gpt2", "a100", new_tokens=0)
+
+
+def test_the_report_shows_itself() -> None:
+    report = small()
+    assert repr(report) == "<SweepReport of 32 points>"
+    assert "gpt2" in report._repr_mimebundle_()["text/html"]
+    assert all(count in COLUMNS for count in COUNTS)
