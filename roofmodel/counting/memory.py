@@ -1,4 +1,4 @@
-"""What must be resident: weights, KV cache, live activations. All in bytes."""
+"""Memory on the GPU, in bytes: weights, KV cache, live activations; and parameter counts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, Shor
 
 
 class Memory(NamedTuple):
-    """Peak bytes on the device, by role."""
+    """Peak bytes on a GPU, by role."""
 
     weights: Number
     kv_cache: Number
     activations: Number
     gradients: Number = 0
     optimizer: Number = 0
-    kept: Number = 0  # of the activations, those that the forward pass keeps for the backward pass
+    kept: Number = 0  # part of `activations`: what the forward pass keeps for the backward pass
 
     @property
     def total(self) -> Number:
         return self.weights + self.kv_cache + self.activations + self.gradients + self.optimizer
 
-    def or_more(self, other: Memory) -> Memory:
-        """This need, or the other one where it is larger."""
+    def larger(self, other: Memory) -> Memory:
+        """The one with the larger total; elementwise for arrays."""
         return Memory(*(either(self.total >= other.total, *roles) for roles in zip(self, other, strict=True)))
 
 
-def resident(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:
-    """What one pass needs on the device at its peak: the weights of the whole model, whatever the pass runs of it."""
+def pass_memory(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:
+    """Peak memory of one pass. `weights` are the bytes of all weights on the GPU, whether the pass uses them or not."""
     return Memory(
         weights=weights,
         kv_cache=kv_cache_bytes(arch, step),
@@ -46,36 +46,36 @@ def resident(arch: Architecture, step: Step, operators: Sequence[Operator], weig
 
 
 def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
-    """How many parameters the operators name, each tensor once: tying is using the same name."""
+    """Number of parameters of the operators. Tensors with the same name are tied and count once."""
     return sum(times * elements for times, elements, _ in _parameters(arch, operators))
 
 
-def table_elements(operators: Iterable[Operator]) -> Number:
-    """Elements of the table of tokens, embedding or head's matrix; 0 where no operator reads it."""
+def token_table_elements(operators: Iterable[Operator]) -> Number:
+    """Elements of the token embedding table `E_token` (also the matrix of a tied head); 0 if no operator reads it."""
     found = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
     return next(found, 0)
 
 
-def met_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
-    """How many parameters a token meets: all but those of the experts that the router does not either for it."""
+def active_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:
+    """Number of parameters used per token: all except those of the experts that the router does not choose."""
     idle: Number = 0
     for operator in operators:
         if operator.kind == "grouped_gemm":
-            held, sizes = sum(t.elements(operator.sizes) for t in operator.parameters), operator.sizes
-            chosen = quotient(held * sizes["b:t:x"], sizes["b"] * sizes["t"] * sizes["x"])
-            idle += arch.copies(operator.layers) * (held - chosen)
+            stored, sizes = sum(t.elements(operator.sizes) for t in operator.parameters), operator.sizes
+            chosen = quotient(stored * sizes["b:t:x"], sizes["b"] * sizes["t"] * sizes["x"])
+            idle += arch.copies(operator.layers) * (stored - chosen)
     return parameters(arch, operators) - idle
 
 
 def weight_bytes(arch: Architecture, operators: Iterable[Operator]) -> Number:
-    """Bytes of all parameters, each tensor once, in its role's format."""
+    """Bytes of all parameters, each tensor once, in the number format of its role."""
     return sum(times * form.bytes(elements) for times, elements, form in _parameters(arch, operators))
 
 
 def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[tuple[int, Number, Format]]:
-    """Each parameter tensor: how often, of how many elements, stored how.
+    """Each parameter tensor once: number of copies, elements, number format.
 
-    Layers have tensors of their own, unless they share them; outside them a name is one tensor, however many read it.
+    Each layer has its own tensors unless layers share weights. Outside layers, a name is one tensor.
     """
     seen: set[tuple[str, tuple[int, ...] | None]] = set()
     for operator in operators:
@@ -92,32 +92,32 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
         if isinstance(stack, Stack) and stack.unread:
             yield 1, stack.unread, widths.dtype
     for stage in arch.head.stages:
-        if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # held, although no operator reads it
+        if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # stored, although no operator reads it
             yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 
 def kv_cache_bytes(arch: Architecture, step: Step) -> Number:
-    """What is kept after the pass: keys and values of every token, or those a window still reaches; states."""
+    """Bytes of the cache after the pass: keys and values of all tokens, or of those in the window; recurrent states."""
     if not (arch.causal and step.cached):
         return 0
     return sum(
         arch.times(layers) * step.widths.kv.bytes(step.microbatches * step.batch * elements)
         for layer, layers in arch.stack.kinds
         for part in parts(layer)
-        for elements in _cached(part, step)
+        for elements in _cached_elements(part, step)
     )
 
 
-def _cached(part: Part, step: Step) -> Iterator[Number]:
-    """Elements that a part keeps of a sequence, by tensor."""
+def _cached_elements(part: Part, step: Step) -> Iterator[Number]:
+    """Elements that a part of a layer caches per sequence, by tensor."""
     if isinstance(part, Attention | LatentAttention | CrossAttention):
-        yield from (_kept(part, step) * elements for elements in part.cached)
+        yield from (_cached_tokens(part, step) * elements for elements in part.cached)
     elif isinstance(part, Mamba | Mamba2 | DeltaRule | Lightning | ShortConvolution):
         yield part.cached
 
 
-def _kept(att: Attention | LatentAttention | CrossAttention, step: Step) -> Number:
-    """Tokens of a sequence, or of its source, whose keys and values are in the cache after the pass."""
+def _cached_tokens(att: Attention | LatentAttention | CrossAttention, step: Step) -> Number:
+    """Tokens per sequence (for cross-attention, encoder tokens) whose keys and values are cached after the pass."""
     if isinstance(att, CrossAttention):
         return step.source
     tokens = step.context + step.tokens
@@ -126,39 +126,40 @@ def _kept(att: Attention | LatentAttention | CrossAttention, step: Step) -> Numb
     return minimum(tokens, att.window)
 
 
-def _held_elsewhere(tensor: Tensor) -> bool:
+def _is_parameter_or_cache(tensor: Tensor) -> bool:
     return tensor.is_parameter or tensor.is_cached
 
 
-def activation_bytes(operators: Iterable[Operator], held: Callable[[Tensor], bool] = _held_elsewhere) -> Number:
-    """The largest sum of activations alive at once, each operator writing to memory of its own.
+def activation_bytes(
+    operators: Iterable[Operator], excluded: Callable[[Tensor], bool] = _is_parameter_or_cache
+) -> Number:
+    """Peak bytes of live activations, if no operator writes in place.
 
-    `held` tells the tensors that are accounted for elsewhere.
-
-    Layers follow one another with the same names, so one layer of each kind stands for all.
+    Tensors for which `excluded` is true do not count. All layers of a kind use the same tensor names, so one layer of
+    each kind is enough.
     """
-    return largest(sum(size for _, size in living) for living in alive(operators, held))
+    return largest(sum(size for _, size in live) for live in live_activations(operators, excluded))
 
 
-def alive(
-    operators: Iterable[Operator], held: Callable[[Tensor], bool] = _held_elsewhere
+def live_activations(
+    operators: Iterable[Operator], excluded: Callable[[Tensor], bool] = _is_parameter_or_cache
 ) -> Iterator[list[tuple[str, Number]]]:
-    """By operator, the activations alive while it runs and their bytes: what it reads, what waits, what it writes.
+    """The activations that are live while each operator runs, as names and bytes: its inputs, waiting tensors, outputs.
 
-    An activation lives from the operator that writes it to the last that reads it before it is written again.
+    An activation is live from the operator that writes it to the last operator that reads it before the next write.
     """
-    walk = list(operators)
-    needed_after: list[set[str]] = []  # by operator, what later ones still read
+    ordered = list(operators)
+    needed_after: list[set[str]] = []  # for each operator, the tensors that later operators read
     needed: set[str] = set()
-    for operator in reversed(walk):
+    for operator in reversed(ordered):
         needed_after.append(needed)
         needed = (needed - {t.name for t in operator.writes}) | {t.name for t in operator.reads}
     needed_after.reverse()
 
     waiting: dict[str, Number] = {}
-    for operator, needed in zip(walk, needed_after, strict=True):
+    for operator, needed in zip(ordered, needed_after, strict=True):
         read, written = (
-            {t.name: operator.bytes_of(t) for t in tensors if not held(t)}
+            {t.name: operator.bytes_of(t) for t in tensors if not excluded(t)}
             for tensors in (operator.reads, operator.writes)
         )
         yield [*(read | waiting).items(), *written.items()]

@@ -1,6 +1,6 @@
-"""A phase -> its operators: one pass, the prefill and the decodes that generate text, or a training step.
+"""Operators and peak memory of a phase: a single pass, text generation (prefill and decodes), or a training step.
 
-Where GPUs share the work these are one GPU's, and so is the memory: those of its share of the architecture.
+With several GPUs, operators and memory are those of one GPU and its share of the model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from roofmodel.algebra import Number, is_just, mean, minimum
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.training import InFlight, Training, resident, training
+from roofmodel.counting.training import InFlight, TrainingStep, build_training_step, training_memory
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture, Held, Stack
 from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
@@ -21,17 +21,17 @@ from roofmodel.models.sharding import share
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    """All operators of a phase, in order; where it has stages each operator names its own."""
+    """All operators of a phase in order; `Operator.stage` names the part of the phase, if the phase has parts."""
     if step.phase == "train":
-        return tuple(trained(arch, step).operators(step.microbatches))
+        return tuple(training_step(arch, step).operators(step.microbatches))
     if step.phase != "generate":
         passed = _pass(arch, step)
         return passed if is_just(step.microbatches, 1) else _repeated(passed, step.microbatches)
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
 
 
-def stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
-    """The same step on a GPU of each stage of layers, of those that are alike once, and how many those are."""
+def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
+    """The step on a GPU of each pipeline stage; identical stages appear once, with their number."""
     pp, vpp = step.parallel.pp, step.parallel.vpp
     if is_just(pp, 1):
         return [(1, step)]
@@ -39,54 +39,60 @@ def stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
     return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 
-def need(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
-    """What the phase that needs most needs on the device at its peak; `weights` spares counting their bytes again."""
+def peak_memory(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
+    """Peak bytes per GPU over all phases of a workload. Pass `weights` (bytes) if they are already counted."""
     weights = weights or weight_bytes(arch, work.steps()[0])
-    return reduce(Memory.or_more, (peak(arch, step, weights) for step in work.steps()))
+    return reduce(Memory.larger, (phase_memory(arch, step, weights) for step in work.steps()))
 
 
-def peak(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
-    """What a phase needs on the device at its peak, in the stage that needs most.
+def phase_memory(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
+    """Peak bytes per GPU of a phase, in the pipeline stage that needs most.
 
-    If there is one stage, `weights` are its bytes, and `found`, its operators, spares counting them again.
+    `weights` are the bytes of the weights and `found` the operators of the phase, if already counted; both are used
+    only without pipeline parallelism.
     """
-    if len(staged := stages(arch, step)) == 1:
-        of_stages = [needs(arch, step, weights, found)]
+    if len(staged := distinct_stages(arch, step)) == 1:
+        stages = [memory_by_pass(arch, step, weights, found)]
     else:
-        of_stages = [needs(arch, one, weight_bytes(arch, one)) for _, one in staged]
-    return reduce(Memory.or_more, (need for of_stage in of_stages for _, need in of_stage))
+        stages = [memory_by_pass(arch, one, weight_bytes(arch, one)) for _, one in staged]
+    return reduce(Memory.larger, (memory for passes in stages for _, memory in passes))
 
 
-def needs(
+def memory_by_pass(
     arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None
 ) -> Iterator[tuple[Step, Memory]]:
-    """The passes of a phase that may need most, and what each needs at its own peak."""
-    own = _own(arch, step)
+    """The passes of a phase that can need the most memory, and the peak memory of each.
+
+    For generation these are the prefill and the last decode.
+    """
+    own = gpu_share(arch, step)
     if step.phase == "train":
-        whole = trained(arch, step)
-        in_bytes = memory.weight_bytes(own, whole.passed)
-        yield step, resident(whole, in_bytes, whole.parameters, step, [*_in_flight(arch, step, whole)])
+        whole = training_step(arch, step)
+        stored = memory.weight_bytes(own, whole.passed)
+        in_flight = [*microbatches_in_flight(arch, step, whole)]
+        yield step, training_memory(whole, stored, whole.parameters, step, in_flight)
         return
     for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
-        alone = found is not None and one is step and is_just(step.microbatches, 1)
-        operators = found if found is not None and alone else _pass(arch, one)
-        yield one, memory.resident(own, one, operators, weights)
+        reusable = found is not None and one is step and is_just(step.microbatches, 1)
+        operators = found if found is not None and reusable else _pass(arch, one)
+        yield one, memory.pass_memory(own, one, operators, weights)
 
 
-def trained(arch: Architecture, step: Step) -> Training:
-    """A training step, by its parts."""
-    own, passed = _own(arch, step), _pass(arch, step)
+def training_step(arch: Architecture, step: Step) -> TrainingStep:
+    """The operators of a training step, by part (forward, backward, ...)."""
+    own, passed = gpu_share(arch, step), _pass(arch, step)
     held = own.stack.held if isinstance(own.body, Stack) else Held()
-    tied = memory.table_elements(passed) if arch.tied and held.first != held.last else None
-    return training(passed, memory.parameters(own, passed), step, tied)
+    tied = memory.token_table_elements(passed) if arch.tied and held.first != held.last else None
+    return build_training_step(passed, memory.parameters(own, passed), step, tied)
 
 
-def _in_flight(arch: Architecture, step: Step, whole: Training) -> Iterator[InFlight]:
-    """The parts of a stage, and how many microbatches have passed each where the first one's gradients arrive.
+def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) -> Iterator[InFlight]:
+    """The model chunks of a pipeline stage, each with the microbatches whose activations it keeps at the peak.
 
-    The last of p stages has one microbatch in flight, the first one p of them (1F1B). With v parts a stage, each takes
-    p microbatches in turn, and 2 (p - 1 - stage) + (v - 1) p of them pass before forward and backward alternate
-    (Narayanan et al., arXiv 2104.04473, section 2.2): the first stage has p v + p - 1 parts in flight.
+    1F1B schedule: of p stages, the last keeps one microbatch and the first keeps p. Interleaved schedule with v chunks
+    per stage: each chunk takes p microbatches in turn, and a stage runs 2 (p - 1 - stage) + (v - 1) p forward passes
+    before forward and backward alternate (Narayanan et al., arXiv 2104.04473, section 2.2). The first stage then keeps
+    p v + p - 1 chunk activations.
     """
     pp, vpp, which = step.parallel.pp, step.parallel.vpp, step.parallel.stage
     if is_just(pp, 1):
@@ -99,24 +105,24 @@ def _in_flight(arch: Architecture, step: Step, whole: Training) -> Iterator[InFl
         shared = share(arch, step.parallel.tp, step.parallel.within)
         for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
             found = blocks.operators(part, step)
-            yield InFlight(minimum(step.microbatches, many), training(found, 0, step).forward)
+            yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
 
 
 def weight_bytes(arch: Architecture, step: Step) -> Number:
-    """Bytes of all weights, whatever a phase runs of them."""
-    return memory.weight_bytes(_own(arch, step), whole(arch, step))
+    """Bytes of all weights on the GPU, including those that the phase does not use."""
+    return memory.weight_bytes(gpu_share(arch, step), model_operators(arch, step))
 
 
-def whole(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    """All operators that a model has: those of a pass that reads its source, if it has one, and all else."""
+def model_operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    """One forward pass that runs every operator of the model, including the encoder if there is one."""
     return _pass(arch, step._replace(phase="forward", context=0, passes=1))
 
 
-def uncached(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    """Generation without a KV cache: each new token takes a forward pass over all tokens before it.
+def operators_without_cache(arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    """Operators of generation without a KV cache: each new token needs a forward pass over all tokens before it.
 
-    Where a router chooses among experts, how many of them a pass touches is taken at the mean length. What an encoder
-    gives is kept, but not the keys and values that the decoder makes of it.
+    For MoE models, the number of experts used per pass is that at the mean length. The encoder runs once; the decoder
+    recomputes the keys and values of the encoder output in every pass.
     """
     prompt = step.context + step.tokens
     longer = step._replace(phase="forward", tokens=prompt + mean(step.passes - 1, 2), context=0, logit_positions=1)
@@ -129,7 +135,7 @@ def _prompt(step: Step) -> Step:
 
 
 def _decodes(step: Step) -> Step:
-    """The decodes as a run: the first finds the prompt in the cache, and each of the others one token more."""
+    """All decodes as one step: the first reads the prompt from the cache, each later one reads one token more."""
     prompt = step.context + step.tokens
     return step._replace(phase="decode", tokens=1, context=prompt, logit_positions=1, passes=step.passes - 1)
 
@@ -148,10 +154,10 @@ def _repeated(passed: tuple[Operator, ...], times: Number) -> tuple[Operator, ..
 
 
 def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    return blocks.operators(_own(arch, step), step)
+    return blocks.operators(gpu_share(arch, step), step)
 
 
-def _own(arch: Architecture, step: Step) -> Architecture:
-    """What a GPU has of the architecture."""
+def gpu_share(arch: Architecture, step: Step) -> Architecture:
+    """The part of the architecture on one GPU (tensor, expert and pipeline parallelism)."""
     parallel = step.parallel
     return stage(share(arch, parallel.tp, parallel.within), parallel.stage, parallel.pp, parallel.vpp)

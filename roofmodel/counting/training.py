@@ -1,11 +1,11 @@
-"""A training step: forward, what is computed again, backward, optimizer; and what it keeps in memory.
+"""Operators and memory of a training step: forward pass, recomputation, backward pass, optimizer.
 
-Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): with Adam 16 bytes a parameter, 2 of
-weights, 2 of gradients and 12 of optimizer state, which are the fp32 master weights and two moments. (Megatron-LM adds
-gradients up in fp32 and comes to 18.) Weights of 32 bits or more are their own masters: 16 bytes as well, 4 + 4 + 8.
+Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): Adam needs 16 bytes per parameter: 2 for
+the weight, 2 for the gradient and 12 for the optimizer state (fp32 master weight and two moments). Megatron-LM sums
+gradients in fp32 and needs 18. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
 
-Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` drops the scores and the softmax of attention,
-`full` keeps the input of each layer alone. Dropout is not counted.
+Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` recomputes the scores and the softmax of
+attention, `full` keeps only the input of each layer. Dropout is not counted.
 """
 
 from __future__ import annotations
@@ -24,82 +24,90 @@ from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Optimizer, Recompute, Step
 
-STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
-CORE = ("bmm", "softmax")  # the kinds of attention's operators on scores, whose size is the square of the length
+OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
+SCORE_KINDS = ("bmm", "softmax")  # kinds of the attention operators on scores, whose size is quadratic in the length
 
 
-class Training(NamedTuple):
-    """The operators of a training step, by stage; those of one microbatch, and behind them those of the whole step."""
+class TrainingStep(NamedTuple):
+    """The operators of a training step: `forward`, `recomputed`, `backward` per microbatch, the rest per step."""
 
     forward: tuple[Operator, ...]
     recomputed: tuple[Operator, ...]
     backward: tuple[Operator, ...]
     exchanged: tuple[Operator, ...]
     update: Operator | None
-    passed: Sequence[Operator]  # the pass without a loss that it was made from
-    parameters: Number  # that a GPU has
+    passed: Sequence[Operator]  # the forward pass without the loss
+    parameters: Number  # of one GPU
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
-        """All of them in order, each naming its stage."""
+        """All operators of the step in order, each with its stage name."""
         stages = (self.forward, self.recomputed, self.backward)
         for name, stage in zip(("forward", "recomputation", "backward"), stages, strict=True):
-            done = filter(does_something, stage)
+            done = filter(runs_forward, stage)
             yield from (replace(op, stage=name, passes=microbatches * op.passes) for op in done)
         yield from (replace(operator, stage="backward") for operator in self.exchanged)
         if self.update:
             yield self.update
 
 
-def once(operator: Operator) -> bool:
-    """Whether a step does it once, however many microbatches it takes."""
+def runs_once_per_step(operator: Operator) -> bool:
+    """Whether the operator runs once per step, not once per microbatch."""
     return operator.stage == "optimizer" or operator.name.startswith("gradients.")
 
 
-def training(passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None) -> Training:
-    """The training step whose forward pass, without a loss, is given.
+def build_training_step(
+    passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None
+) -> TrainingStep:
+    """The training step for a forward pass without a loss.
 
-    Of the `parameters` so many are `tied` to those of another stage, if any.
+    `parameters` is the number of parameters of one GPU; `tied` of them are also on another pipeline stage, if any.
     """
     logits = [t for t in passed[-1].writes if t.name == "logits"]
     losses = [cross_entropy(passed[-1])] if logits else []
     totals = exchanged_totals(passed[-1], step) if logits else ()
-    anew = [op for op, wanted in zip(passed, differentiable(passed), strict=True) if again(op, wanted, step.recompute)]
-    if step.recompute == "full":  # gathered ahead of products, and ahead of the gradients of their weights
-        anew = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in anew]
-    return Training(
+    recomputed = [
+        op
+        for op, wanted in zip(passed, differentiable(passed), strict=True)
+        if is_recomputed(op, wanted, step.recompute)
+    ]
+    if step.recompute == "full":  # gathered for the GEMM and again for its weight gradient
+        recomputed = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in recomputed]
+    return TrainingStep(
         forward=(*passed, *losses, *totals),
-        recomputed=tuple(anew),
+        recomputed=tuple(recomputed),
         backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
         exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
-        update=step.optimizer and update(parameters, step.widths, step.optimizer),
+        update=step.optimizer and optimizer_step(parameters, step.widths, step.optimizer),
         passed=passed,
         parameters=parameters,
     )
 
 
-def does_something(operator: Operator) -> bool:
-    """Whether there is anything to do forward: some collectives mark a tensor for its gradient alone."""
+def runs_forward(operator: Operator) -> bool:
+    """Whether the forward pass runs the operator: some collectives only exist for their gradient."""
     return operator.collective is None or operator.collective.moves
 
 
-def again(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
-    """Whether the backward pass computes an operator again instead of keeping what it gave; or gathers it again, where
-    GPUs keep a part of a sequence each."""
+def is_recomputed(operator: Operator, wanted: set[str], recompute: Recompute) -> bool:
+    """Whether the backward pass repeats the operator instead of keeping its output.
+
+    With sequence parallelism, this includes the all-gather of the tokens.
+    """
     if _gathers(operator):
         return True
-    if operator.layers is None or recompute == "none" or not does_something(operator):
+    if operator.layers is None or recompute == "none" or not runs_forward(operator):
         return False
-    core = operator.group.endswith("attention") and operator.kind in CORE
+    core = operator.group.endswith("attention") and operator.kind in SCORE_KINDS
     return recompute == "full" or (core and bool(wanted))
 
 
 def _gathers(operator: Operator) -> bool:
-    """Whether it gathers parts of a sequence, of which each GPU keeps its own."""
+    """Whether the operator gathers the tokens that sequence parallelism shards."""
     return operator.collective is not None and operator.collective.adds
 
 
 def cross_entropy(head: Operator) -> Operator:
-    """The loss at every position: log-softmax of the logits, of which one is picked."""
+    """The loss at every position: the log-softmax of the logits, from which the target is picked."""
     (logits,) = head.writes
     text = f"{logits} -> log_p[{' '.join(logits.axes)}]"
     build = Builder(head.sizes, head.widths)
@@ -107,8 +115,10 @@ def cross_entropy(head: Operator) -> Operator:
 
 
 def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
-    """What GPUs that share a vocabulary exchange for the loss: a token's largest logit, its sum of exponentials, and
-    the logit that came (Megatron-LM, arXiv 1909.08053, section 3)."""
+    """All-reduces of the loss if the vocabulary is sharded: largest logit, sum of exponentials, logit of the target.
+
+    Source: Megatron-LM, arXiv 1909.08053, section 3.
+    """
     (logits,) = head.writes
     rows = " ".join(axis for axis in logits.axes if axis != "v")
     for what in ("largest", "sum", "target"):
@@ -118,12 +128,11 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
 def exchanged_gradients(
     passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None
 ) -> Iterator[Operator]:
-    """The all-reduce of all gradients over the replicas, in the format of the weights, behind the backward pass.
+    """The all-reduce of the gradients over the replicas, in the number format of the weights, after the backward pass.
 
-    An expert that is dealt out over several replicas is on fewer GPUs than there are replicas: its gradients are
-    summed over those. The table of tokens that the first stage embeds with and the last one has as its head's matrix
-    has a gradient on both (Megatron-LM's embedding group). Frameworks run the all-reduce bucket by bucket beside the
-    backward pass; here nothing of it is hidden.
+    If replicas share the experts, each expert is on `dp / replicas` GPUs and its gradients are summed over those. A
+    tied token table has a gradient on the first and on the last pipeline stage (Megatron-LM's embedding group).
+    Frameworks overlap the all-reduce with the backward pass, bucket by bucket; here all of it is exposed.
     """
     parallel, groups = step.parallel, []
     if parallel.across:
@@ -134,10 +143,10 @@ def exchanged_gradients(
             for tensor in op.parameters
         )
         parameters = parameters - experts
-        holders = quotient(parallel.dp, parallel.replicas)
-        groups.append(("expert_all_reduce", experts, holders, parallel.tp * parallel.replicas))
+        copies = quotient(parallel.dp, parallel.replicas)
+        groups.append(("expert_all_reduce", experts, copies, parallel.tp * parallel.replicas))
     if tied is not None:
-        groups.append(("tied_all_reduce", tied, 2, ceil_div(parallel.gpus, 2)))  # the first and the last of all
+        groups.append(("tied_all_reduce", tied, 2, ceil_div(parallel.gpus, 2)))  # the first and the last stage
     for name, elements, gpus, apart in (("all_reduce", parameters, parallel.dp, parallel.tp), *groups):
         if not is_just(gpus, 1):
             build, collective = Builder({"W": elements}, step.widths), Collective("all_reduce", gpus, apart)
@@ -145,7 +154,10 @@ def exchanged_gradients(
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:
-    """p - 1 at the token that came, p elsewhere: an exponential and a difference."""
+    """Gradient of the loss with respect to the logits: p - 1 at the target, p elsewhere, where p = exp(log_p).
+
+    2 FLOPs per logit: one exponential and one subtraction.
+    """
     (logits,), (log_p,) = loss.reads, loss.writes
     text = f"{log_p} -> grad.{logits}"
     return Builder(loss.sizes, loss.widths).operator("head.loss.grad", "head", text, kind="softmax", vector=2)
@@ -154,8 +166,8 @@ def cross_entropy_gradient(loss: Operator) -> Operator:
 # --- Optimizer --------------------------------------------------------------------------------------
 
 
-def update(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator:
-    """The step of the optimizer: gradient and state in, weights and state out, all parameters in one kernel."""
+def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator:
+    """The update of all parameters as one kernel: reads gradients and state, writes weights and state."""
     states = _states(widths, optimizer)
     state = "".join(f" state.{name}[W]" for name in states)
     text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
@@ -166,87 +178,88 @@ def update(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator
     return replace(step, stage="optimizer")
 
 
-def state_bytes(parameters: Number, widths: Widths, optimizer: Optimizer) -> Number:
-    """What an optimizer keeps of so many parameters."""
+def optimizer_state_bytes(parameters: Number, widths: Widths, optimizer: Optimizer) -> Number:
+    """Bytes of the optimizer state, including fp32 master weights where the weights are narrower."""
     return len(_states(widths, optimizer)) * widths.state.bytes(parameters)
 
 
 def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
     masters = ("master",) if widths.weights.bits < 32 else ()
-    return (*masters, *STATES[optimizer])
+    return (*masters, *OPTIMIZER_STATES[optimizer])
 
 
 # --- Memory -----------------------------------------------------------------------------------------
 
 
 class InFlight(NamedTuple):
-    """Operators of a forward pass, and how many microbatches have run them before the first goes back."""
+    """Operators of a forward pass, and the number of microbatches whose activations they keep at the peak."""
 
     microbatches: Number
     forward: Sequence[Operator]
 
 
-def resident(
-    training: Training, weights: Number, parameters: Number, step: Step, parts: Sequence[InFlight]
+def training_memory(
+    training: TrainingStep, weights: Number, parameters: Number, step: Step, parts: Sequence[InFlight]
 ) -> memory.Memory:
-    """What a training step needs at its peak.
+    """Peak memory of a training step, which is reached when the backward pass starts.
 
-    That is where the backward pass starts: all that was kept is there still, of the parts of a stage for each
-    microbatch in flight. The gradients of activations that live at once come on top, and what one layer computes again.
+    The activations are: those kept by all microbatches in flight, the live gradients of activations, and what the
+    recomputation of one layer restores.
     """
     found = [(many, *kept_bytes(forward, step.recompute)) for many, forward in parts]
-    keeping, anew = sum(many * kept for many, kept, _ in found), largest(again for _, _, again in found)
-    transient = memory.activation_bytes(training.backward, held=lambda tensor: not _is_passing(tensor))
+    keeping, restored = sum(many * kept for many, kept, _ in found), largest(recomputed for _, _, recomputed in found)
+    transient = memory.activation_bytes(training.backward, excluded=lambda t: not _is_activation_gradient(t))
     return memory.Memory(
         weights=weights,
         kv_cache=0,
-        activations=keeping + anew + transient,
+        activations=keeping + restored + transient,
         gradients=step.widths.weights.bytes(parameters),
-        optimizer=state_bytes(parameters, step.widths, step.optimizer) if step.optimizer else 0,
+        optimizer=optimizer_state_bytes(parameters, step.widths, step.optimizer) if step.optimizer else 0,
         kept=keeping,
     )
 
 
-def _is_passing(tensor: Tensor) -> bool:
-    """Whether it is the gradient of an activation; that of a parameter stays until the optimizer has read it."""
+def _is_activation_gradient(tensor: Tensor) -> bool:
+    """Whether the tensor is the gradient of an activation. Parameter gradients stay until the optimizer reads them."""
     return "grad." in tensor.name and not tensor.name.removeprefix("grad.")[0].isupper()
 
 
 def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number, Number]:
-    """Activations that live from the forward to the backward pass; and those of one layer that are computed again.
+    """Bytes of the activations kept from forward to backward pass, and of what recomputing one layer restores.
 
-    Every layer keeps what its gradients read and what its recomputation starts from, each version of a tensor once.
+    Each layer keeps the inputs of its gradients and of its recomputation, each version of a tensor once.
     """
-    writers: dict[str, tuple[Operator, bool]] = {}  # who wrote a tensor last, and whether it is computed again
+    writers: dict[str, tuple[Operator, bool]] = {}  # the last writer of a tensor, and whether it is recomputed
     keeping: dict[tuple[str, int], Number] = {}
-    anew: dict[object, dict[tuple[str, int], Number]] = {}
+    recomputed: dict[object, dict[tuple[str, int], Number]] = {}
     gathered: dict[object, Number] = {}
-    passed = [operator for operator in passed if does_something(operator) or arrives(operator)]
+    passed = [operator for operator in passed if runs_forward(operator) or arrives(operator)]
     rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
     for operator, wanted in zip(passed, differentiable(passed), strict=True):
-        before, repeated = dict(writers), again(operator, wanted, recompute)
+        before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
         needed = dict.fromkeys(kept(operator, wanted), True)
         if repeated:
             needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
         for tensor, by_gradient in needed.items():
             given = operator.keeps == "outputs" and tensor in operator.writes
-            writer, anew_too = (operator, repeated) if given else before.get(tensor.name, (None, False))
+            writer, writer_repeated = (operator, repeated) if given else before.get(tensor.name, (None, False))
             if writer is None:  # a constant
                 continue
             version, size = (tensor.name, id(writer)), operator.widths.bytes(tensor, tensor.elements(operator.sizes))
-            inside = anew_too and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
-            if inside and _gathers(writer):  # one at a time
+            inside = writer_repeated and (repeated or _gathers(writer)) and _layers(writer) == _layers(operator)
+            if inside and _gathers(writer):  # only one gathered tensor is live at a time
                 gathered[_layers(operator)] = maximum(gathered.get(_layers(operator), 0), size)
-            elif not inside:  # a layer that writes the tensor anew has its own, others share it
+            elif not inside:  # a layer that writes the tensor has its own version; other layers share one
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
                 keeping[version] = maximum(keeping.get(version, 0), times * size)
             elif by_gradient:
-                anew.setdefault(_layers(operator), {})[version] = size
-    layers = {**anew, **gathered}
-    return sum(keeping.values()), largest(sum(anew.get(each, {}).values()) + gathered.get(each, 0) for each in layers)
+                recomputed.setdefault(_layers(operator), {})[version] = size
+    layers = {**recomputed, **gathered}
+    largest_layer = largest(sum(recomputed.get(each, {}).values()) + gathered.get(each, 0) for each in layers)
+    return sum(keeping.values()), largest_layer
 
 
 def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:
-    """The layers that an operator stands in; those of an encoder are not those of the decoder."""
+    """The layers of an operator, as a key that separates encoder and decoder."""
     return operator.group.startswith("encoder "), operator.layers

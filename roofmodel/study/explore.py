@@ -112,15 +112,15 @@ def _told(
 
     def estimated() -> Told:
         eager = phase_estimate(arch, device, step, Host("eager"))
-        need = phases.peak(arch, step, phases.weight_bytes(arch, step), eager.operators)
+        need = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), eager.operators)
         estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
         if variant.phase == "train":
-            parameters = phases.trained(arch, step).parameters
-            kept = book.settled(lambda: training.state_bytes(parameters, widths, chosen(optimizer)))
+            parameters = phases.training_step(arch, step).parameters
+            kept = book.settled(lambda: training.optimizer_state_bytes(parameters, widths, chosen(optimizer)))
             need = need._replace(optimizer=kept)
             for runtime, phase in estimates.items():
                 estimates[runtime], updates[runtime] = _updated(
-                    phase, lambda: training.update(parameters, widths, chosen(optimizer)), device, runtime, book
+                    phase, lambda: training.optimizer_step(parameters, widths, chosen(optimizer)), device, runtime, book
                 )
         return tell(Situation(estimates, need, need.total <= device.capacity, updates))
 

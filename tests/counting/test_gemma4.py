@@ -56,7 +56,7 @@ def test_a_decode_reads_what_was_lent_again_in_each_layer_that_borrows() -> None
 
 def test_without_a_cache_what_was_lent_waits_for_those_that_borrow() -> None:
     found = walk("forward")
-    living = dict(zip(((op.name, op.layers) for op in found), memory.alive(found), strict=True))
+    living = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
     waiting = dict(living["mlp.up", (1,)])
     assert waiting["window_k"] == waiting["window_v"] == 2 * (2 * 3 * 4)  # B T, 1 head of 4
     assert waiting["full_k"] == waiting["full_v"] == 2 * (2 * 3 * 6)
@@ -65,7 +65,7 @@ def test_without_a_cache_what_was_lent_waits_for_those_that_borrow() -> None:
 
 def test_the_inputs_of_all_layers_wait_together_and_each_reads_its_own() -> None:
     found = walk("forward")
-    living = dict(zip(((op.name, op.layers) for op in found), memory.alive(found), strict=True))
+    living = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
     assert dict(living["mlp.up", (3,)])["inputs"] == 2 * (2 * 3 * 4 * 5)  # B T, 4 layers of 5
     times = next(op for op in found if op.name == "layer_input.times")
     assert times.cost.bytes == 3 * 2 * (2 * 3 * 5)  # gate and own input in, their product out

@@ -89,7 +89,7 @@ def test_key_value_heads_that_are_too_few_stand_on_several_gpus() -> None:
         assert ops["attention.q"].matmul_flops == 2 * 2 * 8 * 3 * heads
         assert ops["attention.scores"].cost.cache_bytes == 2 * 2 * (3 + 1) * 3
     work = Workload(("decode",), 2, 3, parallel=Parallel(tp=4))
-    need = phases.need(architecture(LLAMA, "x", "x"), work)
+    need = phases.peak_memory(architecture(LLAMA, "x", "x"), work)
     assert need.kv_cache == 2 * 2 * (2 * (3 + 1) * 3) * 2  # 2 layers, keys and values, B S h, 2 bytes
 
 
@@ -235,7 +235,7 @@ def test_activations_are_those_of_the_paper_on_them(attention: Any, sequence: bo
     core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
     dropout = Fraction(2 * s * b * h, mine) + (Fraction(3 * a * s * s * b, t) if core else 0)
     outside = Fraction(2 * 2 * s * b * h, mine) + 2 * s * b * (50260 // t)  # 50257 words padded
-    kept = phases.need(hub.load("gpt2-xl"), work).kept
+    kept = phases.peak_memory(hub.load("gpt2-xl"), work).kept
     assert kept == 48 * (s * b * h * (Fraction(10, mine) + Fraction(24, t)) + core - dropout) + outside
 
 

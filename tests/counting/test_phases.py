@@ -74,7 +74,7 @@ def test_without_a_cache_every_token_takes_a_pass_over_all_before_it(model_type:
         return blocks.operators(arch, reading(arch, work).steps()[0])
 
     work = Workload(("generate",), batch, seq, context, attention=attention, new_tokens=new)  # type: ignore[arg-type]
-    got = total(phases.uncached(arch, reading(arch, work).steps()[0]))
+    got = total(phases.operators_without_cache(arch, reading(arch, work).steps()[0]))
     want = total(op for op in forward(1) if op.group.startswith("encoder "))  # what the encoder gives is kept
     for i in range(new + 1):
         want += total(op for op in forward(context + seq + i) if not op.group.startswith("encoder "))
@@ -88,9 +88,9 @@ def test_generation_without_a_cache_by_hand() -> None:
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 10}
     arch = architecture(config, "x", "x")
     work = Workload(("generate",), seq=3, attention="eager", new_tokens=2)
-    ops = {op.name: op.total.matmul_flops for op in phases.uncached(arch, work.steps()[0])}
+    ops = {op.name: op.total.matmul_flops for op in phases.operators_without_cache(arch, work.steps()[0])}
     assert ops["attention.scores"] == 2 * 8 * (9 + 16 + 25)
-    fused = phases.uncached(arch, work.steps()[0]._replace(attention="flash"))
+    fused = phases.operators_without_cache(arch, work.steps()[0]._replace(attention="flash"))
     flash = {op.name: op.total.matmul_flops for op in fused}
     assert flash["attention.flash"] == 2 * 2 * 8 * (6 + 10 + 15)
 
@@ -98,5 +98,5 @@ def test_generation_without_a_cache_by_hand() -> None:
 def test_memory_of_generation_is_that_of_its_last_decode_where_the_cache_decides() -> None:
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 3, "vocab_size": 10}
     arch = architecture(config, "x", "x")
-    peak = phases.need(arch, Workload(("generate",), seq=1, new_tokens=1000))
+    peak = phases.peak_memory(arch, Workload(("generate",), seq=1, new_tokens=1000))
     assert peak.kv_cache == 2 * 1001 * 8 * 3 * 2  # K and V, 1 + 1000 tokens, 8 wide, 3 layers, fp16

@@ -163,8 +163,8 @@ def test_a_token_meets_the_experts_that_are_chosen_for_it() -> None:
     arch = hub.load("Mixtral-8x7B-v0.1")
     ops = blocks.operators(arch, train(arch).step("train"))
     idle = 32 * 6 * 3 * 4096 * 14336  # layers, experts, matrices of d x f
-    assert memory.parameters(arch, ops) - memory.met_parameters(arch, ops) == idle
-    assert round(memory.met_parameters(arch, ops) / 1e9) == 13
+    assert memory.parameters(arch, ops) - memory.active_parameters(arch, ops) == idle
+    assert round(memory.active_parameters(arch, ops) / 1e9) == 13
 
 
 # --- Memory -----------------------------------------------------------------------------------------
@@ -184,21 +184,21 @@ def test_activations_are_those_of_korthikanti_without_dropout(recompute: str, at
     published = s * b * h * 34 + (5 * a * s * s * b if (recompute, attention) == ("none", "eager") else 0)
     dropout = 2 * s * b * h + (3 * a * s * s * b if (recompute, attention) == ("none", "eager") else 0)
     outside = 2 * 2 * s * b * h + 2 * s * b * 50257
-    assert phases.need(arch, work).kept == 48 * (published - dropout) + outside
+    assert phases.peak_memory(arch, work).kept == 48 * (published - dropout) + outside
 
 
 def test_full_recomputation_keeps_the_input_of_each_layer() -> None:
     arch = hub.load("gpt2-xl")
     s, b, h = 1024, 4, 1600
     work = train(arch, batch=b, seq=s, recompute="full")
-    assert phases.need(arch, work).kept == 48 * 2 * s * b * h + 2 * 2 * s * b * h + 2 * s * b * 50257
+    assert phases.peak_memory(arch, work).kept == 48 * 2 * s * b * h + 2 * 2 * s * b * h + 2 * s * b * 50257
 
 
 def test_a_source_is_kept_once_for_all_layers_that_read_it() -> None:
     """BartModel, six layers each way, recomputed: input of each layer, input of the norms ahead, the source."""
     source, decoder, hidden = 1000, 10, 768
     work = Workload(("train",), B, source, decoder_seq=decoder, attention="eager", recompute="full")
-    kept = phases.need(hub.load("bart-base"), work).kept
+    kept = phases.peak_memory(hub.load("bart-base"), work).kept
     assert kept == 2 * B * hidden * (source * (6 + 1 + 1) + decoder * (6 + 1))
 
 
@@ -225,7 +225,7 @@ def test_selective_recomputation_repeats_the_core_of_attention() -> None:
 )  # fmt: skip
 def test_bytes_per_parameter(optimizer: str, dtype: str, bytes_each: int) -> None:
     arch = hub.load("gpt2")
-    need = phases.need(arch, train(arch, optimizer=optimizer, dtype=dtype))
+    need = phases.peak_memory(arch, train(arch, optimizer=optimizer, dtype=dtype))
     assert need.weights + need.gradients + need.optimizer == bytes_each * 124_439_808
 
 
@@ -264,7 +264,7 @@ def saved(config: dict[str, Any], **inputs: Any) -> int:
 
 def kept(config: dict[str, Any], **options: Any) -> int:
     arch = small(config)
-    return int(phases.need(arch, train(arch, dtype="fp32", **options)).kept)
+    return int(phases.peak_memory(arch, train(arch, dtype="fp32", **options)).kept)
 
 
 def test_what_is_kept_is_what_autograd_saves() -> None:

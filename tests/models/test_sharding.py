@@ -35,7 +35,7 @@ def test_layers_are_dealt_out_as_transformers_plans_it(name: str, tp: int) -> No
     step = Workload(("forward",), parallel=Parallel(tp=tp)).steps()[0]
     ours = {
         (tensor.name, op.layers): op.count * tensor.elements(op.sizes)
-        for op in phases.whole(hub.load(name), step)
+        for op in phases.model_operators(hub.load(name), step)
         if op.layers
         for tensor in op.parameters
     }

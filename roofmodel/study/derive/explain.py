@@ -262,7 +262,7 @@ def _otherwise(arch: Architecture, shape: SymbolicArchitecture, step: Step, othe
         eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, other))]
         yield _sum("matmul FLOPs of all pairs", "matmul_flops", "FLOP", shape, *eager)
     if step.phase == "generate":
-        passes = [phases.uncached(a, s) for a, s in ((arch, step), (shape, other))]
+        passes = [phases.operators_without_cache(a, s) for a, s in ((arch, step), (shape, other))]
         yield _sum("FLOPs without a KV cache", "flops", "FLOP", shape, *passes)
         yield _sum("bytes without a KV cache", "bytes", "B", shape, *passes)
 
@@ -279,10 +279,12 @@ def _parameters(
     arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload
 ) -> tuple[Quantity, ...]:
     steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, asked))
-    numbers, symbols = (phases.whole(a, step) for a, step in zip((arch, shape), steps, strict=True))
+    numbers, symbols = (phases.model_operators(a, step) for a, step in zip((arch, shape), steps, strict=True))
     found = [
         Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
-        Quantity("active parameters", memory.met_parameters(shape, symbols), memory.met_parameters(arch, numbers), ""),
+        Quantity(
+            "active parameters", memory.active_parameters(shape, symbols), memory.active_parameters(arch, numbers), ""
+        ),
     ]
     return tuple(found if found[0].value != found[1].value else found[:1])
 
@@ -303,10 +305,10 @@ def _memory(
     steps = [
         (one, _at_stage(other, one))
         for step, other in zip(work.steps(), asked.steps(), strict=True)
-        for _, one in phases.stages(arch, step)
+        for _, one in phases.distinct_stages(arch, step)
     ]
     needs, named = (
-        [need for pair in steps for need in phases.needs(a, pair[i], phases.weight_bytes(a, pair[i]))]
+        [need for pair in steps for need in phases.memory_by_pass(a, pair[i], phases.weight_bytes(a, pair[i]))]
         for i, a in enumerate((arch, shape))
     )
     most = max(range(len(needs)), key=lambda i: needs[i][1].total)
@@ -319,7 +321,10 @@ def _memory(
     if step.phase == "train":
         return tuple(roles.values()), None
     operators = phases.operators(arch, step)
-    living, same = list(memory.alive(operators)), list(memory.alive(phases.operators(shape, other)))
+    living, same = (
+        list(memory.live_activations(operators)),
+        list(memory.live_activations(phases.operators(shape, other))),
+    )
     at = max(range(len(living)), key=lambda i: sum(size for _, size in living[i]))
     alive = tuple(
         Quantity(name, size, value, "B") for (name, value), (_, size) in zip(living[at], same[at], strict=True)

@@ -35,7 +35,7 @@ def _largest(arch: Architecture, work: Workload, size: str, needed: Memory, capa
 
     def need(n: int) -> Number:
         other: dict[str, Any] = {size: n}
-        return needed.total if n == asked else phases.need(arch, replace(work, **other), needed.weights).total
+        return needed.total if n == asked else phases.peak_memory(arch, replace(work, **other), needed.weights).total
 
     return largest(need, capacity, limit, asked or 1)
 

@@ -55,8 +55,8 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
     held, active, weights = _parameters(arch, work)
-    peaks = (phases.peak(arch, phase.step, weights, phase.operators) for phase in found)
-    needed = reduce(memory.Memory.or_more, peaks)
+    peaks = (phases.phase_memory(arch, phase.step, weights, phase.operators) for phase in found)
+    needed = reduce(memory.Memory.larger, peaks)
     return Estimate(
         architecture=arch,
         device=device,
@@ -90,7 +90,7 @@ def parameters(arch: Architecture) -> tuple[int, int]:
 def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any, Number]:
     """How many parameters a model has, how many of them a token meets, and the bytes of those that a GPU has."""
     step = work.steps()[0]
-    whole = phases.whole(arch, step._replace(parallel=ONE_GPU))
+    whole = phases.model_operators(arch, step._replace(parallel=ONE_GPU))
     shared = step.parallel != ONE_GPU
     weights = phases.weight_bytes(arch, step) if shared else memory.weight_bytes(arch, whole)
-    return memory.parameters(arch, whole), memory.met_parameters(arch, whole), weights
+    return memory.parameters(arch, whole), memory.active_parameters(arch, whole), weights

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from roofmodel.algebra import Number, is_just, maximum
-from roofmodel.counting.phases import stages, uncached
-from roofmodel.counting.training import once
+from roofmodel.counting.phases import distinct_stages, operators_without_cache
+from roofmodel.counting.training import runs_once_per_step
 from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -38,7 +38,7 @@ def slowest(arch: Architecture, device: Device, step: Step, host: Host) -> Phase
 
 def of_stages(arch: Architecture, device: Device, step: Step, host: Host) -> list[PhaseEstimate]:
     """A phase on a GPU of each stage, of those that are alike once; each waits for the others."""
-    staged = stages(arch, step)
+    staged = distinct_stages(arch, step)
     found = [phase_estimate(arch, device, one, host) for _, one in staged]
     if len(found) == 1 and is_just(step.parallel.pp, 1):
         return found
@@ -63,15 +63,15 @@ def paces(found: Sequence[PhaseEstimate]) -> list[Number]:
 def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
     """Generation without a KV cache on a GPU of the step's stage. Its passes follow one another as decodes do: a token
     must be known before the pass of the next can start."""
-    dtype, staged = step.widths.compute, stages(arch, step)
-    totals = [total_seconds(placed(uncached(arch, one), device, dtype)) for _, one in staged]
+    dtype, staged = step.widths.compute, distinct_stages(arch, step)
+    totals = [total_seconds(placed(operators_without_cache(arch, one), device, dtype)) for _, one in staged]
     trip = sum(many * total for (many, _), total in zip(staged, totals, strict=True)) / step.microbatches
-    return Uncached(placed(uncached(arch, step), device, dtype), max(trip, *totals))
+    return Uncached(placed(operators_without_cache(arch, step), device, dtype), max(trip, *totals))
 
 
 def _laps(phase: PhaseEstimate) -> Iterator[tuple[str, Lap]]:
     """By part of the phase, prefill and decodes or all of it: what one microbatch takes, all of its passes."""
-    repeated = [placed for placed in phase.placed if not once(placed.operator)]
+    repeated = [placed for placed in phase.placed if not runs_once_per_step(placed.operator)]
     generates, each = phase.step.phase == "generate", 1 / phase.step.microbatches
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         own = [placed for placed in repeated if not generates or placed.operator.stage == part]

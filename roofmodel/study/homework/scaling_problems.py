@@ -187,7 +187,7 @@ def replicas(draw: Draw) -> Problem:
     device, n = _linked(draw), draw("gpus", (2, 4, 8))
     (count, _), peak = parameters(arch), device.matmul_pipe("fp16").peak
     work, _notes = workload(arch, phase="train", batch=n, seq=1024, dp=n)
-    held = phases.need(arch, work)
+    held = phases.peak_memory(arch, work)
     gradients = next(op.cost for op in phases.operators(arch, work.steps()[0]) if op.name == "gradients.all_reduce")
     exchanged = place(gradients, device, "fp16")
     values = {"n_gpu": n, "N": count}

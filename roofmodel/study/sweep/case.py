@@ -157,7 +157,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     work = replace(work, **numbers)
     (step,) = work.steps()
     staged = of_stages(arch, device, step, work.host)
-    found, peak = _slowest(staged), phases.peak(arch, step, case.weights, staged[0].operators)
+    found, peak = _slowest(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,

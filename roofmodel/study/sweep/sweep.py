@@ -181,7 +181,7 @@ def _case(
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
         phase, weights = slowest(arch, device, step, work.host), phases.weight_bytes(arch, step)
-        peak = phases.peak(arch, step, weights, phase.operators)
+        peak = phases.phase_memory(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])

@@ -75,7 +75,9 @@ def test_numbers_in_the_places_of_symbols_give_the_count(model_type: str) -> Non
             assert same(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
             weights = [memory.weight_bytes(a, ops) for a, ops in ((arch, numbers), (shape, symbols))]
             for (_, need), (_, needed) in zip(
-                phases.needs(arch, step, weights[0]), phases.needs(shape, other, weights[1]), strict=True
+                phases.memory_by_pass(arch, step, weights[0]),
+                phases.memory_by_pass(shape, other, weights[1]),
+                strict=True,
             ):
                 for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
                     assert same(getattr(needed, role), values, getattr(need, role)), (phase, role)

@@ -60,7 +60,7 @@ def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
         assert most
         for more, fits in ((0, True), (1, False)):
             work = replace(report.workload, **{name: most + more})
-            assert (phases.need(report.architecture, work).total <= capacity) is fits
+            assert (phases.peak_memory(report.architecture, work).total <= capacity) is fits
 
 
 def test_where_the_weights_do_not_fit_nothing_does() -> None:

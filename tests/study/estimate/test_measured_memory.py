@@ -43,7 +43,7 @@ def runs() -> list[Run]:
             if row["model"] in MODELS and (row["tp"], row["precision"]) == ("1", "fp16") and row["peak_mem_gb"]:
                 batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
                 work = Workload(("generate",), batch, prompt, new_tokens=new)
-                ours = phases.need(hub.load(MODELS[row["model"]]), work)
+                ours = phases.peak_memory(hub.load(MODELS[row["model"]]), work)
                 found.append(Run(batch, prompt, float(row["peak_mem_gb"]) * 1e9, ours))
     assert len(found) > 50
     return found

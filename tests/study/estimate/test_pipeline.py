@@ -105,7 +105,7 @@ def test_a_step_takes_as_long_and_holds_as_much_as_the_schedule_played_through(
     arch = architecture(GPT | {"n_layer": p * v}, "x", "x")
     for stage, most in enumerate(held):
         work = Workload(("train",), m, 4, micro_batch=1, parallel=Parallel(pp=p, vpp=v, stage=stage))
-        parts = list(phases._in_flight(arch, work.steps()[0], phases.trained(arch, work.steps()[0])))
+        parts = list(phases.microbatches_in_flight(arch, work.steps()[0], phases.training_step(arch, work.steps()[0])))
         assert [part.microbatches for part in parts] == [most[part] for part in range(v)]
 
 
@@ -166,7 +166,10 @@ def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> 
     assert f"{times:.3g} × the time" in str(describe_uncached(one))  # of what is shown as its time, waits and all
     many = estimate(llama, A100, pp=2, micro_batch=1, **options).phases[0]
     assert many.uncached is not None
-    found = [placed(phases.uncached(llama, step), A100, "fp16") for _, step in phases.stages(llama, many.step)]
+    found = [
+        placed(phases.operators_without_cache(llama, step), A100, "fp16")
+        for _, step in phases.distinct_stages(llama, many.step)
+    ]
     assert many.uncached.bound_seconds == max(map(total_seconds, found))  # four microbatches keep two stages busy
 
 
@@ -193,11 +196,11 @@ def test_the_first_stage_keeps_as_much_as_the_paper_on_activations_says(v: int) 
     alone = replace(work, parallel=Parallel(), batch=1).steps()[0]
     # of one GPU with all layers, without what the final norm, the logits and the log-softmax keep
     outside = 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
-    worth = kept_bytes(phases.trained(arch, alone).forward, "none")[0] - outside
+    worth = kept_bytes(phases.training_step(arch, alone).forward, "none")[0] - outside
     interleaved = Fraction(p - 1, p * v) if v > 1 else 0
-    own = next(need for _, need in phases.needs(arch, step, 0))
+    own = next(need for _, need in phases.memory_by_pass(arch, step, 0))
     assert own.kept == worth * (1 + interleaved)
-    assert phases.need(arch, work).total >= own.total
+    assert phases.peak_memory(arch, work).total >= own.total
 
 
 def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
