@@ -498,7 +498,7 @@ def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> N
     document = json.loads(done.out)
     assert document["name"] == "work"  # the folder's name
     assert "parameters" not in document  # nobody published it
-    assert "note: config.json: not in the config, so GPT2Config's defaults hold: " in done.err
+    assert "note: config.json: not in the config, so the defaults of GPT2Config are used: " in done.err
 
 
 def test_on_a_terminal_no_remark_ends_within_a_word(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -763,8 +763,7 @@ def test_the_version_is_printed_without_a_command(roof: Roof) -> None:
 
 
 def test_the_families_are_listed(roof: Roof) -> None:
-    from roofmodel.models.families import FAMILIES
-    from roofmodel.models.families.custom_code import CUSTOM_CODE
+    from roofmodel.models.families import CUSTOM_CODE, FAMILIES
 
     listed = json.loads(roof("models", "families", "--format", "json").out)
     assert {entry["model_type"] for entry in listed} == set(FAMILIES) | set(CUSTOM_CODE)

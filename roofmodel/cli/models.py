@@ -23,8 +23,7 @@ def models_list(form: Listing = "table") -> None:
 @app.command("families")
 def models_families(form: Listing = "table") -> None:
     """The model types that are counted, exactly as the real classes or as what was published of checkpoints."""
-    from roofmodel.models.families import FAMILIES
-    from roofmodel.models.families.custom_code import CUSTOM_CODE
+    from roofmodel.models.families import CUSTOM_CODE, FAMILIES
     from roofmodel.views import listing
 
     show(listing.families(FAMILIES, CUSTOM_CODE), form)

@@ -1,4 +1,4 @@
-"""A Hugging Face config, read through its family's row into an Architecture."""
+"""Reads a Hugging Face config with the row of its family, and returns an Architecture."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from typing import Any
 from roofmodel.errors import ModelError, choices, shorten, suggest
 from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan, Stack
 from roofmodel.models.convolutional import Network
-from roofmodel.models.families import FAMILIES, family_of
-from roofmodel.models.families.custom_code import CUSTOM_CODE
-from roofmodel.models.families.unsupported import REFUSED
+from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
 from roofmodel.models.family import Family
-from roofmodel.models.family_matching import as_family, offer
 from roofmodel.models.field_checks import Where, check, check_stages
 from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, Key, Kind
 from roofmodel.models.layers import MoE
-from roofmodel.models.multimodal_config import text_head, text_part
 from roofmodel.models.norms_and_activations import ACTIVATIONS
 from roofmodel.models.stack_builder import max_tokens, stack
 
 Config = Mapping[str, Any]
 
 _MISSING = object()
-# Files that lie beside a model's config.json or have its name, by a key that they alone have.
-OTHER_FILES = {
-    "peft_type": "the config of an adapter; give that of the model that it adapts (its 'base_model_name_or_path')",
-    "_diffusers_version": "a config of diffusers, whose models are not counted; transformers' config.json is read",
-    "word_embedding_dimension": "the config of a pooling layer; give the config.json of the model, in the folder above",
-    "n_layers": "a config without 'model_type', in its maker's own layout; give the one for transformers",
+# Other JSON files of a checkpoint folder, by a key that only they have.
+NOT_A_MODEL_CONFIG = {
+    "peft_type": "the config of an adapter; give the config of its base model (see 'base_model_name_or_path')",
+    "_diffusers_version": "a config of diffusers, whose models are not supported; give a config.json of transformers",
+    "word_embedding_dimension": "the config of a pooling layer; give the model's config.json in the parent folder",
+    "n_layers": "a config without 'model_type', in its publisher's own format; give the config.json for transformers",
 }
 
 
 def architecture(config: Config, name: str, where: str, family: str | None = None) -> Architecture:
     """Read a config (a parsed `config.json`) into an Architecture.
 
-    `name` is the model's name for print, `where` names the config in messages. `family` reads it as if that were
-    its `model_type`. Raises ModelError for an unknown `model_type`, a missing core size, or a value that cannot be.
+    `name` is the model's name in outputs, `where` names the config in messages. `family`, if given, replaces the
+    config's `model_type`. Raises ModelError for an unknown `model_type`, a missing core size or an invalid value.
     """
     if family is not None:
-        config, said = as_family(config, family, where)
-        return _read(config, name, where, said)
+        from roofmodel.models.family_matching import as_family
+
+        config, notes = as_family(config, family, where)
+        return _read(config, name, where, notes)
+    if "text_config" not in config and config.get("model_type") in list(FAMILIES):
+        return _read(config, name, where)  # a text model: the table of multimodal models is not imported
+    from roofmodel.models.multimodal_config import text_head, text_part
+
     text = text_part(config, where)
     if text is None:
         return _read(config, name, where)
@@ -51,15 +53,15 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
     return replace(arch, head=text_head(arch, text, where), tied=text.tied)
 
 
-def _read(config: Config, name: str, where: str, said: tuple[str, ...] = ()) -> Architecture:
+def _read(config: Config, name: str, where: str, notes: tuple[str, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
-    return by_row(config, name, Where(where), model_type, family, said)
+    return architecture_from_row(config, name, Where(where), model_type, family, notes)
 
 
-def by_row(
-    config: Config, name: str, where: Where, model_type: str, family: Family, said: tuple[str, ...] = ()
+def architecture_from_row(
+    config: Config, name: str, where: Where, model_type: str, family: Family, notes: tuple[str, ...] = ()
 ) -> Architecture:
-    """Read a config through a row, of `families` or of one's own. Raises ModelError."""
+    """Read a config with a family's row, from `families` or written by the caller. Raises ModelError."""
     fields, plan = _fields(family, family.fields, config, where)
     facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
@@ -80,7 +82,10 @@ def by_row(
         tied=fields.get("tied", False),
         max_tokens=limit,
         facts=facts,
-        notes=said + _assumptions(facts, body, head, family, config, where) + head_notes + _quantisation(config, where),
+        notes=notes
+        + _assumptions(facts, body, head, family, config, where)
+        + head_notes
+        + _quantization(config, where),
         encoder=encoder,
         max_source=source_limit,
         plan=plan,
@@ -91,25 +96,26 @@ def by_row(
 def _fields(
     family: Family, sources: Mapping[str, Any], config: Config, where: Where, source: bool = False
 ) -> tuple[dict[str, Any], Plan]:
-    """The fields of a stack, or that of the source, or of a network; with the facts that they came from.
+    """The fields of a stack (`source`: the encoder of an encoder-decoder) or of a network, and where each came from.
 
-    The default of a switch that nothing asks for is no fact; what the config says of one is read all the same.
+    A switch that no field depends on has an entry only if the config sets it.
     """
-    reading = _Reading(family, sources, config, where)
-    asked = {field: reading[field] for field in family.schema}
-    idle = set() if family.network else family.switches.keys() - reading.facts.keys()  # its layout asks for them
-    fields = {switch: reading[switch] for switch in family.switches} | asked
-    facts = {name: reading.facts[name] for name in fields if name not in idle or not reading.facts[name].assumed}
+    reader = _FieldReader(family, sources, config, where)
+    values = {field: reader[field] for field in family.schema}
+    # a network's switches are read by its layout, so all of them count as used
+    unused = set() if family.network else family.switches.keys() - reader.facts.keys()
+    fields = {switch: reader[switch] for switch in family.switches} | values
+    facts = {name: reader.facts[name] for name in fields if name not in unused or not reader.facts[name].assumed}
     (check_stages if family.network else check)(fields, facts, where)
     lay_out = family.network or partial(
         stack, causal=not (family.encoder or source), crosses=bool(family.source) and not source
     )
-    rules = {name: rule for name in facts if (rule := _rule(reading.sources[name][1], facts[name]))}
+    rules = {name: rule for name in facts if (rule := _rule(reader.sources[name][1], facts[name]))}
     return fields, Plan(facts, rules, lay_out)
 
 
 def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
-    """The function of other fields that gave a fact, if one did."""
+    """The function of other fields that computed a value, if one did."""
     if isinstance(source, Key):
         source = source.default if fact.assumed else None
     return source if callable(source) else None
@@ -118,27 +124,35 @@ def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
 def _family(config: Config, where: str) -> tuple[str, Family]:
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        other = next((what for key, what in OTHER_FILES.items() if key in config), "")
-        if other and "model_type" not in config:
-            raise ModelError(f"{where}: is {other}")
+        description = next((what for key, what in NOT_A_MODEL_CONFIG.items() if key in config), "")
+        if description and "model_type" not in config:
+            raise ModelError(f"{where}: is {description}")
         what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = family_of(model_type)
-    if model_type in REFUSED:
-        raise ModelError(f"{where}: model_type {model_type!r} is not counted: it has {REFUSED[model_type]}")
     if family is None:
-        # A near miss such as qwen3 for qwen2 is another model, not a slip: only slips are offered a cure.
-        alike = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
-        near = suggest(model_type, alike, cutoff=0.8) or offer(config)
-        raise ModelError(
-            f"{where}: unknown model_type {shorten(model_type)}, or one that is not counted yet{near or ';'} "
-            f"`roof models families` lists the {len(FAMILIES) + len(CUSTOM_CODE)} that are"
-        )
+        raise ModelError(f"{where}: {_unknown_type(model_type, config)}")
     for switch in family.refuses:
         if config.get(switch):
             value = "true" if config[switch] is True else shorten(config[switch])
-            raise ModelError(f"{where}: {switch!r} is {value}, and that work is not counted for {model_type}")
+            raise ModelError(f"{where}: {switch!r} is {value}, which is not supported for {model_type}")
     return model_type, family
+
+
+def _unknown_type(model_type: str, config: Config) -> str:
+    """The message for a `model_type` without a family: the reason, or the families that are likely meant."""
+    from roofmodel.models.families.unsupported import UNSUPPORTED
+    from roofmodel.models.family_matching import offer
+
+    if model_type in UNSUPPORTED:
+        return f"model_type {model_type!r} is not supported: it has {UNSUPPORTED[model_type]}"
+    # qwen3 is a different model from qwen2, not a typing error: names with other digits are not suggested.
+    candidates = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
+    hint = suggest(model_type, candidates, cutoff=0.8) or offer(config)
+    return (
+        f"unknown model_type {shorten(model_type)}{hint or ';'} "
+        f"`roof models families` lists the {len(FAMILIES) + len(CUSTOM_CODE)} supported ones"
+    )
 
 
 def _digits(name: str) -> str:
@@ -148,8 +162,8 @@ def _digits(name: str) -> str:
 # --- One field --------------------------------------------------------------------------------------
 
 
-class _Reading(Mapping[str, Any]):
-    """The fields of a config by name, each read when it is asked for: a default may depend on any other field."""
+class _FieldReader(Mapping[str, Any]):
+    """The fields of a config by name. Each is read at its first use: a default may depend on any other field."""
 
     def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: Where) -> None:
         self.config, self.where = config, where
@@ -171,7 +185,7 @@ class _Reading(Mapping[str, Any]):
 
 
 def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: Where) -> Fact:
-    """A field's value: from the config, else the class's default, else built into the family."""
+    """A field's value: from the config, else the default of the config class, else fixed by the family."""
     if not isinstance(source, Key):
         return Fact(_derived(source, fields, where, field) if callable(source) else source, None)
 
@@ -185,7 +199,7 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
         name, value = next(iter(given.items()))
         if any(other != value for other in given.values()):
             both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
-            raise ModelError(f"{where}: {both}; they are two names of one thing, keep one")
+            raise ModelError(f"{where}: {both}; both keys mean the same, keep one")
         return Fact(value, name)
     null = (found or source.default is None) and source.null is not REQUIRED
     default = source.null if null else source.default
@@ -200,7 +214,7 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
 
 
 def _derived(rule: Callable[[Fields], Any], fields: Fields, where: Where, what: str) -> Any:
-    """What a rule makes of other fields. Raises ModelError where they do not go together."""
+    """The value that a rule computes from other fields. Raises ModelError if they contradict each other."""
     try:
         return rule(fields)
     except ValueError as error:
@@ -208,7 +222,7 @@ def _derived(rule: Callable[[Fields], Any], fields: Fields, where: Where, what: 
 
 
 def _checked(value: Any, source: Key, kind: Kind, what: str) -> Any:
-    """A value of the config in the field's own words. Raises ModelError for one that cannot be."""
+    """A config value converted to the field's own terms. Raises ModelError if it is invalid."""
     wanted, read = kind.wanted, value
     if source.read:
         try:
@@ -236,12 +250,12 @@ def _look_up(config: Config, name: str) -> Any:
 def _head(
     family: Family, fields: Fields, config: Config, model_type: str, where: Where
 ) -> tuple[str, Head, tuple[str, ...]]:
-    """The suffix and head that `architectures` names, or the family's usual one, said in a note."""
+    """The class suffix and the head that `architectures` names; without it, the family's usual head and a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
     named = config.get("architectures")
     if not named:
         name = next(iter(classes))
-        notes: tuple[str, ...] = (f"{where}: no 'architectures'; took the usual head of {model_type}, {name}",)
+        notes: tuple[str, ...] = (f"{where}: no 'architectures'; the usual head of {model_type} is assumed, {name}",)
     else:
         if not (isinstance(named, list) and all(isinstance(n, str) for n in named)):
             raise ModelError(f"{where}: 'architectures' is {shorten(named)}; it must be a list of class names")
@@ -250,7 +264,7 @@ def _head(
         name = next((known for known in classes if known.lower() == named[0].lower()), named[0])
         if name not in classes:
             raise ModelError(
-                f"{where}: 'architectures' names {shorten(named[0])}, a head that is not counted for "
+                f"{where}: 'architectures' names {shorten(named[0])}, a head that is not supported for "
                 f"{model_type}{choices(named[0], classes)}"
             )
     stages = tuple(
@@ -267,13 +281,13 @@ def _head(
 
 
 def _classes(stage: Dense, fields: Fields) -> int | None:
-    """How many classes a stage tells apart, or how wide its pooler is."""
+    """The number of classes of a stage, or the width of its pooler."""
     found: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
     return found if stage.classes is None else stage.classes
 
 
 def _activation(name: str | None, fields: Fields) -> str | None:
-    """A stage's activation: a function's name, or that of the field that has it."""
+    """A stage's activation: `name` is a function, or a field that names one."""
     return ACTIVATIONS[fields.get(name, name)] if name is not None else None
 
 
@@ -283,41 +297,43 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 def _assumptions(
     facts: Mapping[str, Fact], body: Stack | Network, head: Head, family: Family, config: Config, where: Where
 ) -> tuple[str, ...]:
-    """The defaults of keys that the config lacks (null is the config's own word for the default).
+    """A note with the defaults of keys that the config lacks. A key set to null asks for the default, so it has none.
 
-    A default with an entry for every layer follows from the others, and would fill the screen.
+    Lists with one entry per layer are left out: they follow from the other keys and would fill the screen.
     """
-    idle = {"dropout", "attention_dropout"}  # of use to the expectation of a training step alone
+    unused = {"dropout", "attention_dropout"}  # only the expected time of a training step depends on them
     if not any(stage.out == "classes" for stage in head.stages):
-        idle.add("labels")
+        unused.add("labels")
     if isinstance(body, Stack) and not any(isinstance(part, MoE) for part in body.parts):
-        idle |= {"experts_active", "expert_width", "shared_width"} | ({"experts"} if facts["experts"].value else set())
+        unused |= {"experts_active", "expert_width", "shared_width"} | (
+            {"experts"} if facts["experts"].value else set()
+        )
     assumed = {
         fact.key: fact.value
         for field, fact in facts.items()
         if fact.assumed
-        and field not in idle
+        and field not in unused
         and not isinstance(fact.value, list)
         and _look_up(config, str(fact.key)) is _MISSING
     }
     if not assumed:
         return ()
     values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in assumed.items())
-    return (f"{where}: not in the config, so {family.config_class}'s defaults hold: {values}",)
+    return (f"{where}: not in the config, so the defaults of {family.config_class} are used: {values}",)
 
 
-def _quantisation(config: Config, where: Where) -> tuple[str, ...]:
+def _quantization(config: Config, where: Where) -> tuple[str, ...]:
     settings = config.get("quantization_config")
     if not isinstance(settings, dict):
         return ()
     method = shorten(settings.get("quant_method", "unnamed"))
     option = _weights(settings)
-    cure = f"; --weights {option} has them so" if option else ""
-    return (f"{where}: has a quantization_config ({method}); widths follow --dtype, --weights and --kv, not it{cure}",)
+    advice = f"; to count them, use --weights {option}" if option else ""
+    return (f"{where}: quantization_config ({method}) is ignored; --dtype, --weights and --kv set the formats{advice}",)
 
 
 def _weights(settings: Config) -> str:
-    """The format of --weights that a quantization_config asks for; nothing where none is quite that."""
+    """The --weights format that matches a quantization_config exactly, or an empty string."""
     method, bits = settings.get("quant_method"), settings.get("bits")
     if method in ("gptq", "awq", "auto-round"):
         return "int4" if bits == 4 and settings.get("group_size") == 128 else ""

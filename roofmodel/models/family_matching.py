@@ -13,91 +13,108 @@ from roofmodel.models.fields import Key
 
 Config = Mapping[str, Any]
 
-# What a config must ask for by a key before a family that has it is offered; without it, none is where a config does.
-PARTS = ("experts", "latent", "state", "inner_heads", "linear_heads", "filter", "layer_input", "borrowers", "keeps")
-# Likewise, where the family would take a number of its own.
-SIZED = ("kv_heads", "head_dim", "mlp_width", "expert_width", "unturned", "value_dim", "rotary_dim")
-PLAIN = ("llama", "mixtral", "bert")  # what most others only add to
-RMS = "rms_norm_eps"  # a key of configs whose norms are RMS norms
+# A family with one of these fields is suggested only if the config sets its key, and the other way around.
+DISTINCTIVE_FIELDS = (
+    "experts",
+    "latent",
+    "state",
+    "inner_heads",
+    "linear_heads",
+    "filter",
+    "layer_input",
+    "borrowers",
+    "keeps",
+)
+# A family that would use its own default for one of these sizes is not suggested.
+SIZE_FIELDS = ("kv_heads", "head_dim", "mlp_width", "expert_width", "unturned", "value_dim", "rotary_dim")
+PREFERRED = ("llama", "mixtral", "bert")  # most other families extend these
+RMS_NORM_KEY = "rms_norm_eps"
 
 
-def _reads(family: Family) -> set[str]:
-    """The keys that a family reads."""
+def _keys_of(family: Family) -> set[str]:
+    """The config keys that a family reads."""
     sources = [family.fields.get(field, usual) for field, (_, usual) in family.schema.items()]
     sources += [*family.source.values(), *(source for _, source in family.switches.values())]
     return {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
 
 
-def _keyed(family: Family, fields: Iterable[str]) -> dict[str, Key]:
-    """Those of the fields that a family reads from a config."""
+def _key_fields(family: Family, fields: Iterable[str]) -> dict[str, Key]:
+    """The given fields that a family reads from a config, with their keys."""
     return {field: key for field in fields if isinstance(key := family.fields.get(field), Key)}
 
 
-def _says(config: Config, key: Key) -> bool:
+def _sets(config: Config, key: Key) -> bool:
     return any(config.get(name) not in (None, 0, False) for name in key.names)
 
 
-def _may_be(family: Family, config: Config) -> bool:
-    """Whether nothing in the config speaks against a family, and no size of it would be the family's own."""
+def _is_plausible(family: Family, config: Config) -> bool:
+    """Whether nothing in the config contradicts a family, and no size would be the family's own default."""
     named = config.get("architectures")
-    if isinstance(named, list) and named and _head(str(named[0])) not in map(_head, family.classes):
+    if isinstance(named, list) and named and _head_suffix(str(named[0])) not in map(_head_suffix, family.classes):
         return False
-    if family.source or family.fields.get("norm") == ("layernorm" if RMS in config else "rmsnorm"):
+    if family.source or family.fields.get("norm") == ("layernorm" if RMS_NORM_KEY in config else "rmsnorm"):
         return False
     if config.get("hidden_act") in ("silu", "swish") and not family.fields.get("gated"):
-        return False  # what MLPs with it have in common
-    asked = set(_keyed(family, PARTS))
-    others = {part for other in FAMILIES.values() for part, key in _keyed(other, PARTS).items() if _says(config, key)}
-    if not all(_says(config, key) for key in _keyed(family, PARTS).values()) or others - asked:
+        return False  # in all families, an MLP with SiLU is gated
+    asked = set(_key_fields(family, DISTINCTIVE_FIELDS))
+    others = {
+        part
+        for other in FAMILIES.values()
+        for part, key in _key_fields(other, DISTINCTIVE_FIELDS).items()
+        if _sets(config, key)
+    }
+    if not all(_sets(config, key) for key in _key_fields(family, DISTINCTIVE_FIELDS).values()) or others - asked:
         return False
-    return all(_says(config, key) or callable(key.default) for key in _keyed(family, SIZED).values())
+    return all(_sets(config, key) or callable(key.default) for key in _key_fields(family, SIZE_FIELDS).values())
 
 
-def _head(name: str) -> str:
-    """The kind of head that a class's name ends with; GPT-2's generation of classes has another word for one."""
+def _head_suffix(name: str) -> str:
+    """The known head suffix of a class name; `LMHeadModel` of older classes counts as `ForCausalLM`."""
     known = {suffix for family in FAMILIES.values() for suffix in family.classes if name.endswith(suffix)}
     return max(known, key=len, default="").replace("LMHeadModel", "ForCausalLM")
 
 
 def offer(config: Config) -> str:
-    """The families that a config of an unknown `model_type` may be, as the end of a message; nothing where none fits.
+    """The families whose keys fit a config of an unknown `model_type`, as the end of a message; empty if none does.
 
-    Best are those that leave least unread, of these the plainest.
+    Families that ignore the fewest keys come first.
     """
 
-    def strangeness(name: str) -> tuple[int, bool]:
-        return len(_unread(FAMILIES[name], config)), name not in PLAIN
+    def rank(name: str) -> tuple[int, bool]:
+        return len(_ignored_keys(FAMILIES[name], config)), name not in PREFERRED
 
-    fitting = [name for name, family in FAMILIES.items() if family.has_core_sizes(config) and _may_be(family, config)]
-    best = sorted(fitting, key=strangeness)
+    fitting = [
+        name for name, family in FAMILIES.items() if family.has_core_sizes(config) and _is_plausible(family, config)
+    ]
+    best = sorted(fitting, key=rank)
     if not best:
         return ""
-    return f"; its keys fit {' or '.join(best[:3])}, and --family {best[0]} would read them so;"
+    return f"; its keys fit {' or '.join(best[:3])}: --family {best[0]} reads it as {best[0]};"
 
 
-def _unread(family: Family, config: Config) -> list[str]:
-    """The keys that say something to other families of the kind, and nothing to this one."""
-    shapes = set().union(*(_reads(other) for other in FAMILIES.values() if other.encoder == family.encoder))
-    known = _reads(family) | ({RMS} if family.fields.get("norm") == "rmsnorm" else set())
-    return sorted(key for key in config if key in shapes - known and config[key] not in (None, False))
+def _ignored_keys(family: Family, config: Config) -> list[str]:
+    """The keys of a config that similar families read and this one does not."""
+    relevant = set().union(*(_keys_of(other) for other in FAMILIES.values() if other.encoder == family.encoder))
+    known = _keys_of(family) | ({RMS_NORM_KEY} if family.fields.get("norm") == "rmsnorm" else set())
+    return sorted(key for key in config if key in relevant - known and config[key] not in (None, False))
 
 
 def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[str, ...]]:
-    """The config under another family's `model_type`, and notes on what that assumes.
+    """The config with another family's `model_type`, and notes on what that assumes.
 
-    Its head is the family's of the same suffix, or the usual one. Raises ModelError for an unknown family.
+    The head is the family's head with the same suffix, else its usual one. Raises ModelError for an unknown family.
     """
     row = family_of(family)
     if row is None:
         near = suggest(family, FAMILIES) or ";"
-        raise ModelError(f"--family: unknown family {shorten(family)}{near} `roof models families` lists all")
+        raise ModelError(f"--family: unknown family {shorten(family)}{near} `roof models families` lists them")
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))
     notes = [
-        f"{where}: model_type {json.dumps(config.get('model_type'))} read as {family}: its layers, norms, biases and "
-        f"defaults are assumed to be those of {row.prefix}{suffix}"
+        f"{where}: model_type {json.dumps(config.get('model_type'))} is read as {family}: layers, norms, biases "
+        f"and defaults of {row.prefix}{suffix} are assumed"
     ]
-    if unread := _unread(row, config):
-        notes.append(f"warning: {where}: {family} does not read {', '.join(unread)}")
+    if ignored := _ignored_keys(row, config):
+        notes.append(f"warning: {where}: {family} ignores {', '.join(ignored)}")
     return {**config, "model_type": family, "architectures": [row.prefix + suffix]}, tuple(notes)

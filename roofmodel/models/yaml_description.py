@@ -12,7 +12,7 @@ from typing import Any
 
 from roofmodel.errors import ModelError, choices
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.config import by_row
+from roofmodel.models.config import architecture_from_row
 from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
 from roofmodel.models.field_checks import Where
@@ -102,7 +102,9 @@ def load(path: Path) -> Architecture:
     if head and word not in ROW.classes:
         raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
     row = ROW._replace(encoder=config.get("causal") is False)
-    found = by_row({**config, "architectures": [word]}, path.stem, Where(str(path), lines), MODEL_TYPE, row)
+    found = architecture_from_row(
+        {**config, "architectures": [word]}, path.stem, Where(str(path), lines), MODEL_TYPE, row
+    )
     return replace(found, notes=())  # a default here is the format's, not another class's
 
 

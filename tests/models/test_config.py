@@ -55,7 +55,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("model_type a list", GPT2, {"model_type": ["gpt2"]}, ["'model_type'", "['gpt2']"]),
     ("model_type a typo", GPT2, {"model_type": "gpt-2"}, ["'gpt-2'", "did you mean 'gpt2'?", "roof models families"]),
     ("model_type unknown", GPT2, {"model_type": "yodel"}, ["'yodel'", "roof models families"]),
-    ("model_type refused", GPT2, {"model_type": "rwkv"}, ["'rwkv'", "not counted", "WKV"]),
+    ("model_type refused", GPT2, {"model_type": "rwkv"}, ["'rwkv'", "not supported", "WKV"]),
     ("model_type endless", GPT2, {"model_type": "x" * 10**6}, ["unknown model_type 'xxx", "…"]),
     ("hidden not divisible", GPT2, {"n_embd": 50}, ["n_embd 50", "n_head 4", "divides"]),
     ("hidden not divisible (llama)", LLAMA, {"hidden_size": 65},
@@ -105,8 +105,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      ["'GPT2LMHedModel'", "did you mean 'GPT2LMHeadModel'", "GPT2Model"]),
     ("head of another family", GPT2, {"architectures": ["T5ForConditionalGeneration"]},
      ["'T5ForConditionalGeneration'", "known: GPT2LMHeadModel"]),
-    ("head that is not counted", GPT2, {"architectures": ["GPT2DoubleHeadsModel"]},
-     ["'GPT2DoubleHeadsModel'", "not counted for gpt2", "GPT2LMHeadModel"]),
+    ("head that is not supported", GPT2, {"architectures": ["GPT2DoubleHeadsModel"]},
+     ["'GPT2DoubleHeadsModel'", "not supported for gpt2", "GPT2LMHeadModel"]),
 ]  # fmt: skip
 
 
@@ -273,7 +273,7 @@ def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
 
 def test_a_default_that_nothing_follows_from_is_not_named() -> None:
     minimax = MIXTRAL | {"model_type": "minimax_m2", "head_dim": 16}
-    (said,) = (note for note in read(minimax).notes if "defaults hold" in note)
+    (said,) = (note for note in read(minimax).notes if "the defaults of" in note)
     assert "partial_rotary_factor = 1" in said
     arch = read(minimax | {"rotary_dim": 8})
     assert arch.stack.parts[0].rotary_dim == 8
@@ -309,7 +309,7 @@ def test_without_architectures_the_usual_head_is_taken_and_said() -> None:
         arch = read(config)
         assert arch.head.name == "GPT2LMHeadModel"
         (note,) = [note for note in arch.notes if "architectures" in note]
-        assert note == f"{WHERE}: no 'architectures'; took the usual head of gpt2, GPT2LMHeadModel"
+        assert note == f"{WHERE}: no 'architectures'; the usual head of gpt2 is assumed, GPT2LMHeadModel"
 
 
 def test_an_old_spelling_of_the_class_is_known() -> None:
@@ -382,7 +382,7 @@ def test_a_quantisation_is_noted() -> None:
 )
 def test_a_quantisation_that_weights_can_have_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
     (note,) = [note for note in read(LLAMA | {"quantization_config": settings}).notes if "quantization_config" in note]
-    assert note.endswith(f"; --weights {weights} has them so")
+    assert note.endswith(f"; to count them, use --weights {weights}")
     assert weights in FORMATS
 
 
@@ -401,7 +401,7 @@ def test_a_quantisation_that_weights_can_have_is_offered_as_an_option(settings: 
 )
 def test_a_quantisation_that_weights_cannot_have_is_not(settings: dict[str, Any]) -> None:
     (note,) = [note for note in read(LLAMA | {"quantization_config": settings}).notes if "quantization_config" in note]
-    assert note.endswith("--kv, not it")
+    assert note.endswith("--kv set the formats")
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_a_quantisation_that_weights_cannot_have_is_not(settings: dict[str, Any]
         ({"base_model_name_or_path": "x", "peft_type": "LORA", "r": 8}, "the config of an adapter"),
         ({"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0"}, "a config of diffusers"),
         ({"word_embedding_dimension": 768}, "the config of a pooling layer"),
-        ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "in its maker's own layout"),
+        ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "in its publisher's own format"),
     ],
 )
 def test_another_file_of_a_checkpoint_is_said_to_be_one(config: dict[str, Any], what: str) -> None:

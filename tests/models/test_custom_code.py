@@ -14,8 +14,7 @@ from roofmodel.counting.memory import parameters
 from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.config import architecture
-from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.custom_code import CUSTOM_CODE
+from roofmodel.models.families import CUSTOM_CODE, FAMILIES
 
 SHAPE = {
     "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "vocab_size": 70, "intermediate_size": 26,
@@ -92,7 +91,7 @@ def test_biases_of_a_chatglm_stand_where_its_switches_say() -> None:
 
 @pytest.mark.parametrize("extra", [{"num_experts": 8}, {"sparse_config": {"kernel_size": 32}}])
 def test_a_minicpm_with_experts_or_sparse_attention_is_refused(extra: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=f"'{next(iter(extra))}' is .*, and that work is not counted for minicpm"):
+    with pytest.raises(ModelError, match=f"'{next(iter(extra))}' is .*, which is not supported for minicpm"):
         read(SHAPE | {"model_type": "minicpm"} | extra)
 
 

@@ -25,7 +25,7 @@ def read(config: dict[str, Any], family: str | None = None) -> Any:
     return architecture(config, "drawn", "config.json", family)
 
 
-# What the classes of other parts insist on, where the text part is as small as TEXT.
+# Settings that the classes of the other parts need beside a text model as small as TEXT.
 OTHER_PARTS: dict[str, dict[str, Any]] = {
     "aya_vision": {"vision_config": {"num_attention_heads": 16}},
     "fun_asr_nano": {"adaptor_config": {"hidden_size": 16, "intermediate_size": 4}},
@@ -37,11 +37,11 @@ OTHER_PARTS: dict[str, dict[str, Any]] = {
 
 
 CUSTOM_CODE = {"internvl_chat"}  # no class of transformers
-UNHELD = {"qwen3_asr"}  # whose class wants the text part beside the others, unlike its checkpoints
+WITHOUT_THINKER = {"qwen3_asr"}  # its class expects text_config at the top level, unlike its checkpoints
 
 
 def real(config: dict[str, Any]) -> Any:
-    """The class of the whole, without memory."""
+    """The real multimodal model on the meta device."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
     auto = transformers.models.auto.modeling_auto
@@ -61,13 +61,13 @@ def text_of(model: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("model_type", sorted(COMPOSITES.keys() - CUSTOM_CODE))
-def test_a_text_part_is_that_of_the_real_class_and_ties_its_head_where_the_whole_does(model_type: str) -> None:
+def test_parameters_and_tying_of_a_text_model_equal_those_of_the_real_class(model_type: str) -> None:
     known = COMPOSITES[model_type]
-    words: list[dict[str, bool]] = [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}]
-    for outer, inner in itertools.product(words, words):
+    tie_settings: list[dict[str, bool]] = [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}]
+    for outer, inner in itertools.product(tie_settings, tie_settings):
         own = {"text_config": TEXT | inner | {"model_type": known.text}} | outer
-        held = {known.inside: own} if known.inside and model_type not in UNHELD else own
-        config = {"model_type": model_type} | held | OTHER_PARTS.get(model_type, {})
+        nested = {known.inside: own} if known.inside and model_type not in WITHOUT_THINKER else own
+        config = {"model_type": model_type} | nested | OTHER_PARTS.get(model_type, {})
         parts = text_of(real(config))
         arch = read(config)
         assert arch.tied == (parts[1].weight is parts[2].weight)
@@ -77,15 +77,15 @@ def test_a_text_part_is_that_of_the_real_class_and_ties_its_head_where_the_whole
 
 
 @pytest.mark.parametrize("model_type", SIZES)
-def test_the_sizes_that_a_text_part_may_lack_are_those_of_its_class(model_type: str) -> None:
+def test_default_sizes_of_a_text_model_are_those_of_its_class(model_type: str) -> None:
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
     real = transformers.AutoConfig.for_model(model_type)
     assert {key: getattr(real, key) for key in SIZES[model_type]} == SIZES[model_type]
 
 
 @pytest.mark.parametrize("model_type", [name for name, known in COMPOSITES.items() if known.flat])
-def test_older_configs_have_the_text_part_s_keys_among_their_own(model_type: str) -> None:
-    """As the class reads them, but for GLM-4.1V's, whose class takes its defaults for what such a config says."""
+def test_a_flat_config_is_read_like_a_nested_one(model_type: str) -> None:
+    """Checked against the class, except for GLM-4.1V's: that class ignores the keys of a flat config."""
     own = TEXT | {"tie_word_embeddings": True}
     nested = read({"model_type": model_type, "text_config": own})
     flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | own)
@@ -98,46 +98,46 @@ def test_older_configs_have_the_text_part_s_keys_among_their_own(model_type: str
         )
 
 
-def test_qwen3_asr_s_checkpoints_have_the_text_part_in_a_thinker() -> None:
+def test_the_text_model_of_qwen3_asr_is_read_from_its_thinker_config() -> None:
     text = TEXT | {"model_type": "qwen3_asr_text"}
-    held = read({"model_type": "qwen3_asr", "thinker_config": {"text_config": text}})
-    assert held.stack == read({"model_type": "qwen3_asr", "text_config": TEXT}).stack
+    nested = read({"model_type": "qwen3_asr", "thinker_config": {"text_config": text}})
+    assert nested.stack == read({"model_type": "qwen3_asr", "text_config": TEXT}).stack
 
 
-def test_a_message_about_a_text_part_says_that_it_is_one() -> None:
+def test_a_message_about_a_text_model_gives_its_path_in_the_config() -> None:
     config = {"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": {}}}
     with pytest.raises(ModelError, match=re.escape("config.json: thinker_config.text_config: lacks 'hidden_size'")):
         read(config)
 
 
-def test_a_text_part_without_a_model_type_is_refused_as_such() -> None:
-    with pytest.raises(ModelError, match="'yodel' has a text part without a model_type, which is unknown"):
+def test_a_text_model_without_a_model_type_is_refused() -> None:
+    with pytest.raises(ModelError, match="'yodel' has a text model without a model_type, which is unknown"):
         read({"model_type": "yodel", "text_config": TEXT})
 
 
 @pytest.mark.parametrize("absurd", [[], {}, 7, True])
-def test_a_model_type_that_is_no_name_is_refused(absurd: object) -> None:
+def test_a_model_type_that_is_not_a_string_is_refused(absurd: object) -> None:
     for config in (
         {"model_type": absurd, "text_config": TEXT},
         {"model_type": "yodel", "text_config": {"model_type": absurd}},
     ):
-        with pytest.raises(ModelError, match="has a text part"):
+        with pytest.raises(ModelError, match="has a text model"):
             read(config)
 
 
-def test_a_whole_whose_text_part_is_not_counted_is_refused_with_the_reason() -> None:
-    with pytest.raises(ModelError, match="'mllama' is not counted: its text part has layers that attend to an image"):
+def test_a_multimodal_model_with_an_unsupported_text_model_is_refused_with_the_reason() -> None:
+    with pytest.raises(ModelError, match="'mllama' is not supported: its text model has layers that attend to"):
         read({"model_type": "mllama", "text_config": TEXT})
 
 
-def test_the_text_part_is_said_to_be_a_part() -> None:
+def test_a_note_says_that_only_the_text_model_is_counted() -> None:
     arch = read({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "hidden_size": 2560}})
-    assert arch.notes[0] == "config.json: the text part of a gemma3 model: its other parts are not counted"
+    assert arch.notes[0] == "config.json: only the text model of gemma3 is counted"
     assert "num_attention_heads = 8" in arch.notes[1]
     assert arch.stack.hidden == 2560
 
 
-def test_a_head_that_a_text_part_cannot_have_is_refused() -> None:
+def test_an_unsupported_head_of_a_multimodal_model_is_refused() -> None:
     config = {"model_type": "gemma3", "text_config": TEXT, "architectures": ["Gemma3ForSequenceClassification"]}
-    with pytest.raises(ModelError, match="'Gemma3ForSequenceClassification', a head that is not counted for gemma3"):
+    with pytest.raises(ModelError, match="'Gemma3ForSequenceClassification', a head that is not supported for gemma3"):
         read(config)

@@ -18,9 +18,8 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError
 from roofmodel.models import hub
-from roofmodel.models.families import FAMILIES
-from roofmodel.models.families.multimodal import ALIASES
-from roofmodel.models.families.unsupported import REFUSED as REASONS
+from roofmodel.models.families import ALIASES, FAMILIES
+from roofmodel.models.families.unsupported import UNSUPPORTED
 from roofmodel.study.estimate.estimate import estimate
 
 FOLDER = Path(os.environ.get("ROOF_SHARED_CONFIGS", Path(__file__).parents[3] / "shared" / "configs"))
@@ -28,7 +27,7 @@ FILES = sorted(FOLDER.glob("*.json"))
 pytestmark = pytest.mark.skipif(not FILES, reason=f"no real configs in {FOLDER.name}; set ROOF_SHARED_CONFIGS")
 by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
-# model_type -> what the message must name: the part that is not counted, and why.
+# model_type -> what the message must name: the part that is not supported, and why.
 REFUSED = {
     "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
@@ -76,7 +75,7 @@ def test_a_real_config_is_counted_as_its_real_class_or_refused_with_the_reason(f
     counted = operators(arch, Workload(("forward",)).steps()[0])
     assert parameters(arch, counted) == _real(config)
     if "text_config" in config:
-        assert any(f"the text part of a {config['model_type']} model" in note for note in arch.notes)
+        assert any(f"only the text model of {config['model_type']} is counted" in note for note in arch.notes)
         assert not any("architectures" in note or "tie_word_embeddings" in note for note in arch.notes)
     for phase in (None, "train"):
         found = estimate(arch, Device.load("h100"), phase=phase)
@@ -85,7 +84,7 @@ def test_a_real_config_is_counted_as_its_real_class_or_refused_with_the_reason(f
 
 
 def test_what_is_refused_with_a_reason_is_no_family() -> None:
-    assert REASONS.keys().isdisjoint({*FAMILIES, *ALIASES})
+    assert UNSUPPORTED.keys().isdisjoint({*FAMILIES, *ALIASES})
 
 
 @by_file

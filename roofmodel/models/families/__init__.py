@@ -1,37 +1,118 @@
-"""Hugging Face `model_type` -> what its config keys mean. A family is a row of data, not a class.
+"""The families of models by Hugging Face `model_type`. A family is a row of data: what its config keys mean.
 
-To add one, add a row to the module of its kind, and a draw to `tests/draws.py`; the tests then compare it with the
-real class. `models/family.py` says what a row is, `models/fields.py` what its fields may be, and `models/config.py`
-reads a config through its row.
+To add one, add a row to `FAMILIES` of the module of its kind, its `model_type` to `MODEL_TYPES` here, and a draw to
+`tests/draws.py`; the tests then compare it with the real class. `models/family.py` documents a row, `models/fields.py`
+the fields that it may set. `models/config.py` reads a config with its row.
 """
 
 from __future__ import annotations
 
-from roofmodel.models.families.custom_code import CUSTOM_CODE
-from roofmodel.models.families.encoder_decoders import ENCODER_DECODERS
-from roofmodel.models.families.encoders import ENCODERS
-from roofmodel.models.families.gpt import GPTS
-from roofmodel.models.families.heterogeneous_layers import UNEVEN
-from roofmodel.models.families.latent_attention import LATENTS
-from roofmodel.models.families.linear_attention import LINEAR_ATTENTION
-from roofmodel.models.families.llama import LLAMAS
-from roofmodel.models.families.llama_variants import DECODERS
-from roofmodel.models.families.mixture_of_experts import MIXTURES
-from roofmodel.models.families.multimodal import ALIASES
-from roofmodel.models.families.multimodal_text import TEXT_PARTS
-from roofmodel.models.families.short_convolutions import SHORT_CONVOLUTIONS
-from roofmodel.models.families.sliding_window_experts import SPARSES
-from roofmodel.models.families.state_spaces import STATE_SPACES
-from roofmodel.models.families.vision import VISION
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+
 from roofmodel.models.family import Family
 
-FAMILIES: dict[str, Family] = {
-    **GPTS, **LLAMAS, **DECODERS, **MIXTURES, **SPARSES, **UNEVEN, **LATENTS, **LINEAR_ATTENTION,
-    **ENCODERS, **ENCODER_DECODERS, **STATE_SPACES, **SHORT_CONVOLUTIONS, **VISION, **TEXT_PARTS,
+MODEL_TYPES: dict[str, tuple[str, ...]] = {
+    "gpt": (
+        "gpt2", "gptj", "codegen", "gpt_bigcode", "gpt_neo", "opt", "gpt_neox", "bloom", "falcon", "mpt", "biogpt",
+        "xglm", "starcoder2",
+    ),
+    "llama": (
+        "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2",
+        "olmo", "olmo2", "olmo3", "granite", "glm", "glm4", "phi", "phi3", "stablelm", "nemotron", "smollm3",
+    ),
+    "llama_variants": (
+        "openai-gpt", "ministral3", "seed_oss", "arcee", "jais2", "helium", "exaone4", "ernie4_5", "hunyuan_v1_dense",
+        "cwm", "granite_swa", "hyperclovax", "internlm3", "iquestcoder", "emu3_text_model", "apertus", "vaultgemma",
+        "nanochat", "persimmon", "qwen3_vl_text",
+    ),
+    "mixture_of_experts": (
+        "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "granitemoeshared",
+        "flex_olmo", "qwen3_vl_moe_text", "llama4_text", "minimax_m2", "glm4_moe", "solar_open", "dots1", "hy_v3",
+        "exaone_moe", "mimo_v2_flash", "ernie4_5_moe", "hunyuan_v1_moe", "aria_text",
+    ),
+    "sliding_window_experts": (
+        "granitemoe_swa", "cohere2_moe", "kolibri1", "flint",
+    ),
+    "heterogeneous_layers": (
+        "gemma4_text", "gemma4_unified_text", "step3p5", "laguna", "mellum", "afmoe",
+    ),
+    "latent_attention": (
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "mistral4", "minicpm3", "youtu",
+    ),
+    "linear_attention": (
+        "minimax", "kimi_linear", "bailing_hybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid",
+    ),
+    "encoders": (
+        "bert", "roberta", "camembert", "xlm-roberta", "data2vec-text", "ernie", "megatron-bert", "electra", "albert",
+        "mpnet", "roformer", "esm", "deberta-v2", "modernbert", "nomic_bert", "distilbert",
+    ),
+    "encoder_decoders": (
+        "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "blenderbot", "blenderbot-small", "m2m_100",
+        "whisper",
+    ),
+    "state_spaces": (
+        "mamba", "falcon_mamba", "mamba2", "bamba", "granitemoehybrid", "jamba", "nemotron_h", "falcon_h1",
+    ),
+    "short_convolutions": (
+        "lfm2", "lfm2_moe", "lfm3",
+    ),
+    "vision": (
+        "vit", "deit", "resnet", "convnext", "convnextv2",
+    ),
+    "multimodal_text": (
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_omni_moe_text", "glm4v_text", "glm_ocr_text",
+        "glm4v_moe_text", "hunyuan_vl_text", "paddleocr_vl_text", "granite4_vision_text", "granite_docling_text",
+    ),
 }  # fmt: skip
+"""Each module of this folder, with the model types of its rows."""
+CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
+    "custom_code": (
+        "baichuan", "qwen", "internlm2", "chatglm", "minicpm",
+    ),
+}  # fmt: skip
+"""Likewise, model types whose code comes with their checkpoints, not with transformers."""
+# Names that checkpoints use for a family of another name. transformers maps them too (Kimi_K25Config), or the code that
+# they were published with does (Qwen3-ASR).
+ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
+
+
+class FamilyIndex(MutableMapping[str, Family]):
+    """Families by `model_type`. A lookup imports the module that holds the row; names, length and `in` import none."""
+
+    def __init__(self, model_types: Mapping[str, tuple[str, ...]]) -> None:
+        self._modules = {model_type: module for module, names in model_types.items() for model_type in names}
+        self._rows: dict[str, Family] = {}
+
+    def __getitem__(self, model_type: str) -> Family:
+        if model_type not in self._rows:
+            module = import_module(f"{__name__}.{self._modules[model_type]}")
+            self._rows[model_type] = module.FAMILIES[model_type]
+        return self._rows[model_type]
+
+    def __setitem__(self, model_type: str, family: Family) -> None:
+        self._modules.setdefault(model_type, "")
+        self._rows[model_type] = family
+
+    def __delitem__(self, model_type: str) -> None:
+        del self._modules[model_type]
+        self._rows.pop(model_type, None)
+
+    def __contains__(self, model_type: object) -> bool:
+        return model_type in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+FAMILIES = FamilyIndex(MODEL_TYPES)
+CUSTOM_CODE = FamilyIndex(CUSTOM_CODE_MODEL_TYPES)
 
 
 def family_of(model_type: str) -> Family | None:
-    """The row of a model_type, of one that comes with its own code too; None where it is not counted."""
+    """The row of a `model_type`, custom code included; None if it is not supported."""
     name = ALIASES.get(model_type, model_type)
     return FAMILIES.get(name) or CUSTOM_CODE.get(name)

@@ -26,7 +26,7 @@ def _rms_norm(flag: Any) -> Any:
     return {True: "rmsnorm", False: "layernorm"}.get(flag, flag)
 
 
-CUSTOM_CODE: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     # the 13B turns nothing: its configs have no max_position_embeddings
     "baichuan": LLAMA.like(
         "Baichuan",

@@ -114,7 +114,7 @@ PEGASUS = MBART.like(
     position_extra=0,
 )
 
-ENCODER_DECODERS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "t5": T5,
     "mt5": MT5,
     "umt5": MT5.like("UMT5", relative_each=True),

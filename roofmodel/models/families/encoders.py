@@ -75,7 +75,7 @@ def _relative_rows(f: Any) -> int:
     return 2 * reach
 
 
-ENCODERS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "camembert": ROBERTA.like("Camembert"),

@@ -56,7 +56,7 @@ GPTJ = GPT2.like(
     **DROPPED_NONE,
 )
 
-GPTS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "gpt2": GPT2,
     "gptj": GPTJ,
     "codegen": GPTJ.like("CodeGen", classes=heads("ForCausalLM", "Model"), fused_qkv=True),

@@ -190,7 +190,7 @@ LAGUNA = LLAMA.like(
     positions=key("max_position_embeddings", default=131072),
 )
 
-UNEVEN: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "gemma4_text": GEMMA4,
     "gemma4_unified_text": GEMMA4.like(
         "Gemma4Unified",

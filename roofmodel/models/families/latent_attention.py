@@ -94,7 +94,7 @@ DEEPSEEK_V32 = DEEPSEEK.like(
     positions=key("max_position_embeddings", default=163840),
 )
 
-LATENTS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "deepseek_v2": DEEPSEEK.like(
         "DeepseekV2",
         classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),

@@ -112,7 +112,7 @@ KIMI = DEEPSEEK.like(
     tied=False,  # whatever the config says
 )
 
-LINEAR_ATTENTION: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "minimax": MIXTRAL.like(
         "MiniMax",
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),

@@ -123,7 +123,7 @@ GLM = LLAMA.like(
     positions=key("max_position_embeddings", default=131072),
 )
 
-LLAMAS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "llama": LLAMA,
     "mistral": LLAMA.like(
         "Mistral",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families.gpt import GPT2
-from roofmodel.models.families.llama import CLASSIFIERS, GEMMA2, LLAMA, LLAMAS, PARTIAL, one_full_in
+from roofmodel.models.families.llama import CLASSIFIERS, GEMMA2, LLAMA, PARTIAL, one_full_in
+from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, DROPPED_TENTH, FULL, SLIDING, key
 
@@ -66,7 +67,7 @@ GRANITE_SWA = LLAMA.like(
     tied=key("tie_word_embeddings", default=True),
 )
 
-DECODERS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "openai-gpt": GPT2.like(
         "OpenAIGPT",
         classes={"LMHeadModel": LM} | heads("ForSequenceClassification", "Model"),
@@ -76,7 +77,7 @@ DECODERS: dict[str, Family] = {
         activation=key("afn", default="gelu", read=lambda v: "gelu_new" if v == "gelu" else v),
         positions=key("n_positions", "max_position_embeddings", default=512),
     ),
-    "ministral3": LLAMAS["mistral"].like(
+    "ministral3": LLAMA_FAMILIES["mistral"].like(
         "Ministral3",
         head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
         window=key("sliding_window", default=None),
@@ -223,7 +224,7 @@ DECODERS: dict[str, Family] = {
         activation=key("hidden_act", default="relu2"),
         positions=key("max_position_embeddings", default=16384),
     ),
-    "qwen3_vl_text": LLAMAS["qwen3"].like(
+    "qwen3_vl_text": LLAMA_FAMILIES["qwen3"].like(
         "Qwen3VL",
         classes={"TextModel": ()},
         switches={},

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families.latent_attention import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_after
-from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, LLAMAS, OLMO2, PARTIAL, QWEN2, one_full_in
-from roofmodel.models.families.llama_variants import DECODERS, EXAONE4, HUNYUAN
+from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, OLMO2, PARTIAL, QWEN2, one_full_in
+from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
+from roofmodel.models.families.llama_variants import EXAONE4, HUNYUAN
+from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, Kind, key
 
@@ -74,7 +76,7 @@ SPARSE: dict[str, Any] = dict(
     dense_layers=key("mlp_only_layers", default=None, null=[]),
     fused_experts=True,
 )
-MIXTRAL = LLAMAS["mistral"].like(
+MIXTRAL = LLAMA_FAMILIES["mistral"].like(
     "Mixtral",
     window=key("sliding_window", default=None),
     experts=key(*EXPERTS, default=8),
@@ -100,7 +102,7 @@ GLM4_MOE = LLAMA.like(
     positions=key("max_position_embeddings", default=131072),
 )
 
-MIXTURES: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "mixtral": MIXTRAL,
     "phimoe": MIXTRAL.like(
         "Phimoe",
@@ -349,7 +351,7 @@ MIXTURES: dict[str, Family] = {
         dense_first=0,
         expert_layers=key("mlp_layer_types", "moe_layer_freq", default=sparse_after(lambda f: 1), read=words_or_flags),
     ),
-    "ernie4_5_moe": DECODERS["ernie4_5"].like(
+    "ernie4_5_moe": LLAMA_VARIANTS["ernie4_5"].like(
         "Ernie4_5_Moe",
         switches=dict(
             n_shared=(COUNT, key("moe_num_shared_experts", default=2)),
@@ -375,5 +377,16 @@ MIXTURES: dict[str, Family] = {
         experts_active=key("moe_topk", ACTIVE, default=1, read=same_in_all),
         fused_experts=True,
         shared_width=lambda f: f["mlp_width"],
+    ),
+    "aria_text": LLAMA.like(
+        "AriaText",
+        classes={"ForCausalLM": LM, "Model": ()},
+        switches=dict(n_shared=(COUNT, key("moe_num_shared_experts", default=2))),
+        mlp_width=1,  # no layer has a dense MLP
+        experts=key("moe_num_experts", default=8),
+        experts_active=key("moe_topk", default=2),
+        expert_width=key("intermediate_size", default=4096),
+        fused_experts=True,
+        shared_width=shared_width,
     ),
 }

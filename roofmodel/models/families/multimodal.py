@@ -102,6 +102,3 @@ SIZES: dict[str, dict[str, int]] = {
     "opt": dict(vocab_size=50272, hidden_size=768, num_hidden_layers=12, num_attention_heads=12),
     "qwen2": dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32),
 }
-# Names that checkpoints use for a family of another name; transformers reads them so too (Kimi_K25Config), or what they
-# were published with did (Qwen3-ASR).
-ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}

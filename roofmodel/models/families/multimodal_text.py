@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from roofmodel.models.families.llama import GLM, LLAMAS, PARTIAL, QWEN2
-from roofmodel.models.families.llama_variants import DECODERS, HUNYUAN
-from roofmodel.models.families.mixture_of_experts import GLM4_MOE, MIXTURES
+from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
+from roofmodel.models.families.llama import GLM, PARTIAL, QWEN2
+from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
+from roofmodel.models.families.llama_variants import HUNYUAN
+from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
+from roofmodel.models.families.mixture_of_experts import GLM4_MOE
 from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, key
 
@@ -32,7 +35,7 @@ GLM4V = GLM.like(
     tied=False,
 )
 
-TEXT_PARTS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "qwen2_vl_text": QWEN2_VL,
     "qwen2_5_vl_text": QWEN2_VL.like("Qwen2_5_VL", config="Qwen2_5_VLTextConfig"),
     "qwen2_5_omni_text": QWEN2.like(
@@ -44,7 +47,7 @@ TEXT_PARTS: dict[str, Family] = {
         mlp_width=key("intermediate_size", default=18944),
         tied=key("tie_word_embeddings", default=True),
     ),
-    "qwen3_omni_moe_text": MIXTURES["qwen3_vl_moe_text"].like(
+    "qwen3_omni_moe_text": MOE_FAMILIES["qwen3_vl_moe_text"].like(
         "Qwen3OmniMoeThinker",
         classes=TEXT_MODEL,
         config="Qwen3OmniMoeTextConfig",
@@ -80,11 +83,11 @@ TEXT_PARTS: dict[str, Family] = {
         config="HunYuanVLTextConfig",
         tied=key("tie_word_embeddings", default=True),
     ),
-    "paddleocr_vl_text": DECODERS["ernie4_5"].like("PaddleOCR", classes=TEXT_MODEL, config="PaddleOCRTextConfig"),
-    "granite4_vision_text": LLAMAS["granite"].like(
+    "paddleocr_vl_text": LLAMA_VARIANTS["ernie4_5"].like("PaddleOCR", classes=TEXT_MODEL, config="PaddleOCRTextConfig"),
+    "granite4_vision_text": LLAMA_FAMILIES["granite"].like(
         "Granite4Vision", classes=TEXT_MODEL, config="Granite4VisionTextConfig"
     ),
-    "granite_docling_text": LLAMAS["granite"].like(
+    "granite_docling_text": LLAMA_FAMILIES["granite"].like(
         "GraniteDocling",
         classes=TEXT_MODEL,
         config="GraniteDoclingTextConfig",

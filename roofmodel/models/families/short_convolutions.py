@@ -86,7 +86,7 @@ LFM2 = LLAMA.like(
     tied=key("tie_word_embeddings", "tie_embedding", default=True),
 )
 
-SHORT_CONVOLUTIONS: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "lfm2": LFM2,
     "lfm2_moe": LFM2.like(
         "Lfm2Moe",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width
-from roofmodel.models.families.llama import LLAMA, LLAMAS
+from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, GRANITE_SWA, MODEL
-from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTURES
-from roofmodel.models.family import LM, Family
+from roofmodel.models.families.mixture_of_experts import EXPERTS
+from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
+from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, FULL, SIZE, SLIDING, Kind, key
 
 EPSILON = Kind(lambda v: type(v) in (int, float), "a small number")
@@ -34,12 +35,12 @@ def _flint_types(f: Any) -> list[str]:
     return [FULL if layer < 2 or layer % 4 == 1 or layer == last else SLIDING for layer in range(f["layers"])]
 
 
-SPARSES: dict[str, Family] = {
-    "granitemoe_swa": MIXTURES["granitemoeshared"].like(
+FAMILIES: dict[str, Family] = {
+    "granitemoe_swa": MOE_FAMILIES["granitemoeshared"].like(
         "GraniteMoeSWA",
         **{name: GRANITE_SWA.fields[name] for name in ("window", "layer_types", "rotary_layers", "sinks")},
     ),
-    "cohere2_moe": LLAMAS["cohere2"].like(
+    "cohere2_moe": LLAMA_FAMILIES["cohere2"].like(
         "Cohere2Moe",
         classes=MODEL,
         switches=dict(
@@ -85,7 +86,7 @@ SPARSES: dict[str, Family] = {
         shared_width=key("shared_expert_intermediate_size", default=512),
         positions=key("max_position_embeddings", default=262144),
     ),
-    "flint": MIXTURES["qwen3_moe"].like(
+    "flint": MOE_FAMILIES["qwen3_moe"].like(
         "Flint",
         classes=MODEL,
         switches={},
@@ -100,16 +101,5 @@ SPARSES: dict[str, Family] = {
         dense_layers=key("mlp_only_layers", default=lambda f: [0, 1]),
         shared_width=key("shared_expert_intermediate_size", default=1024),
         positions=key("max_position_embeddings", default=262144),
-    ),
-    "aria_text": LLAMA.like(
-        "AriaText",
-        classes={"ForCausalLM": LM, "Model": ()},
-        switches=dict(n_shared=(COUNT, key("moe_num_shared_experts", default=2))),
-        mlp_width=1,  # no layer has a dense MLP
-        experts=key("moe_num_experts", default=8),
-        experts_active=key("moe_topk", default=2),
-        expert_width=key("intermediate_size", default=4096),
-        fused_experts=True,
-        shared_width=shared_width,
     ),
 }

@@ -115,7 +115,7 @@ def _one_in(every: str, first: str, chosen: Any, others: Any) -> Any:
     return lambda f: [chosen if layer % f[every] == f[first] else others for layer in range(f["layers"])]
 
 
-STATE_SPACES: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "mamba": MAMBA,
     "falcon_mamba": MAMBA.like("FalconMamba", selection_norm=True, selection_norm_gain=False),
     "mamba2": MAMBA2,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _COMPRESSED = "attention to compressed keys beside a window, and hyper-connections between layers"
 
-REFUSED: dict[str, str] = {
+UNSUPPORTED: dict[str, str] = {
     "axk1": "a norm behind experts that other layers lack",
     "axk2": "gates within latent attention and within norms",
     "big_bird": "attention to blocks of tokens, some of them chosen at random",

@@ -137,7 +137,7 @@ CONVNEXT = Family(
     ),
 )
 
-VISION: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "vit": VIT,
     "deit": VIT.like(
         "DeiT",
