@@ -141,7 +141,7 @@ def _core(
             group,
             f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
             kind="softmax",
-            vector=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
+            flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
             keeps="outputs",
         ),
         build.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
@@ -159,7 +159,7 @@ def _core(
 def gate(build: Builder, place: str, axes: str, gated: str) -> Operator:
     """What the heads give, times the gate: a sigmoid, or a softplus, for each head or for each of its elements."""
     line = f"o[b t {axes}] gate[b t {gated}] -> o[b t {axes}]"
-    product = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", vector=1)
+    product = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", flops=1)
     gates = product.reads[1].elements(build.sizes)
     return replace(product, vector_flops=product.vector_flops + vector_flops.GATE * gates)
 
@@ -185,7 +185,7 @@ def _head_norm(build: Builder, name: str, spec: Norm, source: str, target: str, 
     gain, bias = norm_parameters(name, spec, gains)
     line = f"{source}{gain}{bias} -> {target}"
     return build.operator(
-        f"attention.{name}_norm", "attention", line, kind="norm", vector=norm_flops(spec), function=spec.kind
+        f"attention.{name}_norm", "attention", line, kind="norm", flops=norm_flops(spec), function=spec.kind
     )
 
 

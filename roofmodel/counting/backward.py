@@ -147,7 +147,11 @@ def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operato
     fixed = [t for t in line.inputs if t.name not in wanted]  # the sines of rotary embedding, say
     read = {"inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed)}[operator.keeps]
     text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
-    result = _like(operator, "grad", text, flops=vector_flops.BACKWARD[operator.keeps] * operator.vector_flops)
+    if operator.kind == "softmax":
+        flops = vector_flops.SOFTMAX_GRADIENT * line.outputs[0].elements(operator.sizes)
+    else:
+        flops = vector_flops.BACKWARD_FACTOR[operator.keeps] * operator.vector_flops
+    result = _like(operator, "grad", text, flops=flops)
     touched = {name: n for read, n in operator.touched.items() for name in (read, f"grad.{read}")}
     return replace(result, touched=touched)
 

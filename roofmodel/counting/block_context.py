@@ -36,7 +36,7 @@ def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Op
     axis = source.rpartition(" ")[2].rstrip("]")
     gain, bias = norm_parameters(place, spec, axis)
     return build.operator(
-        f"norm.{place}", "norm", f"{source}{gain}{bias} -> {target}", kind="norm", vector=norm_flops(spec),
+        f"norm.{place}", "norm", f"{source}{gain}{bias} -> {target}", kind="norm", flops=norm_flops(spec),
         function=spec.kind,
     )  # fmt: skip
 

@@ -279,7 +279,7 @@ def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | No
     if stage.activation:
         yield build.operator(
             f"head.{stage.name}_activation", "head", f"{result} -> {result}", kind="elementwise",
-            vector=vector_flops.ACTIVATION[stage.activation],
+            flops=vector_flops.ACTIVATION[stage.activation],
         )  # fmt: skip
     if stage.norm and spec:
         closing_norm = norm(build, stage.name, spec, result, result)

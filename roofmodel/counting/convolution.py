@@ -80,7 +80,7 @@ def network(net: Network, step: Step) -> Iterator[Operator]:
 
     sizes = {"b": step.batch, "d": pixels.channels, "i": pixels.rows, "j": pixels.columns}
     build = Builder(sizes, step.widths)
-    yield build.operator("head.pool", "head", "x[b d i j] -> h[b d]", kind="pool", vector=vector_flops.ADD)
+    yield build.operator("head.pool", "head", "x[b d i j] -> h[b d]", kind="pool", flops=vector_flops.ADD)
     if net.final_norm:
         yield norm(build, "final", net.final_norm, "h[b d]", "h[b d]")
 
@@ -197,27 +197,25 @@ def _norm(spec: Norm, place: Place, label: str, pixels: Map, reads: str, gives: 
     elif spec.kind == "batchnorm":
         moments = " mean[c] variance[c]"
     text = f"{reads}[b c i j]{gain}{bias}{moments} -> {gives}[b c i j]"
-    return place.build(pixels).operator(
-        f"norm.{place.part}_{label}", "norm", text, kind="norm", vector=norm_flops(spec)
-    )
+    return place.build(pixels).operator(f"norm.{place.part}_{label}", "norm", text, kind="norm", flops=norm_flops(spec))
 
 
 def _activation(part: Activation, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
     text, flops = f"{reads}[b c i j] -> {gives}[b c i j]", vector_flops.ACTIVATION[part.function]
     name = f"activation.{place.part}_{label}"
-    return place.build(pixels).operator(name, "activation", text, kind="elementwise", vector=flops)
+    return place.build(pixels).operator(name, "activation", text, kind="elementwise", flops=flops)
 
 
 def _scale(part: Scale, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
     text = f"{reads}[b c i j] G_{place.tensor('scale')}[c] -> {gives}[b c i j]"
-    return place.build(pixels).operator(f"{place.part}.scale", place.part, text, kind="elementwise", vector=1)
+    return place.build(pixels).operator(f"{place.part}.scale", place.part, text, kind="elementwise", flops=1)
 
 
 def _response_norm(part: ResponseNorm, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
     gain, bias = f"G_{place.tensor('response')}[c]", f"B_{place.tensor('response')}[c]"
     text = f"{reads}[b c i j] {gain} {bias} -> {gives}[b c i j]"
     return place.build(pixels).operator(
-        f"norm.{place.part}_response", "norm", text, kind="norm", vector=vector_flops.RESPONSE_NORM
+        f"norm.{place.part}_response", "norm", text, kind="norm", flops=vector_flops.RESPONSE_NORM
     )
 
 

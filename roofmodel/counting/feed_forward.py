@@ -41,7 +41,7 @@ def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
     correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
-        vector=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
+        flops=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
     here, met = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
     build = build._replace(sizes={**build.sizes, "x": here, "b:t:x": mean(met * moe.active, gpus.ep)})
@@ -55,9 +55,7 @@ def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
         yield of_some_experts(operator, chosen, here)
     if gpus.across:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
-    yield build.operator(
-        "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", vector=2
-    )
+    yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", flops=2)
     if moe.shared:
         yield from _shared(moe, moe.shared, site)
 
@@ -74,16 +72,16 @@ def _shared(moe: MoE, shared: MLP, site: BlockContext) -> Iterator[Operator]:
             "mlp",
             "s[b t] -> s[b t]",
             kind="elementwise",
-            vector=vector_flops.ACTIVATION["sigmoid"],
+            flops=vector_flops.ACTIVATION["sigmoid"],
         )
     yield build.operator(
         "mlp.shared_add", "mlp", f"z[b t d] {site.gives}{weight} -> {site.gives}", kind="elementwise",
-        vector=1 + bool(weight),
+        flops=1 + bool(weight),
     )  # fmt: skip
 
 
 def _build(mlp: MLP, site: BlockContext, **sizes: Number) -> Builder:
-    return site.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED.get(mlp.activation, 0), **sizes)
+    return site.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED_PARAMETERS.get(mlp.activation, 0), **sizes)
 
 
 def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
@@ -103,10 +101,10 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
         yield linear("gate", x, "d", "f", gate)
     if not (mlp.gated and mlp.fused):
         yield linear("up", x, "d", "f", up)
-    learned = f" B_{name}activation[a]" if mlp.activation in vector_flops.LEARNED else ""
+    learned = f" B_{name}activation[a]" if mlp.activation in vector_flops.LEARNED_PARAMETERS else ""
     yield build.operator(
         f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",
-        vector=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
+        flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)
 
@@ -128,7 +126,7 @@ def layer_input(part: LayerInput, site: BlockContext) -> Iterator[Operator]:
     yield build.operator("layer_input.gate", "input", f"{site.reads} W_layer_gate[d y] -> w[b t y]")
     times = build.operator(
         "layer_input.times", "input", "w[b t y] inputs[b t L y] -> u[b t y]", kind="elementwise",
-        vector=vector_flops.ACTIVATION[part.activation] + 1,
+        flops=vector_flops.ACTIVATION[part.activation] + 1,
     )  # fmt: skip
     yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # its own of them
     yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {site.gives}")

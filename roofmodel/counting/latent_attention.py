@@ -88,7 +88,7 @@ def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, targ
     gain, bias = norm_parameters(name, att.norm, axis)
     return build.operator(
         f"attention.{'q' if name == 'asked' else 'kv'}_norm", "attention",
-        f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", vector=norm_flops(att.norm),
+        f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", flops=norm_flops(att.norm),
         function=att.norm.kind,
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ def core(build: Builder, site: BlockContext, tensors: tuple[str, str, str, str],
         fuse("attention.scores", "attention", scores, kind="bmm"),
         build.operator(
             "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
-            vector=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
+            flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
         ),
         build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
     )  # fmt: skip
@@ -135,7 +135,7 @@ def index(att: LatentAttention, indexer: Indexer, site: BlockContext, cache: str
     yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
     yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")
     line = "index_k[b t hi] G_index[hi] B_index[hi] -> index_k[b t hi]"
-    yield build.operator("attention.index_norm", "attention", line, kind="norm", vector=INDEX_NORM)
+    yield build.operator("attention.index_norm", "attention", line, kind="norm", flops=INDEX_NORM)
     line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
     turn = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
     sizes = build.sizes
@@ -148,7 +148,7 @@ def index(att: LatentAttention, indexer: Indexer, site: BlockContext, cache: str
         ),
         build.operator(
             "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
-            vector=vector_flops.ACTIVATION["relu"],
+            flops=vector_flops.ACTIVATION["relu"],
         ),
         build.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
     )  # fmt: skip
@@ -157,7 +157,7 @@ def index(att: LatentAttention, indexer: Indexer, site: BlockContext, cache: str
     else:
         yield from score
     line = "rank[b t:s] -> chosen[b t:si]"
-    yield build.operator("attention.index_choose", "attention", line, kind="routing", vector=vector_flops.CHOOSE)
+    yield build.operator("attention.index_choose", "attention", line, kind="routing", flops=vector_flops.CHOOSE)
 
 
 def chosen(step: Step, keeps: Number | None) -> Number:

@@ -59,7 +59,7 @@ def delta_rule(mixer: DeltaRule, site: BlockContext) -> Iterator[Operator]:
     yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
     yield build.operator(
         f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="norm",
-        vector=vector_flops.NORM["rmsnorm"] + vector_flops.ACTIVATION[mixer.gate] + 1,
+        flops=vector_flops.NORM["rmsnorm"] + vector_flops.ACTIVATION[mixer.gate] + 1,
     )  # fmt: skip
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {site.gives}")
 
@@ -210,13 +210,13 @@ def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Ope
         ),
         ("read_out", "bmm", "state[b t k m h h'] q[b t k h] => y[b t k m h']", 2),
     )  # fmt: skip
-    steps = (build.operator(f"{GROUP}.{name}", GROUP, line, kind=kind, vector=n) for name, kind, line, n in lines)
+    steps = (build.operator(f"{GROUP}.{name}", GROUP, line, kind=kind, flops=n) for name, kind, line, n in lines)
     return *_prepared(build, mixer, 0), *steps
 
 
 def vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
     """A part of linear attention on the vector units, of so many FLOPs an element."""
-    return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", vector=flops)
+    return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", flops=flops)
 
 
 def matrices(build: Builder, name: str, line: str) -> Operator:
@@ -244,7 +244,7 @@ def lightning(mixer: Lightning, site: BlockContext) -> Iterator[Operator]:
     else:
         yield from _lightning_blocks(_with_block_sizes(build, step, mixer), step)
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
-    yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", vector=vector_flops.NORM["rmsnorm"])
+    yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", flops=vector_flops.NORM["rmsnorm"])
     yield build.operator(f"{GROUP}.gate", GROUP, f"{site.reads} W_linear_gate[d k h'] -> gate[b t k h']")
     yield vectors(build, "gated", "y[b t k h'] gate[b t k h'] -> y[b t k h']", vector_flops.GATE + 1)
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {site.gives}")
@@ -285,6 +285,6 @@ def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:
     update = "cache.state[b k h h'] key[b t k h] value[b t k h'] -> state[b t k h h'] cache.state[b k h h']"
     read = "state[b t k h h'] q[b t k h] => y[b t k h']"
     return (
-        build.operator(f"{GROUP}.recurrence", GROUP, update, kind="scan", vector=3),
-        build.operator(f"{GROUP}.read_out", GROUP, read, kind="bmm", vector=2),
+        build.operator(f"{GROUP}.recurrence", GROUP, update, kind="scan", flops=3),
+        build.operator(f"{GROUP}.read_out", GROUP, read, kind="bmm", flops=2),
     )

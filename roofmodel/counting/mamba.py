@@ -40,7 +40,7 @@ def mamba2(mixer: Mamba2, site: BlockContext) -> Iterator[Operator]:
     gain = " G_gate[g m h]" if mixer.norm else ""
     yield build.operator(
         "ssm.gate", "ssm", f"y[b t g m h] gate[b t g m h]{gain} -> y[b t g m h]", kind="elementwise",
-        vector=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.norm else 0),
+        flops=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.norm else 0),
     )  # fmt: skip
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
     yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {site.gives}")
@@ -92,10 +92,10 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
         passing = "states[b j' g m h z] fade[b j:j' g m] -> starts[b j g m h z]"
 
     def vectors(name: str, line: str, flops: Number) -> Operator:
-        return build.operator(f"ssm.{name}", "ssm", line, kind="elementwise", vector=flops)
+        return build.operator(f"ssm.{name}", "ssm", line, kind="elementwise", flops=flops)
 
     def matrices(name: str, line: str, flops: Number = 0) -> Operator:
-        return build.operator(f"ssm.{name}", "ssm", line, kind="bmm", vector=flops)
+        return build.operator(f"ssm.{name}", "ssm", line, kind="bmm", flops=flops)
 
     return (
         # step times A, clamped on both sides, summed up along the chunk
@@ -130,7 +130,7 @@ def _mamba2_recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
         ("read_out", "bmm", f"state[b t g m h z] leave[b t g z] {arrow} y[b t g m h]", 2),
         ("skip", "elementwise", "y[b t g m h] u[b t g m h] D[g m] -> y[b t g m h]", 2),
     )  # fmt: skip
-    return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, vector=n) for name, kind, line, n in lines)
+    return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, flops=n) for name, kind, line, n in lines)
 
 
 def mamba(mixer: Mamba, site: BlockContext) -> Iterator[Operator]:
@@ -153,7 +153,12 @@ def mamba(mixer: Mamba, site: BlockContext) -> Iterator[Operator]:
             gain, shift = norm_parameters(name, mixer.norm, axis)
             line = f"{name}[b t {axis}]{gain}{shift} -> {name}[b t {axis}]"
             yield build.operator(
-                f"ssm.{name}_norm", "ssm", line, kind="norm", vector=norm_flops(mixer.norm), function=mixer.norm.kind
+                f"ssm.{name}_norm",
+                "ssm",
+                line,
+                kind="norm",
+                flops=norm_flops(mixer.norm),
+                function=mixer.norm.kind,
             )
     yield from shared(build, site.step, "ssm.select", selected)
     yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
@@ -176,17 +181,17 @@ def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
         build.operator(
             "ssm.discretise", "ssm",
             "step[b t c] B_step[c] A[c z] enter[b t z] u[b t c] -> decay[b t c z] drive[b t c z]",
-            kind="elementwise", vector=vector_flops.STEP + 1 + vector_flops.DISCRETISE * state,  # 1: step times u
+            kind="elementwise", flops=vector_flops.STEP + 1 + vector_flops.DISCRETIZE * state,  # 1: step times u
         ),
         build.operator(
             "ssm.recurrence", "ssm", f"decay[b t c z] drive[b t c z]{read} -> state[b t c z]{kept}", kind="scan",
-            vector=2,
+            flops=2,
         ),
         build.operator(
-            "ssm.read_out", "ssm", f"state[b t c z] leave[b t z] {arrow} y[b t c]", kind="bmm", vector=2
+            "ssm.read_out", "ssm", f"state[b t c z] leave[b t z] {arrow} y[b t c]", kind="bmm", flops=2
         ),
         build.operator(
             "ssm.gate", "ssm", "y[b t c] u[b t c] D[c] gate[b t c] -> y[b t c]", kind="elementwise",
-            vector=2 + vector_flops.ACTIVATION["silu"] + 1,
+            flops=2 + vector_flops.ACTIVATION["silu"] + 1,
         ),
     )  # fmt: skip

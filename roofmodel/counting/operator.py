@@ -262,23 +262,23 @@ class Builder(NamedTuple):
         text: str,
         *,
         kind: str = "gemm",
-        vector: int = 0,
+        flops: int = 0,
         keeps: Keeps = "inputs",
         function: str = "",
     ) -> Operator:
-        """The operator that a line states.
+        """The operator of one line.
 
-        A contraction has 2 matmul FLOPs per point of its axes; anything else does `vector` FLOPs per element of the
-        first tensor it reads. Each added term is 1 vector FLOP more per output element.
+        A contraction has 2 matmul FLOPs per point of its axes. Anything else has `flops` vector FLOPs per element of
+        the first tensor it reads. Each added term is 1 more vector FLOP per output element.
         """
         line = parse(text)
-        matmul, flops = 0, len(line.terms) * sum(tensor.elements(self.sizes) for tensor in line.outputs)
+        matmul, vector = 0, len(line.terms) * sum(tensor.elements(self.sizes) for tensor in line.outputs)
         if line.contracted:
             matmul = 2 * product(self.sizes[axis] for axis in line.axes)
         else:
-            flops = flops + vector * line.inputs[0].elements(self.sizes)
+            vector = vector + flops * line.inputs[0].elements(self.sizes)
         return Operator(
-            name, group, kind, (line,), self.sizes, self.widths, matmul, flops, keeps=keeps, function=function
+            name, group, kind, (line,), self.sizes, self.widths, matmul, vector, keeps=keeps, function=function
         )
 
     def gather(self, name: str, group: str, text: str) -> Operator:

@@ -19,7 +19,7 @@ class Kernel(NamedTuple):
     about: str
     line: str
     kind: str = "elementwise"
-    vector: int = 0
+    flops: int = 0
     passes: int = 1
 
 
@@ -29,12 +29,15 @@ KERNELS: dict[str, Kernel] = {
         "C = A B + C: four matrices pass, C in as well as out", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
     ),
     # a product and a sum each element
-    "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", vector=2),
-    "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", vector=2),
+    "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", flops=2),
+    "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", flops=2),
     # a product for the point, and six sums of its neighbours, which have no coefficient: 7, as the lectures count
-    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", vector=7),
+    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", flops=7),
     "stencil7-uncached": Kernel(
-        "each point and its 6 neighbours, without a cache: 7 reads", "u[X Y Z] -> v[X Y Z]", vector=7, passes=7
+        "each point and its 6 neighbours, without a cache: 7 reads",
+        "u[X Y Z] -> v[X Y Z]",
+        flops=7,
+        passes=7,
     ),
 }
 
@@ -43,6 +46,6 @@ def operator(name: str, size: Number, widths: Widths) -> Operator:
     """The kernel of that name and size."""
     kernel = KERNELS[name]
     sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size)
-    found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, vector=kernel.vector)
+    found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, flops=kernel.flops)
     first = found.reads[0]
     return replace(found, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else found

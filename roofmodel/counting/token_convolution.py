@@ -24,7 +24,7 @@ def token_convolution(conv: TokenConvolution, site: BlockContext) -> Iterator[Op
     yield build.operator("convolution.filter", "convolution", line, kind="convolution")
     yield build.operator(
         "convolution.activation", "convolution", f"c[b t d] -> {site.gives}", kind="elementwise",
-        vector=vector_flops.ACTIVATION[conv.activation],
+        flops=vector_flops.ACTIVATION[conv.activation],
     )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Op
         yield build.operator(name, "embedding", line, kind="convolution")
         yield build.operator(
             f"{name}_activation", "embedding", f"{gives}[b t d] -> {gives}[b t d]", kind="elementwise",
-            vector=vector_flops.ACTIVATION[activation],
+            flops=vector_flops.ACTIVATION[activation],
         )  # fmt: skip
         read, reads = given, gives
 
@@ -68,7 +68,7 @@ def causal_filter(
     ]
     if activation:
         line, flops = f"u[b t c] -> {gives}", vector_flops.ACTIVATION[activation]
-        operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", vector=flops))
+        operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", flops=flops))
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
         line = f"u[b t c]{read} -> u[b t+r c]{kept}"
@@ -101,9 +101,9 @@ def short_convolution(conv: ShortConvolution, site: BlockContext) -> Iterator[Op
     line = f"{site.reads} W_conv_in[d C]{bias} -> enter[b t c] leave[b t c] u[b t c]"
     yield build.operator("convolution.input", "convolution", line)
     line = "enter[b t c] u[b t c] -> u[b t c]"
-    yield build.operator("convolution.enter", "convolution", line, kind="elementwise", vector=1)
+    yield build.operator("convolution.enter", "convolution", line, kind="elementwise", flops=1)
     yield from causal_filter(build, site.step, "convolution", conv.bias, None, "u[b t c]")
     line = "leave[b t c] u[b t c] -> u[b t c]"
-    yield build.operator("convolution.leave", "convolution", line, kind="elementwise", vector=1)
+    yield build.operator("convolution.leave", "convolution", line, kind="elementwise", flops=1)
     bias = " + B_conv_out[d]" if conv.bias else ""
     yield build.operator("convolution.output", "convolution", f"u[b t c] W_conv_out[c d]{bias} -> {site.gives}")

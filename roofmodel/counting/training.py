@@ -111,7 +111,7 @@ def cross_entropy(head: Operator) -> Operator:
     (logits,) = head.writes
     text = f"{logits} -> log_p[{' '.join(logits.axes)}]"
     build = Builder(head.sizes, head.widths)
-    return build.operator("head.loss", "head", text, kind="softmax", vector=vector_flops.SOFTMAX, keeps="outputs")
+    return build.operator("head.loss", "head", text, kind="softmax", flops=vector_flops.SOFTMAX, keeps="outputs")
 
 
 def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
@@ -160,7 +160,7 @@ def cross_entropy_gradient(loss: Operator) -> Operator:
     """
     (logits,), (log_p,) = loss.reads, loss.writes
     text = f"{log_p} -> grad.{logits}"
-    return Builder(loss.sizes, loss.widths).operator("head.loss.grad", "head", text, kind="softmax", vector=2)
+    return Builder(loss.sizes, loss.widths).operator("head.loss.grad", "head", text, kind="softmax", flops=2)
 
 
 # --- Optimizer --------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer) -> 
     text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
     build = Builder({"W": parameters}, widths)
     step = build.operator(
-        "optimizer.step", "optimizer", text, kind="optimizer", vector=vector_flops.OPTIMIZER[optimizer]
+        "optimizer.step", "optimizer", text, kind="optimizer", flops=vector_flops.OPTIMIZER[optimizer]
     )
     return replace(step, stage="optimizer")
 

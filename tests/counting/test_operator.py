@@ -19,7 +19,7 @@ SIZES = {"b": 2, "t": 3, "s": 5, "t:s": 11, "d": 8, "k": 2, "g": 4, "h": 6, "f":
 
 
 def build(text: str, vector: int = 0) -> Operator:
-    return Builder(SIZES, FP16).operator("op", "group", text, vector=vector)
+    return Builder(SIZES, FP16).operator("op", "group", text, flops=vector)
 
 
 def test_a_linear_operator_costs_what_its_line_says() -> None:

@@ -81,6 +81,40 @@ def test_tables_that_are_gathered_take_the_gradient_of_their_rows() -> None:
     assert scatter.cost.bytes == 3 * 2 * B * T * D  # the gradient that arrives, and the rows read and written, fp16
 
 
+def test_the_gradient_of_softmax_costs_the_operations_of_its_formula() -> None:
+    """p = softmax(z / sqrt(h)), so dz = p (dp - sum(p dp)) / sqrt(h), with the sum over each row."""
+    ops = {op.name: op for op in step(small(GPT2), attention="eager")}
+    scores = B * H * T * T  # eager attention computes all pairs
+    operations = "mul add sub mul mul"  # p dp, its sum, dp - sum, times p, times 1 / sqrt(h)
+    assert ops["attention.softmax.grad"].vector_flops == len(operations.split()) * scores
+
+
+def test_the_gradient_of_the_loss_is_an_exponential_and_a_subtraction_per_logit() -> None:
+    """d loss / d logits = softmax(logits) - one_hot(target), from the log-softmax that the forward pass keeps."""
+    ops = {op.name: op for op in step(small(GPT2))}
+    assert ops["head.loss.grad"].vector_flops == (1 + 1) * B * T * V
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "operations"),
+    [
+        # torch.optim.SGD: p = p - lr g
+        ("sgd", "mul sub"),
+        # torch.optim.SGD with momentum, no dampening: b = mu b + g; p = p - lr b
+        ("momentum", "mul add  mul sub"),
+        # torch.optim.Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p = p - lr m / (sqrt(v) + eps); lr contains
+        # both bias corrections
+        ("adam", "mul mul add  mul mul mul add  sqrt add div mul sub"),
+    ],
+)
+def test_the_optimizer_costs_the_operations_of_its_update_for_each_parameter(optimizer: str, operations: str) -> None:
+    (update,) = (op for op in step(small(GPT2), optimizer=optimizer) if op.stage == "optimizer")
+    # tokens and positions; per layer 2 norms, qkv, output, MLP up and down with biases; the last norm; tied head
+    layer = 2 * 2 * D + (D * 3 * D + 3 * D) + (D * D + D) + (D * 4 * D + 4 * D) + (4 * D * D + D)
+    parameters = V * D + 16 * D + L * layer + 2 * D
+    assert (update.matmul_flops, update.vector_flops) == (0, len(operations.split()) * parameters)
+
+
 def test_a_residual_sum_costs_nothing_backward_and_what_is_read_twice_adds_its_gradients() -> None:
     ops = step(small(GPT2))
     sums = [op for op in ops if ".grad_sum_" in op.name]

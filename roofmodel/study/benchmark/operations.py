@@ -114,7 +114,7 @@ def _moving(
 
     def operator(c: Columns, widths: Widths) -> Operator:
         sizes = {axis: _product(c, columns) for axis, columns in axes.items()}
-        return Builder(sizes, widths).operator(name, kind, line, kind=kind, vector=flops)
+        return Builder(sizes, widths).operator(name, kind, line, kind=kind, flops=flops)
 
     return operator
 
@@ -137,7 +137,7 @@ def _rotary(c: Columns, widths: Widths) -> Operator:
     """Queries and keys of one GPU turned in place."""
     heads = (c["heads"] + c["kv_heads"]) / c["tp"]
     build = Builder({"M": c["tokens"], "N": heads * c["head_dim"]}, widths)
-    return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", vector=vector_flops.ROTARY)
+    return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", flops=vector_flops.ROTARY)
 
 
 class Operation(NamedTuple):

@@ -10,10 +10,10 @@ from roofmodel.counting import textbook_kernels, vector_flops
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import touched
 from roofmodel.counting.number_formats import FORMATS, Format
+from roofmodel.counting.vector_flops import FlopCount
 from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
-from roofmodel.remarks import remarks
 
 
 class Point(NamedTuple):
@@ -121,14 +121,13 @@ class Constant(NamedTuple):
 
 
 def constants() -> Iterator[Constant]:
-    """All of `counting/vector_flops.py`, with the comments that stand beside them there."""
-    said = remarks(vector_flops)
+    """All constants of `counting/vector_flops.py`, with the operations that they count."""
     for name, value in vars(vector_flops).items():
-        if name.isupper() and isinstance(value, int):
-            yield Constant(name.lower().replace("_", " "), value, said.get(name, ""))
-        elif name.isupper() and isinstance(value, dict):
-            for word, flops in value.items():
-                yield Constant(f"{name.lower()}: {word}", flops, said.get(word, ""))
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        for key, flops in entries:
+            if isinstance(flops, FlopCount):
+                label = name.lower().replace("_", " ")
+                yield Constant(f"{label}: {key}" if key else label, flops, flops.operations)
 
 
 def formats() -> list[tuple[Format, float]]:
