@@ -22,7 +22,7 @@ def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
     try:
         return architecture(config, name, name).code[:2]
     except ModelError as error:
-        pytest.skip(f"the class's own config is not supported: {error}")
+        pytest.skip(f"not applicable: the class's own config is not supported: {error}")
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
