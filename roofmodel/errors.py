@@ -1,44 +1,163 @@
-"""What a person reads when something is wrong.
+"""Errors that the user can correct, and messages that name options without fixing how an option is written.
 
-    RoofError                something the user can mend: the command line prints it and exits with 2
-    ├── ModelError           a model's name, its config file, or a value in it
-    ├── DeviceError          a device's name, its YAML file, or a value in it
-    ├── ProfileError         a profiler's file: not one, damaged, or ambiguous
-    ├── WorkloadError        batch, lengths, phase, widths, or a combination that makes no sense
-    ├── AnswerError          a file of answers to homework: not one, or of another sheet
+    RoofError                an error that the user can correct; the command line prints it and exits with 2
+    ├── ModelError           a model's name, its config file, or a value in that file
+    ├── DeviceError          a device's name, its YAML file, or a value in that file
+    ├── ProfileError         a profiler file that is not readable, is damaged, or is ambiguous
+    ├── WorkloadError        batch, lengths, phase, formats, or an invalid combination of them
+    ├── AnswerError          a file of homework answers that is not readable, or answers another sheet
     └── OutputError          a file that cannot be written
 
-Every message says where, what (quoting the offending token), and what would work.
-Anything that is not a RoofError is a bug, and the command line says so (exit 1).
+Every message states the place, the problem (with the offending text in quotes), and a value that works.
+Any other exception is a bug, and the command line reports it as one (exit 1).
+
+The library names an option as an `Option`. Python writes it `ep=8`, the command line `--ep 8`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+
+class Option(NamedTuple):
+    """An option of a function or command, with its value if the message states one.
+
+    An upper-case text is a placeholder, as in `Option("context", "N")`.
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return _spelling.get()(self)
+
+
+def python_spelling(option: Option) -> str:
+    """`ep=8`, `phase="decode"`, or `ep` without a value. A format is the method that returns it: `.to_dict()`.
+
+    >>> print(Option("dtype", "fp16"), Option("context", "N"), Option("micro_batch"))
+    dtype="fp16" context=N micro_batch
+    """
+    name, value = option
+    if name == "format":
+        return {"csv": ".to_frame()", "json": ".to_dict()"}.get(str(value), name)
+    if value is None:
+        return name
+    quoted = isinstance(value, str) and not value.isupper()
+    return f"{name}={json.dumps(value, ensure_ascii=False) if quoted else value}"
+
+
+_spelling: ContextVar[Callable[[Option], str]] = ContextVar("spelling", default=python_spelling)
+
+
+@contextmanager
+def option_spelling(spelling: Callable[[Option], str]) -> Iterator[None]:
+    """Within this context, texts are written with `spelling(option)` in place of each Option."""
+    token = _spelling.set(spelling)
+    try:
+        yield
+    finally:
+        _spelling.reset(token)
+
+
+class Message:
+    """Text with Options in it; `str(message)` writes them the way of the current interface.
+
+    >>> message = Message(Option("ep", 8), " needs 8 GPUs; use ", Option("tp", 8))
+    >>> str(message)
+    'ep=8 needs 8 GPUs; use tp=8'
+    """
+
+    __slots__ = ("parts",)
+
+    parts: tuple[str | Option, ...]
+
+    def __init__(self, *parts: Text) -> None:
+        flat: list[str | Option] = []
+        for part in parts:
+            flat += part.parts if isinstance(part, Message) else (part,)
+        self.parts = tuple(flat)
+
+    @property
+    def option(self) -> str | None:
+        """The name of the first option in it, None without any."""
+        return next((part.name for part in self.parts if isinstance(part, Option)), None)
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+    def __repr__(self) -> str:
+        return f"Message({', '.join(map(repr, self.parts))})"
+
+    def __add__(self, other: Text) -> Message:
+        return Message(self, other)
+
+    def __radd__(self, other: Text) -> Message:
+        return Message(other, self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+
+Text = str | Option | Message
+"""What messages are made of."""
+
+
+def joined(separator: str, texts: Iterable[Text]) -> Message:
+    """Texts with a separator between them, as `str.join` does it.
+
+    >>> print(joined(" or ", [Option("tp", 2), Option("tp", 4)]))
+    tp=2 or tp=4
+    """
+    parts = [part for text in texts for part in (separator, text)]
+    return Message(*parts[1:])
 
 
 class RoofError(Exception):
-    """Something the user can mend."""
+    """An error that the user can correct. Its arguments are the parts of its message, as for `Message`."""
+
+    def __init__(self, *parts: Text) -> None:
+        super().__init__(*parts)
+
+    @property
+    def message(self) -> Message:
+        """The message, with its options as data."""
+        return Message(*self.args)
+
+    @property
+    def option(self) -> str | None:
+        """The name of the option that is wrong (the first one that the message names); None if it names no option."""
+        return self.message.option
+
+    def __str__(self) -> str:
+        return str(self.message)
 
 
 class ModelError(RoofError):
-    """A model's name, its config file, or a value in it."""
+    """A model's name, its config file, or a value in that file."""
 
 
 class DeviceError(RoofError):
-    """A device's name, its YAML file, or a value in it."""
+    """A device's name, its YAML file, or a value in that file."""
 
 
 class ProfileError(RoofError):
-    """A profiler's file that is none, is damaged, or says something ambiguous."""
+    """A profiler file that is not readable, is damaged, or is ambiguous."""
 
 
 class WorkloadError(RoofError):
-    """Batch, lengths, phase, widths, or a combination of them that makes no sense."""
+    """Batch, lengths, phase, formats, or an invalid combination of them."""
 
 
 class AnswerError(RoofError):
-    """A file of answers to homework that is none, or that answers another sheet."""
+    """A file of homework answers that is not readable, or answers another sheet."""
 
 
 class OutputError(RoofError):
@@ -46,30 +165,29 @@ class OutputError(RoofError):
 
 
 def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """`; did you mean 'a' or 'b'?` for the nearest of the known words, or an empty string.
+    """`; did you mean 'a' or 'b'?` with at most three similar words, or an empty string.
 
-    Names that hold the word come first, those that begin with it leading, then the shortest; then names that look
-    like it.
+    Names that contain the word come first (names that begin with it, then shorter names), then similarly spelled ones.
     """
     import difflib
 
     lowered = {name.lower(): name for name in known}
     start = word.lower()
-    holding = [name for name in lowered if start and start in name] if cutoff < 0.7 else []
-    holding.sort(key=lambda name: (not name.startswith(start), len(name)))
-    alike = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=cutoff)
-    close = list(dict.fromkeys([*holding, *alike]))[:3]
+    containing = [name for name in lowered if start and start in name] if cutoff < 0.7 else []
+    containing.sort(key=lambda name: (not name.startswith(start), len(name)))
+    similar = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=cutoff)
+    close = list(dict.fromkeys([*containing, *similar]))[:3]
     return f"; did you mean {' or '.join(repr(lowered[c]) for c in close)}?" if close else ""
 
 
 def choices(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """`; did you mean 'a'? known: a, b, c`: the nearest of the known words, and all of them."""
+    """`; did you mean 'a'? known: a, b, c`: similar words, then all known ones."""
     names = list(known)
     return f"{suggest(word, names, cutoff) or ';'} known: {', '.join(names)}"
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """A value as it stands in a message: its repr, cut so that one absurd value fills no screen."""
+    """The repr of a value, cut to `limit` characters so that one long value does not fill the screen."""
     try:
         text = repr(value)
     except ValueError:  # an int of more digits than Python will print

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel import errors
+from roofmodel.errors import Message, Option, RoofError, WorkloadError, joined, option_spelling
 
 ROOT = Path(__file__).parents[1]
 KEYS = ("peak", "per_multiprocessor", "clock", "bandwidth", "capacity", "source")
@@ -92,6 +94,50 @@ def test_no_value_fills_the_screen(value: object, limit: int) -> None:
 def test_what_a_user_can_mend_is_a_roof_error(name: str) -> None:
     assert issubclass(getattr(errors, name), errors.RoofError)
     assert getattr(roofmodel, name) is getattr(errors, name)
+
+
+def as_flag(option: Option) -> str:
+    return f"--{option.name} {option.value}"
+
+
+def test_a_message_writes_its_options_as_the_current_interface_does() -> None:
+    message = Message(Option("ep", 8), " needs 8 GPUs; use ", Option("tp", 8))
+    assert str(message) == "ep=8 needs 8 GPUs; use tp=8"
+    with option_spelling(as_flag):
+        assert str(message) == f"{message}" == "--ep 8 needs 8 GPUs; use --tp 8"
+    assert str(message) == "ep=8 needs 8 GPUs; use tp=8"
+
+
+def test_an_error_states_the_first_option_that_its_message_names() -> None:
+    error = WorkloadError("warning: ", Message(Option("ep", 8), " or ", Option("tp", 8)))
+    assert error.option == "ep"
+    assert str(error) == "warning: ep=8 or tp=8"
+    assert RoofError("no option").option is None
+    copied = pickle.loads(pickle.dumps(error))  # as from a worker of a cluster
+    assert type(copied) is WorkloadError
+    assert copied.message == error.message
+
+
+def test_messages_join_as_texts_do() -> None:
+    either = joined(" or ", [Option("tp", 2), "nothing", Message("a ", Option("dp"))])
+    assert str("try " + either + "!") == "try tp=2 or nothing or a dp!"
+    assert either == Message(Option("tp", 2), " or ", "nothing", " or ", "a ", Option("dp"))
+    assert len({either, joined(" or ", [Option("tp", 2), "nothing", Message("a ", Option("dp"))])}) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        (Option("ep", 8), "ep=8"),
+        (Option("dtype", "fp16"), 'dtype="fp16"'),
+        (Option("context", "N"), "context=N"),
+        (Option("micro_batch"), "micro_batch"),
+        (Option("format", "json"), ".to_dict()"),
+        (Option("format", "csv"), ".to_frame()"),
+    ],
+)
+def test_python_writes_options_as_arguments(option: Option, text: str) -> None:
+    assert str(option) == text
 
 
 def test_a_roof_error_is_not_a_builtin_error_in_disguise() -> None:

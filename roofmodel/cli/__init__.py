@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 from roofmodel.cli.app import app
-from roofmodel.cli.doors import say
-from roofmodel.errors import RoofError
+from roofmodel.cli.doors import flag, say
+from roofmodel.errors import RoofError, option_spelling
 from roofmodel.views.kit import plain_text
 
 __all__ = ["app", "main"]
@@ -28,6 +28,12 @@ def main() -> None:
     if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
         fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
         sys.stdout = open(fd, "w", encoding=encoding, errors=plain_text.ERRORS, closefd=False)  # noqa: SIM115
+    with option_spelling(flag):
+        sys.exit(_run())
+
+
+def _run() -> int:
+    """Run `app`; the exit code."""
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()
@@ -52,7 +58,7 @@ def main() -> None:
                 "please report it with the command; ROOF_DEBUG=1 shows where"
             )
             status = 1
-    sys.exit(status)
+    return int(status or 0)
 
 
 def _drop_stdout() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import WorkloadError, choices
+from roofmodel.errors import Option, Text, WorkloadError, choices
 
 USUAL, NARROWEST = 80, 40  # columns, where none or next to none are told
 
@@ -60,6 +60,12 @@ def write(document: Any, form: str, paths: list[str] | None) -> None:
         note(remark)
 
 
+def flag(option: Option) -> str:
+    """An option as it is written on the command line: `--ep 8`, `-o FILE`."""
+    name = "-o" if option.name == "output" else f"--{option.name.replace('_', '-')}"
+    return name if option.value is None else f"{name} {option.value}"
+
+
 def ignored(options: Iterable[str], why: str) -> None:
     """A note for each option that was given and does not apply."""
     for option in options:
@@ -86,8 +92,9 @@ def print_rich(renderable: Any) -> None:
     sys.stdout.flush()  # ahead of remarks, where both go to one file
 
 
-def note(text: str) -> None:
+def note(message: Text) -> None:
     """A remark on stderr: a note, unless it begins by saying what else it is."""
+    text = str(message)
     say(text if text.startswith(("warning: ", "wrote ")) else f"note: {text}")
 
 
