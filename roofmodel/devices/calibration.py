@@ -1,126 +1,129 @@
-"""What was fitted to measurements on a device: the few physical parameters of the timing model.
+"""Calibration of a device: fitted parameters of the timing formulas, with the data and the residuals of each fit.
 
-They stand in the device's file under `calibration`, with what they were fitted on and how far off they were on rows
-that the fit did not see. Parameters without a unit are relative to the datasheet's ceilings in the same file, so that
-they carry over to a device of the same design; times are in seconds. What comes from L2 is relative to the
-multiprocessors' ports to it, 64 bytes a clock each, since L2's own bandwidth is not published. The formulas that use
-them are in `roofmodel/prediction`.
+They stand in the device's file under `calibration`. Parameters without a unit are fractions of the datasheet's ceilings
+in the same file, so that they carry over to a device of the same design; times are in seconds. L2 bandwidths are
+fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, because vendors do not publish L2's own
+bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the meaning of each parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
-MAX_TRANSFER_ERROR = 1 / 3  # mean error above which a set never replaces a missing one
-MAX_TRANSFER_FACTOR = 3.0  # widest interval, as a factor, that widening may give a set
+MAX_TRANSFER_ERROR = 1 / 3  # a set with a larger mean error replaces a missing set only where there is no other
+MAX_TRANSFER_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval, as a factor
 
 
 class GemmTiming(NamedTuple):
-    """Of a matrix product in tiles; see `prediction/gemm.py`."""
+    """Parameters of a GEMM in tiles (`prediction/gemm.py`)."""
 
-    latency: float  # seconds from launch to end that no size escapes
-    fill: float  # seconds to fill the pipeline of loads of a tile; less where there is little to sum over
-    step: float  # seconds per element of K that a tile takes at least, however small it is
-    split: float  # seconds to join the parts of a product whose K was split
-    pipe: float  # of the pipe's peak, in short products
-    sustained: float  # what long products lose to that, by clock and contention: 0.2 is a fifth more time
-    l2: float  # of the ports, at which tiles are loaded; more than 1 where blocks share what they load
-    store: float  # of its port, at which a multiprocessor stores its tile
-    dram: float  # of the DRAM bandwidth, in long streams
-    ramp: float  # seconds that a long stream loses until it runs at that
-    row: float = 0.0  # seconds in which a multiprocessor quantises a row of A; 0 where that is no matter of rows
-    spill: float = 0.0  # what quantising loses where L2 does not hold A: 1 is twice the time
-    tall: float = 0.0  # rows that a tile has at least, in products that are as tall; 0 where any will do
-    host: float = 0.0  # seconds that no product is quicker than, whatever its size; 0 where latency says it all
-    parts: float = 32.0  # that K is split into at most
-    convert: float = 0.0  # seconds per element of K in which narrower weights are brought to the product's format
-    few: float = 0.0  # rows that a kernel of dot products takes at most; 0 where a library has none
-    column: float = 0.0  # seconds that such a kernel takes for each of a multiprocessor's columns at least
-    dot: float = 0.0  # seconds per element of K that it takes at least
-    part: float = 0.0  # seconds more for each part that K was split into
-    late: float = 0.0  # seconds more for more than 16 rows where there is little to multiply
+    latency: Annotated[float, "seconds from launch to end of the smallest GEMM"]
+    fill: Annotated[float, "seconds to fill the pipeline of loads of a tile; less for small K"]
+    step: Annotated[float, "least seconds per element of K and tile, for tiles of any size"]
+    split: Annotated[float, "seconds to add the partial sums of a GEMM with split K"]
+    pipe: Annotated[float, "fraction of the pipe's peak in short GEMMs"]
+    sustained: Annotated[float, "slowdown of long GEMMs by lower clocks and contention: 0.2 means 20 % more time"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth for tile loads; above 1 where blocks share loads"]
+    store: Annotated[float, "fraction of the L2 port's bandwidth at which an SM stores its tile"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth in long streams"]
+    ramp: Annotated[float, "seconds until a long stream reaches that bandwidth"]
+    row: Annotated[float, "seconds per row of A that an SM quantizes; 0 where the number of rows does not matter"] = 0.0
+    spill: Annotated[float, "slowdown of quantization where A does not fit in L2: 1 means twice the time"] = 0.0
+    tall: Annotated[float, "least tile height in rows, for GEMMs of at least as many rows; 0: no limit"] = 0.0
+    host: Annotated[float, "least seconds of any GEMM, launched from the host; 0: the latency covers it"] = 0.0
+    parts: Annotated[float, "largest number of parts of K"] = 32.0
+    convert: Annotated[float, "seconds per element of K to convert narrower weights to the compute format"] = 0.0
+    few: Annotated[float, "largest number of rows of the dot-product kernel; 0: the library has none"] = 0.0
+    column: Annotated[float, "least seconds of that kernel per column of an SM"] = 0.0
+    dot: Annotated[float, "least seconds of that kernel per element of K"] = 0.0
+    part: Annotated[float, "additional seconds per part of K"] = 0.0
+    late: Annotated[float, "additional seconds of a small GEMM with more than 16 rows"] = 0.0
 
 
 class ContextTiming(NamedTuple):
-    """Of attention of many queries, fused; see `prediction/attention.py`."""
+    """Parameters of fused attention in a prefill (`prediction/attention.py`)."""
 
-    latency: float  # seconds
-    pipe: float  # of the pipe's peak
-    softmax: float  # work of a score beside its products, in elements of a head
-    fill: float  # keys that a tile of queries costs beyond those that it sees
-    tail: float  # of the longest tile's time, by which the last one ends late
-    dram: float  # of the DRAM bandwidth
-    packed: float  # 1 where a tile holds the queries of all heads that share a key-value head, 0 where of one head
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    pipe: Annotated[float, "fraction of the pipe's peak"]
+    softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
+    fill: Annotated[float, "overhead of a query tile, in keys"]
+    tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    packed: Annotated[float, "1: a tile holds the queries of all heads that share a key-value head; 0: of one head"]
 
 
 class GenerationTiming(NamedTuple):
-    """Of attention of one query a sequence over a cache; see `prediction/attention.py`."""
+    """Parameters of fused attention in a decode (`prediction/attention.py`)."""
 
-    latency: float  # seconds
-    wave: float  # seconds for each whole wave of blocks
-    split: float  # seconds to join the parts of a cache that was split
-    stream: float  # of its multiprocessor's port, at which one block reads
-    dram: float  # of the DRAM bandwidth
-    # query heads of a key-value head that a block holds; 0 where any number. Where there are more, or one alone,
-    # another kernel gives each head a block of its own
-    group: float
-    queue: float = 0.0  # 1 where a multiprocessor takes one block at a time, 0 where it has several
-    row: float = 0.0  # seconds that each query head of a block adds to its wave
-    alone: float = 0.0  # the latency, in seconds, of the kernel of one head a block; 0 where it is the other's
-    single: float = 0.0  # seconds for each whole wave of its blocks; 0 where they are the other's
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    wave: Annotated[float, "seconds per wave of blocks"]
+    split: Annotated[float, "seconds to combine the parts of a split KV cache"]
+    stream: Annotated[float, "fraction of an SM's L2 port bandwidth at which one block reads"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    group: Annotated[
+        float,
+        "largest number of query heads per key-value head of the grouped kernel; 0: no limit. With more, or with one, "
+        "another kernel gives each query head its own block",
+    ]
+    queue: Annotated[float, "1: an SM runs one block at a time; 0: several"] = 0.0
+    row: Annotated[float, "additional seconds per wave for each query head of a block"] = 0.0
+    alone: Annotated[float, "latency in seconds of the kernel with one head per block; 0: the same"] = 0.0
+    single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
 
 
 class ExpertsTiming(NamedTuple):
-    """Of a mixture's experts; see `prediction/experts.py`."""
+    """Parameters of a fused MoE layer's experts (`prediction/experts.py`)."""
 
-    latency: float  # seconds of a fused mixture that no size escapes: sorting and summing, and several kernels' starts
-    expert: float  # seconds for each expert that has a row
-    pipe: float  # of the pipe's peak
-    l2: float  # of the ports, at which tiles are loaded
-    dram: float  # of the DRAM bandwidth, for the weights
-    rows: float  # bandwidth at which tokens and their rows move between the kernels, in DRAM bandwidths
-    # what becomes of pairs whose expert is on another GPU: 0 skipped, 1 moved, 2 moved and multiplied, those of the
-    # tokens that have an expert here
-    elsewhere: float
+    latency: Annotated[float, "seconds of the smallest fused MoE layer: launches, sorting and summing"]
+    expert: Annotated[float, "seconds per expert that has at least one row"]
+    pipe: Annotated[float, "fraction of the pipe's peak"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth for tile loads"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth for the weights"]
+    rows: Annotated[float, "bandwidth of tokens and rows between the kernels, as a multiple of the DRAM bandwidth"]
+    elsewhere: Annotated[
+        float,
+        "token-expert pairs whose expert is on another GPU: 0 skipped; 1 moved; 2 moved and multiplied, for tokens "
+        "that also have an expert on this GPU",
+    ]
 
 
 class CollectiveTiming(NamedTuple):
-    """Of an exchange between GPUs over links of one kind; see `prediction/collectives.py`."""
+    """Parameters of a collective over links of one kind (`prediction/collectives.py`)."""
 
-    latency: float  # seconds
-    step: float  # seconds for each step around the ring
-    early: float  # of the link's bandwidth in one direction, where messages are short
-    late: float  # seconds more until long messages run at theirs
-    bandwidth: float  # of the link's in one direction, where messages are long
+    latency: Annotated[float, "seconds of the smallest collective"]
+    step: Annotated[float, "seconds per step around the ring"]
+    early: Annotated[float, "fraction of the link's bandwidth in one direction for short messages"]
+    late: Annotated[float, "additional seconds before long messages reach their bandwidth"]
+    bandwidth: Annotated[float, "fraction of the link's bandwidth in one direction for long messages"]
 
 
 class StreamTiming(NamedTuple):
-    """Of everything that only moves data: elementwise, norms, softmax; see `prediction/stream.py`."""
+    """Parameters of kernels that only move data: elementwise, norms, softmax (`prediction/stream.py`)."""
 
-    latency: float  # seconds
-    dram: float  # of the DRAM bandwidth
-    l2: float  # of the ports, where all of the data fits L2
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth, where all data fits in L2"]
 
 
 class Fit(NamedTuple):
-    """What a set was fitted on, and how far off it was on rows that the fit did not see.
+    """The data of a fit, and its error on rows that the fit did not use.
 
-    `rows` are those that a fit may see, of which it takes 3000 at most, evenly. `low` and `high` are the 10th and 90th
-    percentile of measured / expected: the interval that holds 80 % of them.
+    `rows` counts the rows available to the fit, which uses at most 3000 of them, evenly spaced. `low` and `high` are
+    the 10th and 90th percentiles of measured / expected: the interval that contains 80 % of the measurements.
     """
 
     rows: int
     held_out: int
-    error: float  # mean absolute percentage error of the rows held out, as a fraction
+    error: float  # mean absolute percentage error on the held-out rows, as a fraction
     low: float
     high: float
     source: str
     date: str
 
     def wider(self, power: float) -> Fit:
-        """The fit with its interval widened: both ends to a power, at most MAX_TRANSFER_FACTOR from 1."""
+        """The fit with both ends of its interval raised to `power`, at most to a factor of MAX_TRANSFER_FACTOR."""
         low = max(self.low**power, min(self.low, 1 / MAX_TRANSFER_FACTOR))
         return self._replace(low=low, high=min(self.high**power, max(self.high, MAX_TRANSFER_FACTOR)))
 
@@ -129,25 +132,25 @@ Timing = TypeVar("Timing", bound=NamedTuple)
 
 
 class Fitted(NamedTuple, Generic[Timing]):
-    """A set of parameters and its evidence."""
+    """A set of parameters with the evidence of its fit."""
 
     timing: Timing
     fit: Fit
 
 
 Sets = Mapping[str, Mapping[str, Fitted[Timing]]]
-"""Implementation -> formats, such as `fp16/int4` -> the set. The first of each is the default.
+"""Implementation -> format key -> set. The first of each is the default.
 
-Attention is compiled for a size of heads, which follows the formats of products and of keys and values: `fp16/fp8/128`.
+A format key is compute format / stored format, such as `fp16/int4`; attention adds the head size: `fp16/fp8/128`.
 """
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A device's sets. `device` is what they were fitted on: it, or another one that its file names."""
+    """The parameter sets of a device. `device` is the measured device: itself, or the one that its file names."""
 
     device: str
-    borrowed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # another device -> the kinds that are its own
+    borrowed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # another device -> kinds of sets taken from it
     gemm: Sets[GemmTiming] = field(default_factory=dict)
     context: Sets[ContextTiming] = field(default_factory=dict)
     generation: Sets[GenerationTiming] = field(default_factory=dict)

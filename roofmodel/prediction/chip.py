@@ -1,27 +1,31 @@
-"""What the timing formulas need to know of a device: the ceilings that their parameters are relative to."""
+"""Device figures that the timing formulas use: SMs, peak, DRAM bandwidth, L2 capacity and L2 port bandwidth."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from roofmodel.devices.device import Device
 
-PORT = 64  # bytes a clock that a multiprocessor of NVIDIA's takes from L2, from Volta on
+PORT = 64  # bytes per clock between L2 and one SM, on NVIDIA GPUs since Volta
 
 
 class Chip(NamedTuple):
-    """A device as a kernel of one type sees it: base units, the datasheet's figures."""
+    """The figures of a device for kernels of one compute format, in base units, from the datasheet."""
 
-    multiprocessors: int  # that it has
-    peak: float  # FLOP/s of the pipe that multiplies
-    bandwidth: float  # bytes per second of DRAM
-    l2: float  # bytes that L2 holds; 0 where it is not known
-    port: float  # bytes per second that all multiprocessors can take from L2: each 64 a clock, at boost
+    multiprocessors: Annotated[int, "number of SMs"]
+    peak: Annotated[float, "peak of the pipe that multiplies, in FLOP/s"]
+    bandwidth: Annotated[float, "DRAM bandwidth, in bytes per second"]
+    l2: Annotated[float, "capacity of L2 in bytes; 0: unknown"]
+    port: Annotated[
+        float, "bandwidth from L2 to all SMs, in bytes per second: 64 bytes per clock and SM, at boost clock"
+    ]
 
 
 def chip(device: Device, dtype: str) -> Chip | None:
-    """None where the file does not say how many multiprocessors there are, and at which clock. Raises WorkloadError for
-    a lacking type."""
+    """The figures for kernels of `dtype`; None where the device's file lacks the number of SMs or the boost clock.
+
+    Raises WorkloadError where the device has no pipe for `dtype`.
+    """
     clock = device.clocks.get("boost")
     if device.multiprocessors is None or clock is None:
         return None
@@ -35,6 +39,6 @@ def chip(device: Device, dtype: str) -> Chip | None:
 
 
 def l2_bytes(device: Device) -> int:
-    """The L2's capacity; 0 where it is not known."""
+    """The capacity of L2 in bytes; 0 where it is unknown."""
     capacity = device.levels["l2"].capacity if "l2" in device.levels else None
     return 0 if capacity is None else capacity

@@ -1,37 +1,50 @@
-"""How long GPUs take to exchange data: all-reduce, all-gather, reduce-scatter, all-to-all.
-
-    latency + steps x step + min(bytes / (link x early), late + bytes / (link x bandwidth))
-
-`bytes` pass a GPU's link in each direction, as nccl-tests counts them for its bus bandwidth. A ring of n GPUs takes
-n - 1 steps, an all-reduce twice as many, an all-to-all one: everybody sends to everybody at once. Between nodes data
-go up and down a tree of them, so that their number doubles with each step. Short messages carry
-their flags with the data (NCCL's LL and LL128) or are read straight from the other GPU's memory, which wastes
-bandwidth; long ones pay for a start and then run at the link's. The parameters are `CollectiveTiming`, fitted by
-`roof calibrate`. The same code takes ints and arrays.
-"""
+"""Expected time of a collective: all-reduce, all-gather, reduce-scatter, all-to-all, send and receive."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, doublings, either, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
+from roofmodel.prediction.description import FormulaDescription
+
+DESCRIPTION = FormulaDescription(
+    name="collectives",
+    title="collectives",
+    summary="Time of a collective: a latency, a time per step, and the bytes that pass each GPU's link.",
+    equation="latency + steps × step + min(short, long)",
+    terms=(
+        (
+            "steps",
+            "within a node: n - 1 around a ring of n GPUs, twice as many for an all-reduce, 1 for an all-to-all; "
+            "between nodes: up and down a tree, so the number grows with log2(nodes)",
+        ),
+        ("short", "bytes / (link × early): NCCL's LL and LL128 protocols, or reads from the other GPU's memory"),
+        ("long", "late + bytes / (link × bandwidth)"),
+    ),
+    notes=(
+        "Bytes are those that pass one GPU's link in each direction, as nccl-tests counts them for its bus bandwidth.",
+        "Short messages carry their flags with the data, which wastes bandwidth. Long messages pay a start-up time and "
+        "then run at the bandwidth of the link.",
+    ),
+    source="nccl-tests, PERFORMANCE.md (bus bandwidth). Parameters: CollectiveTiming, fitted by `roof calibrate`.",
+)
 
 
 class CollectiveWork(NamedTuple):
-    """A collective: how many GPUs, how often around their ring, and bytes over a GPU's link in each direction."""
+    """The size of a collective."""
 
-    gpus: Number  # that take part
-    rounds: int  # around their ring; 0: everybody sends to everybody at once
-    bytes: Number  # that pass a GPU's link, in each direction
-    nodes: Number = 1  # that they are on
+    gpus: Annotated[Number, "GPUs that take part"]
+    rounds: Annotated[int, "rounds of the ring: 2 for an all-reduce; 0 for an all-to-all, which has one step"]
+    bytes: Annotated[Number, "bytes that pass one GPU's link in each direction"]
+    nodes: Annotated[Number, "nodes of these GPUs"] = 1
 
 
-def seconds(exchange: CollectiveWork, link: Number, timing: CollectiveTiming) -> Number:
-    """Seconds, with a link of so many bytes per second in each direction; elementwise for arrays."""
-    around = exchange.rounds * (exchange.gpus - 1) if exchange.rounds else 1
-    across = exchange.rounds * doublings(exchange.nodes) if exchange.rounds else 1
-    steps = part("steps", either(exchange.nodes > 1, across, around))
-    short = part("short", exchange.bytes / (link * timing.early), "s")
-    long = part("long", timing.late + exchange.bytes / (link * timing.bandwidth), "s")
+def seconds(work: CollectiveWork, link: Number, timing: CollectiveTiming) -> Number:
+    """Seconds of a collective over a link of `link` bytes per second and direction; elementwise for arrays."""
+    around = work.rounds * (work.gpus - 1) if work.rounds else 1
+    across = work.rounds * doublings(work.nodes) if work.rounds else 1
+    steps = part("steps", either(work.nodes > 1, across, around))
+    short = part("short", work.bytes / (link * timing.early), "s")
+    long = part("long", timing.late + work.bytes / (link * timing.bandwidth), "s")
     return timing.latency + steps * timing.step + minimum(short, long)

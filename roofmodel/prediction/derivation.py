@@ -1,62 +1,56 @@
-"""Why an expected time is what it is: the formula as its module states it, its parameters, its lines with numbers."""
+"""Derivation of an expected time: the formula's inputs, parameters and constants, and its evaluation line by line."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from roofmodel import worked
+from roofmodel.prediction.description import meanings
 from roofmodel.prediction.timing import Formula
-from roofmodel.remarks import remarks
 
-ALONE = {
+SCALAR_INPUTS = {
     "data": "bytes read and written",
-    "compute_seconds": "seconds that the arithmetic takes at least, at the peak of its pipe",
-    "moved": "bytes that move beside the weights",
-    "link": "bytes per second of the link, in each direction",
+    "compute_seconds": "lower bound of the arithmetic's time, in seconds: FLOPs at the peak of its pipe",
+    "moved": "bytes read and written apart from the weights",
+    "link": "link bandwidth per GPU and direction, in bytes per second",
 }
-"""What arguments of formulas are that are numbers by themselves."""
+"""Meanings of the formula arguments that are plain numbers, not records."""
 
 
 class Parameter(NamedTuple):
-    """A number that a formula takes: as `steps` name it, and what it means."""
+    """A number that a formula uses: its name in `steps`, and its meaning."""
 
     name: str
     value: Any
     meaning: str
 
 
-def stated(formula: Formula) -> str:
-    """The formula in words, as the docstring of its module puts it."""
-    return inspect.getdoc(_module(formula)) or ""
-
-
 def parameters(formula: Formula) -> list[Parameter]:
-    """The set that was fitted."""
+    """The fitted parameters."""
     return list(_fields("", formula.parameters))
 
 
-def given(formula: Formula) -> list[Parameter]:
-    """All that the formula takes: what it was asked, the device's figures (`chip.`), and the set (`timing.`)."""
+def inputs(formula: Formula) -> list[Parameter]:
+    """All inputs: the operator's sizes, the device's figures (`chip.`) and the fitted parameters (`timing.`)."""
     found: list[Parameter] = []
     for name, value in _arguments(formula):
         prefix = f"{name}." if name in ("chip", "timing") else ""
-        found += _fields(prefix, value) if hasattr(value, "_fields") else [Parameter(name, value, ALONE[name])]
+        found += _fields(prefix, value) if hasattr(value, "_fields") else [Parameter(name, value, SCALAR_INPUTS[name])]
     return found
 
 
 def constants(formula: Formula) -> list[Parameter]:
-    """The numbers that stand in the formula itself, whatever the device."""
-    module = _module(formula)
-    meanings = remarks(module)
-    numbers = {name: value for name, value in vars(module).items() if name.isupper() and type(value) in (int, float)}
-    return [Parameter(name, value, meanings[name]) for name, value in numbers.items()]
+    """The constants of the formula, which are the same on every device."""
+    module = sys.modules[formula.function.__module__]
+    texts = meanings(module)
+    return [Parameter(name, getattr(module, name), texts[name]) for name in formula.description.constants]
 
 
 def steps(formula: Formula) -> list[worked.Step]:
-    """The formula as it was evaluated, line by line; the last line is `seconds`, not yet held against the bound."""
+    """The evaluation of the formula, line by line; the last line is `seconds`, before it is clamped to the bound."""
     with worked.shown():
         arguments = [_named(name, value) for name, value in _arguments(formula)]
         time = worked.part("seconds", formula.function(*arguments), "s")
@@ -65,11 +59,11 @@ def steps(formula: Formula) -> list[worked.Step]:
 
 def _arguments(formula: Formula) -> Iterator[tuple[str, Any]]:
     names = inspect.signature(formula.function).parameters
-    return zip(names, (*formula.asked, formula.parameters), strict=False)  # those behind have defaults
+    return zip(names, (*formula.arguments, formula.parameters), strict=False)  # later arguments keep their defaults
 
 
 def _named(name: str, value: Any) -> Any:
-    """An argument whose numbers know their names."""
+    """An argument whose numbers carry their names."""
     if not hasattr(value, "_fields"):
         return worked.leaf(name, value)
     prefix = f"{name}." if name in ("chip", "timing") else ""
@@ -77,11 +71,6 @@ def _named(name: str, value: Any) -> Any:
 
 
 def _fields(prefix: str, record: Any) -> Iterator[Parameter]:
-    kind = type(record)
-    meanings = remarks(importlib.import_module(kind.__module__), kind.__name__)
+    texts = meanings(type(record))
     for name, value in record._asdict().items():
-        yield Parameter(f"{prefix}{name}", value, meanings.get(name, ""))
-
-
-def _module(formula: Formula) -> Any:
-    return importlib.import_module(f"roofmodel.prediction.{formula.name}")
+        yield Parameter(f"{prefix}{name}", value, texts.get(name, ""))

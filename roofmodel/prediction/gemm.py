@@ -1,82 +1,89 @@
-"""How long a matrix product takes: tiles in waves over the multiprocessors.
-
-A kernel cuts C[m, n] into tiles, and K into `split` parts where tiles are few; each multiprocessor takes a tile at a
-time. The library is assumed to choose well: the time is that of the best of a few tile shapes and splits,
-
-    latency + late + fill + join(max(multiply, load, step) + store, stream) + split
-
-  late      for more than 16 rows where there is little to multiply, for which libraries have slower kernels
-  multiply  waves x tile's FLOPs / (multiprocessor's peak x pipe), longer by `sustained` where all of it lasts
-  load      waves x a tile's rows of A and columns of B, of all multiprocessors at once, over (ports x l2)
-  step      waves x K x what the loop over K takes at least
-  store     waves x tile of C over (the multiprocessor's port x store); the next tile waits for it
-  stream    compulsory bytes over the DRAM bandwidth, plus the ramp
-  split     a fixed time, one for each part, and all partial sums over L2
-  join      (a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly
-
-and never less than `host`, where a kernel was not captured in a graph. Some libraries have tall tiles only, so that no
-tile is shorter than the product or `tall` rows, or split K into few `parts` or not at all. Where weights are narrower
-than the product, each element of a part's K takes `convert` more. Where A is quantized on the way in, a kernel before
-reads and writes it, longer by `spill` where L2 does not hold it, or takes `row` for each of a multiprocessor's rows.
-
-For products of a `few` rows a library may have a kernel beside, of dot products on the CUDA cores, whose threads share
-K; the quicker one is taken:
-
-    latency + join(max(column x columns of a multiprocessor, dot x K), stream)
-
-The form follows the wave quantisation that NVIDIA's "Matrix Multiplication Background User's Guide" describes; the
-parameters are `GemmTiming`, fitted by `roof calibrate`. The same code takes ints and arrays.
-"""
+"""Expected time of a GEMM: tiles in waves over the SMs."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, formula, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.chip import Chip
+from roofmodel.prediction.description import FormulaDescription
 
-TILES = (
+TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (16, 128), (16, 64),
 )  # fmt: skip
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-SLICE = 32  # elements of K that a tile's loop takes at a time
-LEAST = 64  # elements of K below which splitting makes no sense
-FILLED = 64  # elements of K over which the pipeline of loads fills
-THIN = 16  # rows up to which libraries have kernels of their own
-LITTLE = 2.5e6  # multiplications below which more rows than these take a kernel that starts later
-LASTING = 1.2e-3  # seconds of multiplying at the peak, after which half of what sustained work loses is lost
-LONG = 512e6  # bytes after which half of the ramp is lost
-PARTIAL = 0.31  # of the ports, at which partial sums, which L2 mostly holds, are joined
-HELD = 0.7  # of L2, that holds what is quantized from one kernel to the next
-OVERLAP = 3.5  # power by which what overlaps is joined
-ROUNDED = 1 - 1e-9  # of a least time, since it is rounded elsewhere than the time itself
-NEVER = 1e3  # times longer, so that a tile that a library does not have is not the best
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # parts of K
+SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
+MIN_DEPTH: Annotated[int, "least elements of K in a part"] = 64
+FILLED: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
+THIN: Annotated[int, "rows up to which libraries have special kernels"] = 16
+LITTLE: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `late`"] = 2.5e6
+LASTING: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
+LONG: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
+PARTIAL: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, which mostly stay in L2"] = 0.31
+L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
+OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
+ROUNDED = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
+EXCLUDED = 1e3  # factor on the time of tiles and splits that a library does not use, so that they are never the best
+
+DESCRIPTION = FormulaDescription(
+    name="gemm",
+    title="GEMMs",
+    summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into `parts`. Each SM computes one "
+    "tile at a time, so that the tiles run in waves. The library is assumed to choose well: the time is the minimum "
+    "over a list of tile shapes and parts.",
+    equation="latency + late + fill + overlap(max(multiply, load, step) + store, stream) + split",
+    terms=(
+        ("late", "additional time of a small GEMM with more than 16 rows, for which libraries have slower kernels"),
+        ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slower` in long GEMMs (`sustained`)"),
+        ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
+        ("step", "waves × K × the least time per element of K"),
+        ("store", "waves × bytes of a tile of C / (L2 port of one SM × store); the next tile waits for it"),
+        ("stream", "compulsory bytes / (DRAM bandwidth × dram) + ramp"),
+        ("split", "a fixed time, a time per part, and all partial sums through L2"),
+        ("overlap(a, b)", "(a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly"),
+    ),
+    notes=(
+        "The time is at least `host`, where kernels were not captured in a graph.",
+        "Some libraries have only tall tiles: at least `tall` rows, or as many as C. Some split K into few `parts`, or "
+        "not at all.",
+        "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
+        "quantized at run time, a kernel reads and writes A first: slower by `spill` where L2 cannot hold it, or `row` "
+        "for each row of an SM.",
+        "For at most `few` rows a library may have another kernel, of dot products on the CUDA cores, whose threads "
+        "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel counts.",
+    ),
+    source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". Parameters: GemmTiming, fitted '
+    "by `roof calibrate`.",
+    constants=(
+        "SLICE", "MIN_DEPTH", "FILLED", "THIN", "LITTLE", "LASTING", "LONG", "PARTIAL", "L2_SHARE", "OVERLAP",
+    ),
+)  # fmt: skip
 
 
 class GemmWork(NamedTuple):
-    """`batch` products C[m, n] = A[m, k] B[k, n]."""
+    """`batch` GEMMs C[m, n] = A[m, k] B[k, n]."""
 
-    batch: Number  # products
-    m: Number  # rows of A
-    n: Number  # columns of B
-    k: Number  # elements that are summed over
-    bytes: Number  # that must move
-    a: float = 2.0  # bytes of an element of A
-    b: float = 2.0  # bytes of an element of B
-    c: float = 2.0  # bytes of an element of C
-    quantized: Number = 0  # bytes that a kernel before moves, to bring A to the format of the product; 0: there is none
+    batch: Annotated[Number, "number of GEMMs"]
+    m: Annotated[Number, "rows of A"]
+    n: Annotated[Number, "columns of B"]
+    k: Annotated[Number, "length of the contraction"]
+    bytes: Annotated[Number, "compulsory bytes"]
+    a: Annotated[float, "bytes per element of A"] = 2.0
+    b: Annotated[float, "bytes per element of B"] = 2.0
+    c: Annotated[float, "bytes per element of C"] = 2.0
+    quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
 
 
 @formula
-def seconds(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    """The time of the best tile and split, in seconds; elementwise for arrays.
+def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds with the best tile and split, by DESCRIPTION; elementwise for arrays.
 
-    Splits and tiles are tried where what was found so far is slower than the least that they can take.
+    Splits and tiles whose lower bound exceeds the best time so far are skipped.
     """
-    streamed = _stream(product, chip, timing) ** OVERLAP
+    streamed = _stream(work, chip, timing) ** OVERLAP
 
     def least(split: int, streamed: Number, *fields: Number) -> Number:
         return _least_seconds(GemmWork(*fields), split, chip, timing, streamed)
@@ -94,39 +101,39 @@ def seconds(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
         return either(GemmWork(*fields).m > timing.few, float("inf"), 0.0)
 
     def by_dots(best: Number, streamed: Number, *fields: Number) -> Number:
-        asked = GemmWork(*fields)
-        return either(asked.m > timing.few, best, minimum(best, _dots_seconds(asked, chip, timing, streamed)))
+        tried = GemmWork(*fields)
+        return either(tried.m > timing.few, best, minimum(best, _dots_seconds(tried, chip, timing, streamed)))
 
-    best = _split_seconds(product, SPLITS[0], chip, timing, streamed)
-    best = lowered(best, partial(least, SPLITS[1]), by_splits, streamed, *product)  # more parts take no less
-    best = lowered(best, least_dots, by_dots, streamed, *product)
-    return maximum(best + _quantise(product, chip, timing), timing.host)
-
-
-def _quantise(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    """Of the kernel before that brings A to its format; 0 where there is none."""
-    rows = product.batch * product.m * (product.quantized > 0) / chip.multiprocessors
-    longer = part("longer", 1 + timing.spill * (product.quantized > HELD * chip.l2))
-    moved = product.quantized / (timing.dram * chip.bandwidth) * longer
-    return part("quantise", maximum(moved, rows * timing.row), "s")
+    best = _split_seconds(work, SPLITS[0], chip, timing, streamed)
+    best = lowered(best, partial(least, SPLITS[1]), by_splits, streamed, *work)  # the lower bound grows with the parts
+    best = lowered(best, least_dots, by_dots, streamed, *work)
+    return maximum(best + _quantize(work, chip, timing), timing.host)
 
 
-def _stream(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    ramp = timing.ramp * product.bytes / (product.bytes + LONG)
-    return part("stream", product.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
+def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds of the kernel that quantizes A; 0 where there is none."""
+    rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
+    longer = part("longer", 1 + timing.spill * (work.quantized > L2_SHARE * chip.l2))
+    stream = work.quantized / (timing.dram * chip.bandwidth) * longer
+    return part("quantize", maximum(stream, rows * timing.row), "s")
 
 
-def _split_seconds(product: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
-    """The time of the best tile with K in so many parts; `streamed` is the stream's, to the power of OVERLAP."""
+def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+    ramp = timing.ramp * work.bytes / (work.bytes + LONG)
+    return part("stream", work.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
+
+
+def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """Seconds with the best tile and K in `split` parts; `streamed` is the stream time to the power of OVERLAP."""
     split = part("parts", split)
-    depth, fixed = _cut(product, split, chip, timing)
-    busy = _best_tile(product, split, depth, chip, timing)
+    depth, fixed = _cut(work, split, chip, timing)
+    busy = _best_tile(work, split, depth, chip, timing)
     seconds = fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
-    return seconds * (1 + NEVER * (split > timing.parts))
+    return seconds * (1 + EXCLUDED * (split > timing.parts))
 
 
-def _best_tile(product: GemmWork, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
-    """How long the busiest multiprocessor works, by the best tile; the others are tried where they may be better."""
+def _best_tile(work: GemmWork, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds of the busiest SM with the best tile; tiles whose lower bound exceeds the best so far are skipped."""
 
     def least(tile: tuple[int, int], depth: Number, *fields: Number) -> Number:
         return _least_busy(GemmWork(*fields), tile, split, depth, chip, timing)
@@ -134,93 +141,93 @@ def _best_tile(product: GemmWork, split: Number, depth: Number, chip: Chip, timi
     def by_tile(tile: tuple[int, int], best: Number, depth: Number, *fields: Number) -> Number:
         return minimum(best, _busy(*_parts(GemmWork(*fields), tile, split, depth, chip, timing)))
 
-    best = _busy(*_parts(product, TILES[0], split, depth, chip, timing))
+    best = _busy(*_parts(work, TILES[0], split, depth, chip, timing))
     for tile in TILES[1:]:
-        best = lowered(best, partial(least, tile), partial(by_tile, tile), depth, *product)
+        best = lowered(best, partial(least, tile), partial(by_tile, tile), depth, *work)
     return best
 
 
 def _least_busy(
-    product: GemmWork, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
+    work: GemmWork, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
 ) -> Number:
-    """What no tile of this shape can beat: every tile full, and every wave."""
+    """Lower bound for a tile shape: every tile and every wave is full."""
     rows, columns = tile
     multiply = 2 / (chip.peak * timing.pipe)
-    load = (product.a / columns + product.b / rows) / (timing.l2 * chip.port)
+    load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
     step = timing.step / (rows * columns * _at_once(tile) * chip.multiprocessors)
-    element = depth * maximum(maximum(multiply, load), step) + product.c / (timing.store * chip.port)
-    return ROUNDED * split * element * product.batch * product.n * product.m
+    element = depth * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
+    return ROUNDED * split * element * work.batch * work.n * work.m
 
 
-def _dots_seconds(product: GemmWork, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
-    """The time of dot products of a few rows, by their columns or by K."""
-    columns = part("multiply", timing.column * (product.batch * product.n / chip.multiprocessors), "s")
-    busy = part("busy", maximum(columns, part("step", timing.dot * product.k, "s")), "s")
+def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """Seconds of the dot-product kernel for few rows: limited by its columns or by K."""
+    columns = part("multiply", timing.column * (work.batch * work.n / chip.multiprocessors), "s")
+    busy = part("busy", maximum(columns, part("step", timing.dot * work.k, "s")), "s")
     return timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
 
 
-def _least_seconds(product: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
-    """What no tile can beat, with K in so many parts: work and stores shared evenly, and no edge for nothing."""
-    area = 2 * product.batch * product.n * product.m
-    multiply = area * (product.k / (chip.peak * timing.pipe)) * _slower(product, chip, timing)
-    busy = multiply + area * (product.c / (timing.store * chip.port))
-    begun = timing.latency + _join(product, split, chip, timing)
+def _least_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+    """Lower bound for K in `split` parts: work and stores divided evenly, no padding at the edges."""
+    area = 2 * work.batch * work.n * work.m
+    multiply = area * (work.k / (chip.peak * timing.pipe)) * _slower(work, chip, timing)
+    busy = multiply + area * (work.c / (timing.store * chip.port))
+    begun = timing.latency + _add_parts(work, split, chip, timing)
     return ROUNDED * (begun + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
 
 
-def _cut(product: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
-    """The elements of K that are left to a part, and the seconds that no part escapes."""
-    depth = part("depth", SLICE * ceil_div(ceil_div(product.k, split), SLICE))
-    join: Number = 0.0
+def _cut(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+    """Elements of K per part, and the fixed seconds of the kernel."""
+    depth = part("depth", SLICE * ceil_div(ceil_div(work.k, split), SLICE))
+    adding: Number = 0.0
     if split > 1:
-        depth, join = maximum(depth, LEAST), _join(product, split, chip, timing)
-    little = product.batch * product.m * product.n * product.k < LITTLE
-    late = part("late", timing.late * (product.m > THIN) * little, "s")
+        depth, adding = maximum(depth, MIN_DEPTH), _add_parts(work, split, chip, timing)
+    little = work.batch * work.m * work.n * work.k < LITTLE
+    late = part("late", timing.late * (work.m > THIN) * little, "s")
     begun = timing.latency + late + timing.fill * depth / (depth + FILLED) + timing.convert * depth
-    return depth, part("fixed", begun + join, "s")
+    return depth, part("fixed", begun + adding, "s")
 
 
-def _slower(product: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    """How many times longer it takes to multiply, where that lasts."""
-    lasts = part("lasts", 2 * product.batch * product.n * product.m * product.k / chip.peak, "s")
+def _slower(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+    """Slowdown of the multiplication in long GEMMs, as a factor."""
+    lasts = part("lasts", 2 * work.batch * work.n * work.m * work.k / chip.peak, "s")
     return part("slower", 1 + timing.sustained * lasts / (lasts + LASTING))
 
 
-def _join(product: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> Number:
-    """What it takes to add up so many parts."""
-    sums = 4 * (split + 1) * product.batch * product.n * product.m
+def _add_parts(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds to add the partial sums of `split` parts."""
+    sums = 4 * (split + 1) * work.batch * work.n * work.m
     return timing.split + timing.part * split + sums / (PARTIAL * chip.port)
 
 
 def _at_once(tile: tuple[int, int]) -> int:
-    """How many tiles a multiprocessor's memory holds."""
+    """How many tiles fit in the memory of an SM at once."""
     return min(max(2 * 128 * 128 // (tile[0] * tile[1]), 1), 6)
 
 
 def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
-    """How long the busiest multiprocessor works."""
+    """Seconds of the busiest SM."""
     return part("busy", maximum(maximum(multiply, load), step) + store, "s")
 
 
 def _parts(
-    product: GemmWork, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
+    work: GemmWork, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
 ) -> tuple[Number, Number, Number, Number]:
-    """How long the busiest multiprocessor multiplies, loads, steps along K, and stores.
+    """Seconds in which the busiest SM multiplies, loads, steps along K, and stores.
 
-    Plain numbers are multiplied first: arrays take longer.
+    Plain numbers are multiplied first, because operations on arrays are slower.
     """
     rows, columns = part("rows", tile[0]), part("columns", tile[1])
-    tiles = product.batch * ceil_div(product.n, columns) * split * ceil_div(product.m, rows)
+    tiles = work.batch * ceil_div(work.n, columns) * split * ceil_div(work.m, rows)
     tiles = part("tiles", tiles)
     waves = part("waves", ceil_div(tiles, chip.multiprocessors))
     multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
-    multiply = multiply * _slower(product, chip, timing)
+    multiply = multiply * _slower(work, chip, timing)
     if rows < timing.tall:
-        multiply = multiply * (1 + NEVER * (rows < minimum(product.m, timing.tall)))
+        multiply = multiply * (1 + EXCLUDED * (rows < minimum(work.m, timing.tall)))
     multiply = part("multiply", multiply, "s")
-    used_rows, used_columns = minimum(rows, product.m), minimum(columns, product.n)
-    loaded = (used_rows * product.a + used_columns * product.b) * minimum(tiles, chip.multiprocessors)
+    used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
+    loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (depth / (timing.l2 * chip.port)), "s")
     step = part("step", ceil_div(tiles, chip.multiprocessors * _at_once(tile)) * (depth * timing.step), "s")
-    share = used_columns * product.c / (timing.store * chip.port / chip.multiprocessors)
+    share = used_columns * work.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")

@@ -1,11 +1,11 @@
-"""The roofline: the least time that a cost can take on a device.
+"""The roofline bound: the least time in which a device can execute a cost.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009: attainable = min(peak, bandwidth x intensity). As time:
 
     bound = max(matmul FLOPs / pipe's peak, vector FLOPs / CUDA-core peak, bytes / DRAM bandwidth, sent bytes / link)
 
-No measured kernel may beat it, unless its data comes from a cache.
+No measured kernel can be faster, unless its data comes from a cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roofmodel.prediction.links import link_bandwidth
 
 
 class Placement(NamedTuple):
-    """A cost on a device: the time each roof asks for, in seconds, and the bound, the longest of them."""
+    """A cost on a device: the time under each ceiling, and the bound, which is the longest of them; all in seconds."""
 
     cost: Cost
     matmul_seconds: Number
@@ -32,19 +32,21 @@ class Placement(NamedTuple):
 
     @property
     def compute_seconds(self) -> Number:
+        """The longer of the matmul and the vector time."""
         return maximum(self.matmul_seconds, self.vector_seconds)
 
     @property
     def bound(self) -> Number:
-        """Which roof binds, as a word: `compute`, `memory`, or `communication`; a word each for arrays."""
-        nearer = either(self.compute_seconds > self.memory_seconds, "compute", "memory")
-        return either(self.link_seconds > maximum(self.compute_seconds, self.memory_seconds), "communication", nearer)
+        """The ceiling that limits: `compute`, `memory` or `communication`; an array of words for arrays."""
+        on_gpu = either(self.compute_seconds > self.memory_seconds, "compute", "memory")
+        return either(self.link_seconds > maximum(self.compute_seconds, self.memory_seconds), "communication", on_gpu)
 
 
 def place(cost: Cost, device: Device, dtype: str, collective: Collective | None = None) -> Placement:
-    """The cost under the device's roofs; what is sent goes the way of a `collective`, or else to a neighbour.
+    """The cost under the device's ceilings.
 
-    Raises WorkloadError where the device lacks the type.
+    Sent bytes use the links of `collective`, or the link to a neighbor where there is none. Raises WorkloadError where
+    the device has no pipe for `dtype`.
     """
     vector_pipe = device.vector_pipe(dtype)
     matmul = plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak
@@ -56,5 +58,5 @@ def place(cost: Cost, device: Device, dtype: str, collective: Collective | None 
 
 
 def ridge(device: Device, dtype: str) -> float:
-    """The intensity, in FLOP per byte, at which the matmul roof meets the DRAM roof."""
+    """The ridge point: the arithmetic intensity, in FLOP per byte, at which the peak meets the DRAM ceiling."""
     return device.matmul_pipe(dtype).peak / device.bandwidth

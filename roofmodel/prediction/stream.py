@@ -1,21 +1,38 @@
-"""How long it takes to move data: elementwise work, norms, softmax, lookups, copies.
-
-    latency + max(bytes / bandwidth, vector FLOPs / CUDA-core peak)
-
-at the part of the DRAM bandwidth that such kernels reach, or at L2's where all of the data fits there and the kernel
-before has just written it.
-"""
+"""Expected time of kernels that only move data: elementwise work, norms, softmax, lookups, copies."""
 
 from __future__ import annotations
 
 from roofmodel.algebra import Number, formula, maximum, part
+from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import StreamTiming
 from roofmodel.prediction.chip import Chip
+from roofmodel.prediction.description import FormulaDescription
+
+DESCRIPTION = FormulaDescription(
+    name="stream",
+    title="kernels that only move data",
+    summary="Time of elementwise work, norms, softmax, lookups and copies: bytes over a bandwidth, or the arithmetic.",
+    equation="latency + max(data / rate, compute_seconds)",
+    terms=(
+        ("rate", "DRAM bandwidth × dram; L2 ports' bandwidth × l2, where all data fits in L2"),
+        ("compute_seconds", "vector FLOPs / CUDA-core peak"),
+    ),
+    notes=("Data that fits in L2 is read from there: the previous kernel has just written it.",),
+    source="Parameters: StreamTiming, fitted by `roof calibrate`.",
+)
 
 
 @formula
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: StreamTiming) -> Number:
-    """Seconds for `data` bytes read and written, and the bound of the arithmetic; elementwise for arrays."""
+    """Seconds to read and write `data` bytes, and at least `compute_seconds`; elementwise for arrays."""
     fits = data <= chip.l2
     bandwidth = part("rate", timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits), "B/s")
     return timing.latency + maximum(data / bandwidth, compute_seconds)
+
+
+def stream_kind(operator: Operator) -> str:
+    """The kind of a kernel that moves data: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation` or `add`."""
+    if operator.kind in ("norm", "softmax", "gather", "scan"):
+        return operator.kind
+    name = operator.name.removesuffix(".grad")
+    return next((kind for kind in ("rotary", "activation") if name.endswith(kind)), "add")

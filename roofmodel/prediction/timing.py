@@ -1,7 +1,7 @@
-"""How long an operator is expected to take on a device, by the parameters that were fitted to measurements there.
+"""Expected time of an operator on a device, from parameters that were fitted to measurements on that device.
 
-Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `stream`); all of them are
-evaluated for ints and for arrays by the same code. An expectation is never below its bound.
+Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `stream`), which takes ints and
+arrays. An expected time is never below its bound.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf, log2
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, plain, settled
-from roofmodel.algebra import product as product_of
+from roofmodel.algebra import Number, either, maximum, plain, product, settled
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
@@ -21,14 +20,16 @@ from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.chip import Chip, chip
 from roofmodel.prediction.collectives import CollectiveWork
+from roofmodel.prediction.description import FormulaDescription
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement, place
+from roofmodel.prediction.stream import stream_kind
 
 
 class Expected(NamedTuple):
-    """Seconds, and the interval that holds 80 % of measurements. Expectations add, and scale by a count."""
+    """Seconds, and the interval that contains 80 % of the measurements. Expected times add, and scale by a count."""
 
     seconds: Number
     low: Number
@@ -45,18 +46,24 @@ Expected.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array of cou
 
 
 EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
-"""Seconds that a framework's host code takes for an operator in eager mode, Python and all. From published passes of
-BERT base at batch 1, which take as long for 64 tokens as for 384, so that nothing but the host is seen: eager PyTorch
-takes 33 µs an operator on one machine and 45 on another (AITemplate's README), TorchScript, without Python, 22 to 60
-on four, TensorFlow's graph 12 on the fastest of them (FasterTransformer's guide)."""
+"""Seconds of host code per operator in eager mode, Python included.
+
+From published forward passes of BERT base at batch 1, which take the same time for 64 tokens as for 384 and are
+therefore launch-bound: eager PyTorch takes 33 µs per operator on one machine and 45 µs on another (AITemplate's
+README); TorchScript, without Python, 22 to 60 µs on four machines; TensorFlow's graph 12 µs on the fastest of them
+(FasterTransformer's guide).
+"""
 
 STEP_SPREAD_P90 = 1.17
-"""How many times longer than its launches a step may be whose host is known: the 90th percentile of 15 passes of BERT
-in eager PyTorch, the launch being that of the batch of one (AITemplate's README, `benchmarks/published.py`)."""
+"""90th percentile of measured step time / sum of launches, with a known launch time.
+
+From 15 passes of BERT in eager PyTorch, with the launch time of batch 1 (AITemplate's README,
+`benchmarks/published.py`).
+"""
 
 
 def assumed_launch(launch: float) -> Expected:
-    """The seconds that a host takes for an operator, where they are known."""
+    """The host's seconds per operator, given its launch time."""
     return Expected(launch, launch, STEP_SPREAD_P90 * launch)
 
 
@@ -64,10 +71,11 @@ def assumed_launch(launch: float) -> Expected:
 def expect(
     operator: Operator, device: Device, dtype: str, implementation: str = "", placed: Placement | None = None
 ) -> Expected | None:
-    """The expected time of one occurrence; None where nothing is fitted for what the operator is.
+    """The expected time of one occurrence; None where no parameters are fitted for the operator's kind.
 
-    `implementation` names the set that applies, as a table's column `kernel` does; where none has that name, it is the
-    default's (see `chosen`). `placed` spares placing it again. Raises WorkloadError where the device lacks the type.
+    `implementation` names a parameter set, as the column `kernel` of a table of measurements does; `choose_set` picks
+    another where no set has that name. `placed` is the operator's placement, if it is known. Raises WorkloadError where the
+    device has no pipe for `dtype`.
     """
     placed = placed or place(operator.cost, device, dtype, operator.collective)
     found = formula(operator, placed, device, dtype, implementation)
@@ -75,25 +83,31 @@ def expect(
 
 
 class Formula(NamedTuple):
-    """What an expected time comes from: the module whose formula it is, what that was asked, by which parameters.
+    """The formula of an expected time, with its arguments and parameters.
 
-    `seconds`, which is `function(*asked, parameters)`, is not yet held against the bound.
+    `seconds` is `function(*arguments, parameters)`, before it is clamped to the bound. `stands_in` is the format key of
+    the parameter set where that differs from the operator's.
     """
 
-    name: str
+    description: FormulaDescription
     function: Callable[..., Number]
-    asked: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     parameters: Any
     fit: Fit
     implementation: str
     stands_in: str
     seconds: Number
 
+    @property
+    def name(self) -> str:
+        """The formula's name in JSON output."""
+        return self.description.name
+
 
 def formula(
     operator: Operator, placed: Placement, device: Device, dtype: str, implementation: str = ""
 ) -> Formula | None:
-    """The formula that applies to an operator, placed on the device; None where nothing is fitted for what it is."""
+    """The formula for an operator, placed on the device; None where no parameters are fitted for its kind."""
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
@@ -103,33 +117,33 @@ def formula(
 
 
 def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
-    """A formula's time, with the interval of the set that it is by; none of it below the bound."""
+    """A formula's time with the interval of its parameter set, none of it below the bound."""
     expected = maximum(seconds, bound)
     return Expected(expected, maximum(seconds * fit.low, bound), expected * fit.high)
 
 
 def _exchange(operator: Operator, calibration: Calibration, device: Device, implementation: str) -> Formula | None:
-    """The time of a collective, and what that was fitted on."""
+    """The formula of a collective, over the links that it uses."""
     collective = operator.collective
-    way = collective and route(collective, device)
-    if collective is None or way is None:
+    path = collective and route(collective, device)
+    if collective is None or path is None:
         return None
 
     def over(link: Link | None) -> ParameterSet | None:
         return link and choose_set(calibration.collectives, implementation, link.parameters)
 
-    inside = _either(way.bridged, over(device.bridge), over(device.inside))
-    served, bandwidth = _either(way.leaves, over(device.network), inside), way.bandwidth
-    if way.crossing and served and inside:  # within the node at its links' own pace
-        pace = inside.timing.bandwidth / served.timing.bandwidth
-        crossing = way.crossing._replace(inside=way.crossing.inside * pace)
-        bandwidth = either(way.leaves, crossing.bandwidth, bandwidth)
-    exchange = CollectiveWork(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), way.nodes)
-    return served and _applied("collectives", collectives.seconds, (exchange, bandwidth), served)
+    inside = _either(path.bridged, over(device.bridge), over(device.inside))
+    found, bandwidth = _either(path.leaves, over(device.network), inside), path.bandwidth
+    if path.crossing and found and inside:  # inside the node, with the parameters of its own links
+        ratio = inside.timing.bandwidth / found.timing.bandwidth
+        crossing = path.crossing._replace(inside=path.crossing.inside * ratio)
+        bandwidth = either(path.leaves, crossing.bandwidth, bandwidth)
+    work = CollectiveWork(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), path.nodes)
+    return found and _applied(collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 
 
 def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:
-    """One of two sets; parameter by parameter where the condition stands for many."""
+    """One of two sets; for arrays of conditions, a set whose parameters are arrays."""
     if isinstance(condition, bool) or yes is None or no is None:
         return yes if condition is True else no
     timing = type(no.timing)(*(either(condition, *pair) for pair in zip(yes.timing, no.timing, strict=True)))
@@ -137,74 +151,81 @@ def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None
     return ParameterSet(timing, no.fit._replace(low=low, high=high), no.implementation)
 
 
-def _applied(name: str, function: Callable[..., Number], asked: tuple[Any, ...], served: ParameterSet) -> Formula:
-    return Formula(name, function, asked, *served, function(*asked, served.timing))
+def _applied(
+    description: FormulaDescription, function: Callable[..., Number], arguments: tuple[Any, ...], chosen: ParameterSet
+) -> Formula:
+    return Formula(description, function, arguments, *chosen, function(*arguments, chosen.timing))
 
 
 def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
-    """The formula of products of one input that run as one, with the columns of all; and the columns of each.
+    """The formula of GEMMs with one input that run as one GEMM, with the columns of all; and the columns of each.
 
-    Where they are of narrower numbers than that input, the kernel before it has written these. None where nothing is
-    fitted, or one of them is no product of matrices.
+    Where the compute format is narrower than the input, the previous kernel has quantized it. None where no GEMM
+    parameters are fitted, or where an operator is no GEMM.
     """
     ceilings = chip(device, dtype)
-    products = [gemm_work(operator, dtype) for operator in operators]
-    served = device.calibration and choose_set(device.calibration.gemm, "", operator_format_key(operators[0], dtype))
-    known = [_quantised_before(each) for each in products if each is not None]
-    if not served or ceilings is None or len(known) < len(products):
+    gemms = [gemm_work(operator, dtype) for operator in operators]
+    chosen = device.calibration and choose_set(device.calibration.gemm, "", operator_format_key(operators[0], dtype))
+    known = [_already_quantized(each) for each in gemms if each is not None]
+    if not chosen or ceilings is None or len(known) < len(gemms):
         return None
     again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
     columns = [each.n for each in known]
     whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
-    return _applied("gemm", gemm.seconds, (whole, ceilings), served), columns
+    return _applied(gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
 
 
-def _quantised_before(product: GemmWork) -> GemmWork:
-    """Without the kernel that quantises A: A is read as narrow as it is multiplied."""
-    elements = product.batch * product.m * product.k * (product.quantized > 0)
-    return product._replace(quantized=0, bytes=product.bytes - (product.quantized - 2 * elements * product.a))
+def _already_quantized(work: GemmWork) -> GemmWork:
+    """The GEMM without the kernel that quantizes A: A is read in the compute format."""
+    elements = work.batch * work.m * work.k * (work.quantized > 0)
+    return work._replace(quantized=0, bytes=work.bytes - (work.quantized - 2 * elements * work.a))
 
 
 def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | None:
-    """The expected time of an elementwise kernel that no operator counts, which reads and writes so many bytes."""
+    """The expected time of an elementwise kernel that reads and writes `data` bytes, and that no operator counts."""
     ceilings = chip(device, dtype)
-    served = device.calibration and choose_set(device.calibration.stream, "add", format_key(dtype, dtype))
-    if not served or ceilings is None:
+    chosen = device.calibration and choose_set(device.calibration.stream, "add", format_key(dtype, dtype))
+    if not chosen or ceilings is None:
         return None
-    seconds = stream.seconds(plain(data), 0, ceilings, served.timing)
-    return Expected(seconds, served.fit.low * seconds, served.fit.high * seconds)
+    seconds = stream.seconds(plain(data), 0, ceilings, chosen.timing)
+    return Expected(seconds, chosen.fit.low * seconds, chosen.fit.high * seconds)
 
 
 def _kernel(
     operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
 ) -> Formula | None:
-    """The time by the formula for its kind, and what that was fitted on."""
-    form = operator_format_key(operator, dtype)
+    """The formula of a kernel by its kind."""
+    key = operator_format_key(operator, dtype)
 
-    def found(function: Callable[..., Number], *asked: Any, sets: Sets[Any], named: str) -> Formula | None:
-        served = choose_set(sets, named, form)
-        return served and _applied(function.__module__.rpartition(".")[2], function, (*asked, ceilings), served)
+    def found(
+        description: FormulaDescription, function: Callable[..., Number], *arguments: Any, sets: Sets[Any], name: str
+    ) -> Formula | None:
+        chosen = choose_set(sets, name, key)
+        return chosen and _applied(description, function, (*arguments, ceilings), chosen)
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
-        fused = attention_work(operator)
-        if _decodes(fused):
-            return found(attention.generation_seconds, fused, sets=calibration.generation, named=implementation)
-        return found(attention.context_seconds, fused, sets=calibration.context, named=implementation)
+        work = attention_work(operator)
+        if _is_decode(work):
+            return found(
+                attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
+            )
+        return found(attention.PREFILL, attention.context_seconds, work, sets=calibration.context, name=implementation)
     if operator.kind == "moe":
-        return found(experts.seconds, moe_work(operator, dtype), sets=calibration.experts, named=implementation)
-    if rows := grouped_gemm_work(operator, dtype):
-        moved = placed.cost.bytes - placed.cost.weight_bytes
-        return found(experts.apart_seconds, rows, moved, sets=calibration.experts, named=implementation)
+        layer = moe_work(operator, dtype)
+        return found(experts.DESCRIPTION, experts.seconds, layer, sets=calibration.experts, name=implementation)
+    if grouped := grouped_gemm_work(operator, dtype):
+        moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
+        return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
     if matrices := gemm_work(operator, dtype):
-        return found(gemm.seconds, matrices, sets=calibration.gemm, named=implementation)
-    own = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
-    return found(
-        stream.seconds, plain(placed.cost.bytes), placed.compute_seconds, sets=calibration.stream, named=own
-    )  # fmt: skip
+        return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
+    name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
+    data, compute = plain(placed.cost.bytes), placed.compute_seconds
+    return found(stream.DESCRIPTION, stream.seconds, data, compute, sets=calibration.stream, name=name)
 
 
 class ParameterSet(NamedTuple):
-    """A set of parameters, its evidence, whose it is; its own formats, where it stands in for others."""
+    """Fitted parameters, their fit and implementation; `stands_in` is their format key where it differs from the one
+    asked for."""
 
     timing: Any
     fit: Fit
@@ -212,86 +233,75 @@ class ParameterSet(NamedTuple):
     stands_in: str = ""
 
 
-def choose_set(sets: Sets[Timing], implementation: str, form: str) -> ParameterSet | None:
-    """The set of an implementation and of formats; None where there are none at all.
+def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSet | None:
+    """The parameter set for an implementation and a format key, or the nearest one; None where there are no sets.
 
-    It is the nearest there is: of these formats rather than others; of products in this format, of what is stored in
-    nearly as many bits; of this implementation rather than another, of heads of nearly this size, and then the first,
-    which is the default. One of other formats or heads has an interval as wide again; one that is far off on its own
-    rows stands in for nothing else where there is another.
+    Sets are ranked by, in this order: same formats; mean error of at most MAX_TRANSFER_ERROR; same compute format with
+    a stored format of similar width; same implementation; similar head size; order in the file, whose first set is the
+    default. A set for another format key gets a wider interval.
     """
-    if form in (named := sets.get(implementation, {})):
-        return ParameterSet(*named[form], implementation)
-    known = [(name, other, found) for name, forms in sets.items() for other, found in forms.items()]
+    if key in (named := sets.get(implementation, {})):
+        return ParameterSet(*named[key], implementation)
+    known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
     if not known:
         return None
 
     def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
         name, other, (_, fit) = candidate
-        wanted, found = form.split("/"), other.split("/")
-        same = wanted[0] == found[0]  # what multiplies
-        width_ratio = _times_wider(*wanted[1:2], *found[1:2]) if same else inf
+        wanted, found = key.split("/"), other.split("/")
+        same = wanted[0] == found[0]  # compute format
+        width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
         poor = fit.error > MAX_TRANSFER_ERROR
-        return (
-            wanted[:2] != found[:2],
-            poor,
-            width_ratio,
-            name != implementation,
-            same * _apart(form, other),
-        )
+        return wanted[:2] != found[:2], poor, width, name != implementation, same * _head_size_ratio(key, other)
 
     name, other, (timing, fit) = min(known, key=distance)
-    return (
-        ParameterSet(timing, fit, name) if other == form else ParameterSet(timing, fit.wider(2), name, stands_in=other)
-    )
+    if other == key:
+        return ParameterSet(timing, fit, name)
+    return ParameterSet(timing, fit.wider(2), name, stands_in=other)
 
 
-def _times_wider(stored: str = "", other: str = "") -> float:
-    """How often the bits of one format double or halve to those of the other; 0 where they are none that is known."""
+def _width_distance(stored: str = "", other: str = "") -> float:
+    """How many times the width of one format doubles or halves to that of the other; 0 for unknown formats."""
     known = FORMATS.keys() >= {stored, other}
     return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
 
 
-def _apart(form: str, other: str) -> float:
-    """The factor between two sizes of heads, where the formats tell them."""
-    sizes = [float(size) for name in (form, other) for size in name.split("/")[2:]]
+def _head_size_ratio(key: str, other: str) -> float:
+    """The factor between the head sizes of two format keys; 1 where a key has none."""
+    sizes = [float(size) for name in (key, other) for size in name.split("/")[2:]]
     return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
 
 
-def stream_kind(operator: Operator) -> str:
-    """What sort of data-moving kernel it is: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation`, or `add`."""
-    if operator.kind in ("norm", "softmax", "gather", "scan"):
-        return operator.kind
-    name = operator.name.removesuffix(".grad")
-    return next((sort for sort in ("rotary", "activation") if name.endswith(sort)), "add")
-
-
 def operator_format_key(operator: Operator, dtype: str) -> str:
-    """What kernels are compiled for: the formats of the products, and of weights, such as `fp16/int4`; of attention
-    those of keys and values, and the size of a head: `fp16/fp8/128`."""
+    """The format key of an operator's kernel: compute format / weight format, such as `fp16/int4`.
+
+    For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
+    """
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
     if operator.kind != "attention":
         return format_key(dtype, stored.name)
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
-    head = sum(product_of(operator.sizes[axis] for axis in line.contracted) for line in scores)
+    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
     return format_key(dtype, f"{stored.name}/{head}")
 
 
 def format_key(dtype: str, stored: str) -> str:
-    """What parameters are fitted for: products in one format of tensors stored in another, such as `fp16/int4`; the
-    latter may have the size of a head behind it, `fp8/128`."""
+    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets.
+
+    `stored` may end in a head size: `fp8/128`.
+    """
     return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
 
 
 def compute_format(operator: Operator, dtype: str) -> Format:
-    """The format that an operator multiplies in, by name; as a rule the working format of its tensors."""
+    """The format that an operator multiplies in: `dtype`."""
     working = operator.widths.dtype
     return working if working.name == dtype else FORMATS[dtype]
 
 
 def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
-    """A contraction as products of matrices. None where it is none."""
+    """A contraction as a GEMM; None for any other operator."""
     line, widths = operator.lines[0], operator.widths
     if len(operator.lines) != 1 or not line.contracted:
         return None
@@ -300,34 +310,34 @@ def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
     if operator.gemm is not None:
         batch, m, n, k = operator.gemm
     else:
-        # the gradient of experts' matrices: the rows of tokens are what it sums over
+        # the weight gradient of experts contracts over the rows of tokens
         sizes, matrices = operator.sizes, line.outputs[0]
         batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
-        m = product_of(sizes[axis] for axis in a.axes if axis in matrices.axes)
+        m = product(sizes[axis] for axis in a.axes if axis in matrices.axes)
         n = matrices.elements(sizes) / (sizes["x"] * m)
     quantized, narrow = 0, compute_format(operator, dtype).bits / 8
-    if narrow < of_a:  # read as it is, written as the product wants it
+    if narrow < of_a:  # the kernel before reads A and writes it in the compute format
         quantized, of_a = batch * m * k * (of_a + narrow), narrow
     batch, m, n, k, moved, quantized = map(plain, (batch, m, n, k, operator.cost.bytes, quantized))
     return GemmWork(batch, m, n, k, moved, of_a, of_b, of_c, quantized)
 
 
 def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
-    """A product of rows with the matrices of the experts that some token chose; None for anything else."""
+    """The grouped GEMM of the experts that at least one token chose; None for any other operator."""
     if operator.kind != "grouped_gemm":
         return None
     (a, b), sizes, widths = operator.lines[0].factors, operator.sizes, operator.widths
-    if "x" not in b.axes:  # the gradient of the matrices, which is a product of activations
+    if "x" not in b.axes:  # the weight gradient, a GEMM of activations
         return None
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
-    k = product_of(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
+    k = product(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
     narrow = min(compute_format(operator, dtype).bits, widths.format(a).bits) / 8
     return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8)
 
 
 def moe_work(operator: Operator, dtype: str) -> MoeWork:
-    """What the formula of fused experts asks for, of an operator that is it."""
+    """The input of the formula of a fused MoE layer, from its operator."""
     sizes, rows = operator.sizes, operator.sizes["b:t:x"]
     token_bytes, row_bytes = 0, 0
     for part in operator.parts:
@@ -336,30 +346,29 @@ def moe_work(operator: Operator, dtype: str) -> MoeWork:
                 row_bytes = row_bytes + part.bytes_of(tensor)
             elif not tensor.is_parameter:
                 token_bytes = token_bytes + part.bytes_of(tensor)
-    products = [found for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
-    return MoeWork(products, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
+    gemms = [found for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
+    return MoeWork(gemms, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
 
 
 def attention_work(operator: Operator) -> AttentionWork:
-    """What the formulas of fused attention ask for, of an operator that is it."""
+    """The input of the formulas of fused attention, from its operator."""
     sizes, cost = operator.sizes, operator.cost
-    kept = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
-    of_each_head = any("k" in tensor.axes for tensor in kept)
+    cache = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
+    of_each_head = any("k" in tensor.axes for tensor in cache)
     return AttentionWork(
         batch=plain(sizes["b"]),
-        heads=product_of(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: an indexer's
+        heads=product(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: heads of an indexer
         kv_heads=sizes["k"] if of_each_head else 1,
         queries=plain(sizes["t"]),
         keys=plain(sizes["s"]),
         pairs=plain(sizes["t:s"]),
         flops=plain(cost.matmul_flops),
         bytes=plain(cost.bytes),
-        kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in kept)),
+        kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
     )
 
 
-def _decodes(fused: AttentionWork) -> bool:
-    """Whether each sequence has one query, over keys of earlier ones: a decode, or a table of them. A prompt of one
-    token is a prefill."""
-    asked = (fused.queries == 1, fused.keys > 1)
-    return all(bool(each.all() if hasattr(each, "all") else each) for each in asked)
+def _is_decode(work: AttentionWork) -> bool:
+    """Whether each sequence has one query and earlier keys; for arrays, all of them. One token alone is a prefill."""
+    conditions = (work.queries == 1, work.keys > 1)
+    return all(bool(each.all() if hasattr(each, "all") else each) for each in conditions)
