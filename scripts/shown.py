@@ -17,7 +17,6 @@ from pathlib import Path
 import cog
 
 from roofmodel.models import fields, yaml_description
-from roofmodel.remarks import remarks
 from roofmodel.study.benchmark.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,13 +48,13 @@ def commands() -> None:
 
 def described() -> None:
     """The keys of an architecture in YAML."""
-    said, row = remarks(yaml_description), yaml_description.ROW
+    row = yaml_description.ROW
     all_of_them = row.switches | {name: (fields.FIELDS[name][0], key) for name, key in row.fields.items()}
     _table(
         ("key", "a value is", "if it is absent", ""),
         [
-            (f"`{key.names[0]}`", kind.wanted, _absent(key), said.get(name, ""))
-            for name, (kind, key) in all_of_them.items()
+            (f"`{key.names[0]}`", kind.wanted, _absent(key), key.about)
+            for kind, key in all_of_them.values()
             if isinstance(key, fields.Key)
         ],
     )

@@ -25,6 +25,7 @@ class Key(NamedTuple):
     default: Any = REQUIRED
     null: Any = REQUIRED  # what null means, where it does not mean the default
     read: Callable[[Any], Any] | None = None  # the config's word -> the field's; ValueError says what it must be
+    about: str = ""  # the key's meaning, for the documentation of models in YAML
 
     @property
     def takes_null(self) -> bool:
@@ -32,13 +33,19 @@ class Key(NamedTuple):
         return callable(self.default) or self.default is None or self.null is not REQUIRED
 
 
-def key(*names: str, default: Any = REQUIRED, null: Any = REQUIRED, read: Callable[[Any], Any] | None = None) -> Key:
+def key(
+    *names: str,
+    default: Any = REQUIRED,
+    null: Any = REQUIRED,
+    read: Callable[[Any], Any] | None = None,
+    about: str = "",
+) -> Key:
     """A field's key: `key("n_positions", "max_position_embeddings", default=1024)`.
 
     `default` is that of the Hugging Face config class, in its own words: a value, or a function of other fields.
     Without one the key must be there.
     """
-    return Key(names, default, null, read)
+    return Key(names, default, null, read, about)
 
 
 class Kind(NamedTuple):

@@ -30,17 +30,20 @@ ROW = Family(
     "",
     classes={"language model": LM, "masked language model": BERT_HEADS["ForMaskedLM"], "none": ()},
     switches=dict(
-        causal=(FLAG, key("causal", default=True)),  # each token sees itself and those before it
+        causal=(FLAG, key("causal", default=True, about="a token attends to itself and to earlier tokens only")),
         placed=(PLACED, key("positions", default="rotary")),
-        stands=(STANDS, key("norm_stands", default="before")),  # before a block, after it, or on the residual sum
+        stands=(STANDS, key("norm_stands", default="before", about="before a block, after it, or on the residual sum")),
         bias=(FLAG, key("attention.bias", default=False)),
-        full_every=(SIZE, key("attention.full_every", default=None)),  # one layer in so many sees past its window
+        full_every=(
+            SIZE,
+            key("attention.full_every", default=None, about="1 in this many layers attends beyond its window"),
+        ),
     ),
     fields=dict(
         hidden=key("hidden_size"),
         layers=key("layers"),
         vocabulary=key("vocabulary"),
-        tied=key("tied"),  # the head's matrix is the token table
+        tied=key("tied", about="the LM head shares the token embedding's matrix"),
         positions=key("max_tokens", default=None),
         position_table=_is("placed", "learned"),
         position_fixed=_is("placed", "sinusoidal"),
@@ -55,39 +58,39 @@ ROW = Family(
         pre_norm=_is("stands", "before", "both"),
         out_norm=_is("stands", "after", "both"),
         final_norm=key("final_norm", default=lambda f: not f["sum_norm"]),
-        parallel=key("parallel", default=False),  # attention and MLP side by side
-        parallel_norms=key("parallel_norms", default=2),  # with a norm each, or one for both
+        parallel=key("parallel", default=False, about="attention and MLP run in parallel"),
+        parallel_norms=key("parallel_norms", default=2, about="2: one norm each; 1: one norm for both"),
         heads=key("attention.heads"),
         kv_heads=key("attention.kv_heads", default=lambda f: f["heads"]),
         head_dim=key("attention.head_dim", default=lambda f: f["hidden"] // f["heads"]),
         value_dim=key("attention.value_dim", default=lambda f: f["head_dim"]),
-        fused_qkv=key("attention.fused", default=False),  # one matrix for queries, keys and values
+        fused_qkv=key("attention.fused", default=False, about="one matrix for queries, keys and values"),
         qkv_bias=key("attention.qkv_bias", default=lambda f: f["bias"]),
         out_bias=key("attention.out_bias", default=lambda f: f["bias"]),
         rotary=lambda f: int(f["placed"] == "rotary"),
         rotary_dim=key("attention.rotary_dim", default=lambda f: f["head_dim"] * f["rotary"]),
-        qk_norm=key("attention.norm", default=False),  # on each head's queries and keys
+        qk_norm=key("attention.norm", default=False, about="norms on the queries and keys of each head"),
         sinks=key("attention.sinks", default=False),
         window=key("attention.window", default=None),
         layer_types=lambda f: one_full_in(f["full_every"] or f["layers"] + 1)(f),
-        latent=key("attention.latent", default=0),  # keys and values come from a latent of this width
+        latent=key("attention.latent", default=0, about="width of the latent that keys and values are computed from"),
         query_latent=key("attention.query_latent", default=None),
         mlp_width=key("mlp.width"),
         activation=key("mlp.activation"),
         gated=key("mlp.gated", default=False),
-        fused_gate=key("mlp.fused", default=False),  # one matrix for gate and up
+        fused_gate=key("mlp.fused", default=False, about="one matrix for gate and up"),
         mlp_bias=key("mlp.bias", default=False),
         experts=key("experts.count", default=0),
-        experts_active=key("experts.active", default=1),  # that each token meets
+        experts_active=key("experts.active", default=1, about="experts per token (top-k)"),
         expert_width=key("experts.width", default=lambda f: f["mlp_width"]),
         fused_experts=key("experts.fused", default=lambda f: f["fused_gate"]),
         expert_bias=key("experts.bias", default=False),
         router_bias=key("experts.router_bias", default=False),
-        correction=key("experts.correction", default=False),  # a learned number an expert joins the router's choice
-        shared_width=key("experts.shared_width", default=0),  # of the MLP that takes every token
+        correction=key("experts.correction", default=False, about="a learned bias per expert in the router's choice"),
+        shared_width=key("experts.shared_width", default=0, about="width of the shared MLP, for all tokens"),
         shared_gate=key("experts.shared_gate", default=False),
-        dense_first=key("experts.dense_first", default=0),  # so many layers at the start have an MLP instead
-        moe_every=key("experts.every", default=1),  # one layer in so many has experts, the last of them
+        dense_first=key("experts.dense_first", default=0, about="layers at the start with an MLP instead of experts"),
+        moe_every=key("experts.every", default=1, about="the last of every this many layers has experts"),
     ),
 )
 NEEDED = {"experts": ("count", "active")}

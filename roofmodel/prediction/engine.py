@@ -19,13 +19,13 @@ from roofmodel.algebra import Number, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import Placement
+from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import (
     Expected,
     Formula,
     clamp_to_bound,
     expect,
     merged_gemms,
-    stream_kind,
 )
 
 

@@ -55,8 +55,8 @@ DESCRIPTION = FormulaDescription(
         "For at most `few` rows a library may have another kernel, of dot products on the CUDA cores, whose threads "
         "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel counts.",
     ),
-    source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". Parameters: GemmTiming, fitted '
-    "by `roof calibrate`.",
+    source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
+    "Parameters: GemmTiming, fitted by `roof calibrate`.",
     constants=(
         "SLICE", "MIN_DEPTH", "FILLED", "THIN", "LITTLE", "LASTING", "LONG", "PARTIAL", "L2_SHARE", "OVERLAP",
     ),

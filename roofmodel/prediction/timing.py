@@ -74,8 +74,8 @@ def expect(
     """The expected time of one occurrence; None where no parameters are fitted for the operator's kind.
 
     `implementation` names a parameter set, as the column `kernel` of a table of measurements does; `choose_set` picks
-    another where no set has that name. `placed` is the operator's placement, if it is known. Raises WorkloadError where the
-    device has no pipe for `dtype`.
+    another where no set has that name. `placed` is the operator's placement, if it is known. Raises WorkloadError where
+    the device has no pipe for `dtype`.
     """
     placed = placed or place(operator.cost, device, dtype, operator.collective)
     found = formula(operator, placed, device, dtype, implementation)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import io
 import re
-import tokenize
 from typing import Any
 
 import pytest
@@ -18,10 +14,14 @@ from roofmodel.counting import phases
 from roofmodel.devices import library
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.models import hub
-from roofmodel.prediction import collectives, derivation, engine, timing
+from roofmodel.prediction import attention, collectives, derivation, engine, experts, gemm, stream, timing
+from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.chip import Chip
+from roofmodel.prediction.collectives import CollectiveWork
+from roofmodel.prediction.description import FormulaDescription, meanings
+from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
-from roofmodel.remarks import remarks
 from roofmodel.study.estimate.options import workload
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.kit.document import Equations
@@ -33,7 +33,7 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
-    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in derivation.given(found)}
+    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
     blocks = list(expected_time(found, bound, expected, fused=fused))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
@@ -115,7 +115,7 @@ def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
     served = timing.choose_set(calibration.collectives, "", "any")
     assert served is not None
     found = timing._applied(
-        "collectives", collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), served
+        collectives.DESCRIPTION, collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), served
     )
     expected = timing.clamp_to_bound(found.seconds, found.fit, 0.0)
     assert derived(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
@@ -143,12 +143,18 @@ def test_everything_that_a_formula_takes_is_explained() -> None:
             for operator in phases.operators(arch, workload(arch, phase=phase)[0].steps()[0]):
                 found = timing.formula(operator, place(operator.cost, device, "fp16"), device, "fp16")
                 if found is not None:
-                    assert all(p.meaning for p in (*derivation.given(found), *derivation.constants(found))), found.name
+                    assert all(p.meaning for p in (*derivation.inputs(found), *derivation.constants(found))), found.name
 
 
-@pytest.mark.parametrize("kind", [*TIMINGS.values(), Chip], ids=lambda kind: kind.__name__)
-def test_no_comment_on_a_parameter_is_cut_short(kind: type) -> None:
-    tokens = tokenize.generate_tokens(io.StringIO(inspect.getsource(kind)).readline)
-    comments = [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
-    told = " ".join(remarks(importlib.import_module(kind.__module__), kind.__name__).values())
-    assert all(comment in told for comment in comments)
+RECORDS = (*TIMINGS.values(), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_field_of_a_formulas_inputs_declares_its_meaning(record: Any) -> None:
+    assert tuple(meanings(record)) == record._fields
+
+
+@pytest.mark.parametrize("module", [attention, collectives, experts, gemm, stream], ids=lambda module: module.__name__)
+def test_a_formula_lists_all_constants_with_a_meaning(module: Any) -> None:
+    listed = {name for text in vars(module).values() if isinstance(text, FormulaDescription) for name in text.constants}
+    assert listed == meanings(module).keys()

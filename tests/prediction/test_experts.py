@@ -33,7 +33,7 @@ SHAPES = st.fixed_dictionaries(
 def test_experts_of_one_row_stream_their_weights() -> None:
     """16 matrices of 1000 x 1000 at 2 bytes and half of 1 TB/s: 64 us."""
     product = GroupedGemmWork(experts=16, rows=16, n=1000, k=1000)
-    assert experts.product_seconds(product, PLAIN, FREE._replace(dram=0.5)) == pytest.approx(64e-6, rel=1e-6)
+    assert experts.gemm_seconds(product, PLAIN, FREE._replace(dram=0.5)) == pytest.approx(64e-6, rel=1e-6)
 
 
 def test_many_rows_are_multiplied_in_waves() -> None:
@@ -42,7 +42,7 @@ def test_many_rows_are_multiplied_in_waves() -> None:
     """
     product = GroupedGemmWork(experts=2, rows=200_000, n=512, k=600)
     waves = 2 * (100_000 / 16 + 0.5) * 4 / 100 + 0.5
-    seconds = experts.product_seconds(product, PLAIN, FREE._replace(pipe=1.0))
+    seconds = experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1.0))
     assert seconds == pytest.approx(waves * 2 * 16 * 128 * 640 / 1e12, rel=1e-4)
 
 
@@ -52,7 +52,7 @@ def test_tiles_are_loaded_at_the_bandwidth_of_l2() -> None:
     Of 1 row each, 1 / (1 - exp(-128)) = 1 tile of 128 rows; lower ones are no fewer, and one of 256 columns loads more.
     """
     product = GroupedGemmWork(experts=100, rows=100, n=128, k=640)
-    seconds = experts.product_seconds(product, PLAIN, FREE._replace(l2=2.0))
+    seconds = experts.gemm_seconds(product, PLAIN, FREE._replace(l2=2.0))
     assert seconds == pytest.approx(1.5 * 640 * (2 + 256) * 100 / 2e12, rel=1e-3)
 
 
@@ -62,7 +62,7 @@ def test_a_mixture_pays_for_its_start_its_experts_and_its_rows() -> None:
     timing = FREE._replace(latency=30e-6, expert=1e-6, rows=1e-3)
     whole = MoeWork((product, product), tokens=25, pairs=50, token_bytes=2000, row_bytes=5000)
     assert experts.seconds(whole, PLAIN, timing) == pytest.approx(45e-6, rel=1e-6)
-    apart = [experts.apart_seconds(product, moved, PLAIN, timing) for moved in (2000, 5000)]
+    apart = [experts.separate_gemm_seconds(product, moved, PLAIN, timing) for moved in (2000, 5000)]
     assert sum(apart) == pytest.approx(45e-6, rel=1e-6)
 
 
@@ -77,8 +77,8 @@ def test_pairs_whose_expert_is_elsewhere_are_skipped_moved_or_multiplied() -> No
     assert skipped == pytest.approx(2e-6, rel=1e-4)
     assert moved == pytest.approx(8e-6, rel=1e-4)
     assert multiplied == pytest.approx(2e-6 * 2 * (1 - 0.75**4) * 4 / 2, rel=1e-4)
-    idle = experts.product_seconds(product, PLAIN, FREE._replace(pipe=1e-3), idle=1e6)
-    assert idle > 100 * experts.product_seconds(product, PLAIN, FREE._replace(pipe=1e-3))
+    idle = experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1e-3), idle=1e6)
+    assert idle > 100 * experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1e-3))
 
 
 def test_what_moves_beside_the_weights_is_that_of_the_operators() -> None:
@@ -89,7 +89,7 @@ def test_what_moves_beside_the_weights_is_that_of_the_operators() -> None:
     assert found.row_bytes == 6 * 2 * (64 + 64 + 32 + 32 + 64 + 64 + 1)
     assert found.token_bytes == 2 * 2 * 3 * 64
     assert (found.tokens, found.pairs) == (3, 6)
-    assert found.products == [GroupedGemmWork(6, 6, 64, 64), GroupedGemmWork(6, 6, 64, 32)]
+    assert found.gemms == [GroupedGemmWork(6, 6, 64, 64), GroupedGemmWork(6, 6, 64, 32)]
 
 
 @settings(deadline=None)

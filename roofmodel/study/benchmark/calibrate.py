@@ -38,7 +38,8 @@ from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, gemm_work, operator_format_key, stream_kind
+from roofmodel.prediction.stream import stream_kind
+from roofmodel.prediction.timing import expect, gemm_work, operator_format_key
 from roofmodel.study.benchmark.table import HOST_CLOCK, Array, Group, first_few, groups, listed, read, seconds, skipped
 
 ROWS = 3000  # that a fit takes of a set at most; more do not change it

@@ -17,7 +17,8 @@ from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.timing import attention_work, stream_kind
+from roofmodel.prediction.stream import stream_kind
+from roofmodel.prediction.timing import attention_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.options import workload
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.prediction.timing import stream_kind
+from roofmodel.prediction.stream import stream_kind
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 
 # Kinds of operators that have a kernel of their own in every framework, in an order that no framework changes.

@@ -1,4 +1,4 @@
-"""What is explained of an expected time: its formula, stated once, and the lines that it was evaluated by."""
+"""Derivation of expected times as document blocks: the formula as text, and its evaluation line by line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from roofmodel import units
 from roofmodel.algebra import plain
 from roofmodel.devices.calibration import Fit
 from roofmodel.prediction import derivation
+from roofmodel.prediction.description import FormulaDescription
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
@@ -17,20 +18,19 @@ from roofmodel.worked import Step, written
 
 
 def expected_time(
-    found: Formula, bound: float, expected: Expected, beside: bool = False, fused: Fused | None = None
+    found: Formula, bound: float, expected: Expected, extra: bool = False, fused: Fused | None = None
 ) -> Iterator[Block]:
-    """How the expected time comes about: what its formula was asked, its lines as they were evaluated, and the kernels
-    beside it, or its share of a kernel, where there are any."""
+    """The evaluation of an expected time: inputs, lines with numbers, extra kernels, or the share of a merged GEMM."""
     lines = derivation.steps(found)
-    used, taken = {step.name for step in lines}, {p.name for p in derivation.given(found)}
-    asked = (f"{p.name} = {written(p.value)}" for p in _asked(found) if p.name in used)
-    yield Paragraph(f"expected for {', '.join(asked)}:")
+    used, taken = {step.name for step in lines}, {p.name for p in derivation.inputs(found)}
+    inputs = (f"{p.name} = {written(p.value)}" for p in _operator_inputs(found) if p.name in used)
+    yield Paragraph(f"expected for {', '.join(inputs)}:")
     forms = [_line(step) for step in lines if step.name not in taken]
     total = plain(lines[-1].value)
     named, valued = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
-    if beside:
+    if extra:
         others = plain(expected.seconds) - max(total, bound)
-        named, valued = f"{named} + kernels beside", f"{valued} + {written(others)}"
+        named, valued = f"{named} + extra kernels", f"{valued} + {written(others)}"
     if fused and fused.merged:
         own, every = fused.columns
         share = written(own / every)
@@ -61,43 +61,48 @@ def _calculation(text: str) -> Form:
 
 
 def formulas(explanation: Explanation) -> Iterator[Block]:
-    """The formulas of expected times, each with the set of parameters that applied: stated once for all operators."""
-    told: dict[tuple[str, Fit], tuple[Formula, list[str]]] = {}
+    """The formulas of the expected times, once for all operators, each with the fitted parameters that it used."""
+    used: dict[tuple[FormulaDescription, Fit], tuple[Formula, list[str]]] = {}
     for section in explanation.sections:
         for counted in section.operators:
             if found := counted.formula:
-                names = told.setdefault((found.name, found.fit), (found, []))[1]
+                names = used.setdefault((found.description, found.fit), (found, []))[1]
                 names.append(" ".join(dict.fromkeys((section.name, counted.operator.name))))
     shown = set()
-    for found, names in told.values():
-        if found.name not in shown:
-            yield Heading(f"expected times, by prediction/{found.name}.py")
-            yield from _prose(derivation.stated(found))
-            yield Table(("asked", "what it is"), [(p.name, p.meaning) for p in _asked(found)])
-            if fixed := derivation.constants(found):
-                yield _table("fixed", fixed)
-            if chip := [p for p in derivation.given(found) if p.name.startswith("chip.")]:
-                yield _table("device", chip)
-            shown.add(found.name)
-        fit, other = found.fit, f", in {found.stands_in}, which stands in here" if found.stands_in else ""
+    for found, names in used.values():
+        if found.description not in shown:
+            yield from _described(found)
+            shown.add(found.description)
+        fit, other = found.fit, f", for {found.stands_in}, the nearest fitted formats" if found.stands_in else ""
         yield Paragraph(
-            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted on {fit.source} ({fit.rows} rows{other}), "
-            f"{fit.error:.1%} off on {fit.held_out} others; the interval is × {fit.low:.3g} to × {fit.high:.3g}, and "
-            "nothing is expected below its bound."
+            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted to {fit.source} ({fit.rows} rows{other}); mean "
+            f"error {fit.error:.1%} on {fit.held_out} held-out rows; interval × {fit.low:.3g} to × {fit.high:.3g}. "
+            "An expected time is never below its bound."
         )
-        yield _table("fitted", [p for p in derivation.given(found) if p.name.startswith("timing.")])
+        yield _table("fitted", [p for p in derivation.inputs(found) if p.name.startswith("timing.")])
 
 
-def _asked(found: Formula) -> list[derivation.Parameter]:
-    """What a formula is told of an operator: neither the device nor what was fitted."""
-    return [p for p in derivation.given(found) if not p.name.startswith(("chip.", "timing."))]
+def _described(found: Formula) -> Iterator[Block]:
+    """A formula as text, with its inputs, constants and the device's figures."""
+    text = found.description
+    yield Heading(f"expected times of {text.title}")
+    yield Paragraph(text.summary)
+    yield Code(text.equation)
+    if text.terms:
+        yield Table(("term", "meaning"), text.terms)
+    yield from map(Paragraph, text.notes)
+    yield Paragraph(f"Source: {text.source}")
+    yield Table(("input", "meaning"), [(p.name, p.meaning) for p in _operator_inputs(found)])
+    if fixed := derivation.constants(found):
+        yield _table("constant", fixed)
+    if chip := [p for p in derivation.inputs(found) if p.name.startswith("chip.")]:
+        yield _table("device", chip)
 
 
-def _prose(docstring: str) -> Iterator[Block]:
-    """Paragraphs, and what is indented as it stands."""
-    for part in docstring.split("\n\n"):
-        yield Code(part) if part.startswith(" ") else Paragraph(" ".join(part.split()))
+def _operator_inputs(found: Formula) -> list[derivation.Parameter]:
+    """The inputs of a formula that come from the operator, without those of the device and the fit."""
+    return [p for p in derivation.inputs(found) if not p.name.startswith(("chip.", "timing."))]
 
 
 def _table(title: str, found: Sequence[derivation.Parameter]) -> Table:
-    return Table((title, "|value", "what it is"), [(p.name, written(p.value), p.meaning) for p in found])
+    return Table((title, "|value", "meaning"), [(p.name, written(p.value), p.meaning) for p in found])

@@ -141,8 +141,8 @@ def _roofs(counted: Counted, placed: Placed, explanation: Explanation) -> Iterat
     yield Equations([Equation(roof.name, [said(roof.quotient), said(units.seconds(roof.seconds))]) for roof in roofs])
     yield Paragraph(_binding(roofs, found) + _expected(placed, counted.fused))
     if counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
-        bound, beside = plain(found.bound_seconds), bool(placed.extra_kernels)
-        yield from expected_time(counted.formula, bound, placed.expected, beside, counted.fused)
+        bound, extra = plain(found.bound_seconds), bool(placed.extra_kernels)
+        yield from expected_time(counted.formula, bound, placed.expected, extra, counted.fused)
 
 
 def _asking(found: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Roof]:
