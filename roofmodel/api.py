@@ -125,7 +125,7 @@ class Report(_Drawn):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
-        from roofmodel.views.kit.files import save
+        from roofmodel.views.estimate.files import save
 
         save(self.estimate, os.fspath(path))
 

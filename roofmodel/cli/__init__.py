@@ -14,7 +14,7 @@ from typing import Any
 from roofmodel.cli.app import app
 from roofmodel.cli.doors import flag, say
 from roofmodel.errors import RoofError, option_spelling
-from roofmodel.views.kit import plain_text
+from roofmodel.views.kit.encoding import ASCII_FALLBACK
 
 __all__ = ["app", "main"]
 
@@ -24,10 +24,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
-        getattr(sys, name).reconfigure(errors=plain_text.ERRORS)  # a C locale has no box characters
+        getattr(sys, name).reconfigure(errors=ASCII_FALLBACK)  # a C locale has no box characters
     if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
         fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
-        sys.stdout = open(fd, "w", encoding=encoding, errors=plain_text.ERRORS, closefd=False)  # noqa: SIM115
+        sys.stdout = open(fd, "w", encoding=encoding, errors=ASCII_FALLBACK, closefd=False)  # noqa: SIM115
     with option_spelling(flag):
         sys.exit(_run())
 

@@ -36,7 +36,7 @@ def show(view: Any, form: str) -> None:
     if form == "table":
         print_rich(view.table)
     else:
-        from roofmodel.views.kit.records import as_json
+        from roofmodel.views.kit.encoding import as_json
 
         print_text(as_json(view.data))
 

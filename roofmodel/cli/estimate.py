@@ -32,10 +32,11 @@ def estimate_command(
     """Per-operator FLOPs, bytes and bound; memory; throughput."""
     known_format(form, FORMATS)
     if output:
-        from roofmodel.views.kit import files
+        from roofmodel.views.estimate.files import SUFFIXES
+        from roofmodel.views.kit.files import check
 
         for path in output:
-            files.check(path, files.ESTIMATES)
+            check(path, SUFFIXES)
     if hw is None:
         raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
     from roofmodel.devices import library
@@ -43,16 +44,18 @@ def estimate_command(
     from roofmodel.study.estimate import estimate as study
 
     estimate = study.estimate(hub.load(model, family), library.load(hw), **workload)
-    for path in output or ():
-        note(f"wrote {files.save(estimate, path)}")
+    if output:
+        from roofmodel.views.estimate.files import save
+
+        for path in output:
+            note(f"wrote {save(estimate, path)}")
     if form == "table":
         from roofmodel.views.estimate.terminal import EstimateView
 
         print_rich(EstimateView(estimate))
     else:
-        from roofmodel.views.estimate.data import as_csv, as_json
-        from roofmodel.views.estimate.markdown import as_markdown
+        from roofmodel.views.estimate.files import as_text
 
-        print_text({"json": as_json, "csv": as_csv, "markdown": as_markdown}[form](estimate))
+        print_text(as_text(estimate, form))
     for remark in estimate.notes:
         note(remark)

@@ -21,7 +21,7 @@ def kernels_command(
     """Profiler files (ncu, nvprof, nsys, PyTorch) as one table of kernels."""
     known_format(form, ("table", "json", "csv"))
     from roofmodel.study.profile import place
-    from roofmodel.views.kit.records import as_json
+    from roofmodel.views.kit.encoding import as_json
     from roofmodel.views.profile import data as views
     from roofmodel.views.profile import progress, tables
 

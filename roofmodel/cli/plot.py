@@ -40,7 +40,7 @@ def plot_command(
     known_format(form, ("table", "json", "csv"))
     from roofmodel.study.profile import place
     from roofmodel.views.kit import files as outputs
-    from roofmodel.views.kit.records import as_json
+    from roofmodel.views.kit.encoding import as_json
     from roofmodel.views.profile import data as views
     from roofmodel.views.profile import progress, tables
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.count import Count, Counted
-from roofmodel.views.kit import records
+from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare
 
 
@@ -52,12 +52,12 @@ def _op(op: Counted) -> dict[str, Any]:
 
 def as_json(count: Count) -> str:
     """One JSON document."""
-    return records.as_json(document(count))
+    return encoding.as_json(document(count))
 
 
 def as_csv(count: Count) -> str:
     """A line an operator, base units, empty for unknown."""
-    return records.as_csv([{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]])
+    return encoding.as_csv([{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]])
 
 
 def table(count: Count) -> RenderableType:

@@ -19,8 +19,8 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Entry
 from roofmodel.study.estimate.estimate import parameters
-from roofmodel.views.estimate.text import describe_parameters
 from roofmodel.views.kit.columns import bare
+from roofmodel.views.kit.workload_text import describe_parameters
 
 
 class Listing(NamedTuple):

@@ -16,7 +16,7 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.study.benchmark.table import listed
 from roofmodel.study.benchmark.validate import Errors, Part, Validation, beaten
-from roofmodel.views.kit import canvas, files, records
+from roofmodel.views.kit import canvas, encoding, files
 from roofmodel.views.kit.columns import bare
 
 PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
@@ -53,7 +53,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 def as_json(validation: Validation) -> str:
     """The document as text."""
-    return records.as_json(document(validation))
+    return encoding.as_json(document(validation))
 
 
 def table(validation: Validation) -> RenderableType:

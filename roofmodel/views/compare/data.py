@@ -9,7 +9,7 @@ from roofmodel.algebra import plain
 from roofmodel.study.compare.comparison import Comparison, Passes
 from roofmodel.study.compare.diagnosis import why
 from roofmodel.views.compare.text import called, closing
-from roofmodel.views.kit import records
+from roofmodel.views.kit import encoding
 
 
 def document(found: Comparison) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def _sum(values: Sequence[Any]) -> Any:
 
 def as_json(found: Comparison) -> str:
     """The document as text."""
-    return records.as_json(document(found))
+    return encoding.as_json(document(found))
 
 
 def as_csv(found: Comparison) -> str:
     """The rows, with a header; lists as one cell."""
     flat = [{k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows(found)]
-    return records.as_csv(flat)
+    return encoding.as_csv(flat)

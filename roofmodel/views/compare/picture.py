@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from roofmodel import units
 from roofmodel.study.compare.comparison import Comparison, Row
 from roofmodel.views.compare.text import called, closing
-from roofmodel.views.estimate.text import describe_phase, describe_workload
 from roofmodel.views.kit import canvas
+from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from roofmodel.study.compare.diagnosis import why
 from roofmodel.study.profile.points import total
 from roofmodel.views.compare import data
 from roofmodel.views.compare.text import called, closing, percent, took
-from roofmodel.views.estimate.text import describe_phase, describe_workload
 from roofmodel.views.kit import files
+from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 from roofmodel.views.profile.tables import Narrowing
 
 SUFFIXES = (*files.PICTURES, "json", "csv")

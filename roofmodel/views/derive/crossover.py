@@ -13,10 +13,10 @@ from roofmodel.study.derive.bound_changes import Change, Changes, Equation, Side
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, Mostly
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.derive.quantities import symbols
-from roofmodel.views.estimate.text import describe_gpus
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
 from roofmodel.views.kit.document import Equation as Line
+from roofmodel.views.kit.workload_text import describe_gpus
 
 
 def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:

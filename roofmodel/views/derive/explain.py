@@ -14,9 +14,10 @@ from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators
 from roofmodel.views.derive.quantities import forms, symbols
-from roofmodel.views.estimate.text import describe_expectation, describe_largest, describe_phase, describe_rate
+from roofmodel.views.estimate.text import describe_expectation, describe_largest
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, said
+from roofmodel.views.kit.workload_text import describe_phase, describe_rate
 
 
 def document(explanation: Explanation) -> Document:

@@ -9,7 +9,7 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed, totals, totals_of
-from roofmodel.views.kit import records
+from roofmodel.views.kit import encoding
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def flat(estimate: Estimate) -> list[dict[str, Any]]:
 
 def as_json(estimate: Estimate) -> str:
     """The document as text."""
-    return records.as_json(to_dict(estimate))
+    return encoding.as_json(to_dict(estimate))
 
 
 def as_csv(estimate: Estimate) -> str:
     """A line an operator."""
-    return records.as_csv(flat(estimate))
+    return encoding.as_csv(flat(estimate))

@@ -12,15 +12,12 @@ from roofmodel.views.estimate.text import (
     describe_exchange,
     describe_expectation,
     describe_largest,
-    describe_parameters,
-    describe_phase,
-    describe_rate,
     describe_stage,
     describe_training,
     describe_uncached,
-    describe_workload,
 )
-from roofmodel.views.kit import plain_text
+from roofmodel.views.kit import encoding
+from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
 
 
 def as_markdown(estimate: Estimate) -> str:
@@ -45,7 +42,7 @@ def as_markdown(estimate: Estimate) -> str:
     if remark := describe_largest(estimate):
         lines += ["", _sentence(remark)]
     lines += ["", *(f"- {note}" for note in estimate.notes)]
-    return plain_text.in_markdown("\n".join(lines))
+    return encoding.escape_markdown("\n".join(lines))
 
 
 def _table(phase: PhaseEstimate) -> Iterator[str]:

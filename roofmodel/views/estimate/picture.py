@@ -10,10 +10,10 @@ from roofmodel import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import Row, full_label, rows, script, signed
-from roofmodel.views.estimate.text import describe_parameters, describe_phase, describe_rate, describe_workload
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.operator_names import kind
 from roofmodel.views.kit.panel import window
+from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,17 +22,14 @@ from roofmodel.views.estimate.text import (
     describe_expectation,
     describe_largest,
     describe_pairs,
-    describe_parameters,
-    describe_phase,
-    describe_rate,
     describe_stage,
     describe_training,
     describe_uncached,
-    describe_workload,
 )
 from roofmodel.views.kit import chart
 from roofmodel.views.kit.columns import fitting
 from roofmodel.views.kit.operator_names import kind, title
+from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
 
 STYLES = {
     "embedding": "cyan",

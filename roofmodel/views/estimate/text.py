@@ -2,91 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 from roofmodel import units
-from roofmodel.algebra import Number
-from roofmodel.counting.workload import Parallel
-from roofmodel.models.architecture import Stack
-from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, total_cost
-
-
-def describe_phase(phase: PhaseEstimate) -> str:
-    """`prefill: 1 × 1024 tokens`, `generate: 1 × 128 tokens after 1024`, `forward: 32 images of 224 × 224 pixels`."""
-    step = phase.step
-    if phase.sees:
-        images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
-        return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
-    generates = step.phase == "generate"
-    tokens = step.passes - 1 if generates else step.tokens
-    many = f"{step.microbatches} microbatches of " if step.microbatches != 1 else ""
-    text = f"{step.phase}: {many}{step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
-    if generates:
-        text += f" after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
-    elif step.context:
-        text += f" after {step.context} cached"
-    return f"{text}, source of {step.source}{'' if step.encodes else ' cached'}" if step.source else text
-
-
-def describe_parameters(parameters: int, active: int) -> str:
-    """`46 702 792 704 parameters, 12 879 925 248 of them active`: those that a token meets, in a mixture of experts."""
-    text = f"{units.grouped(parameters)} parameters"
-    return text if active == parameters else f"{text}, {units.grouped(active)} of them active"
-
-
-def describe_workload(estimate: Estimate) -> str:
-    """`fp16, flash attention, logits of the last position`."""
-    work = estimate.workload
-    parts = [work.dtype]
-    layered = isinstance(estimate.architecture.body, Stack)
-    scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
-    kept = "state" if scans else "KV cache"
-    stored = ("weights", work.weights), (kept, work.kv), ("activations", work.activations)
-    parts += [f"{role} {name}" for role, name in stored if name]
-    how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
-    parts += [how] * layered
-    parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
-    parts += [] if work.launch is None else [f"{units.seconds(work.launch)} a launch"]
-    if layered:
-        parts += _windows(estimate)
-        if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
-            parts.append(f"latents {'absorbed in decodes' if work.mla == 'absorbed' else 'expanded'}")
-    asked = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]  # a decode has one position
-    if asked and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
-        which = "all positions" if work.logits_of(work.phases[0]) == "all" else "the last position"
-        parts.append(f"logits of {which}")
-    return ", ".join(parts + describe_gpus(work.parallel))
-
-
-def describe_gpus(parallel: Parallel) -> list[str]:
-    """`one of 8 GPUs (tp 4, dp 2, sequence-parallel)`, where there are several."""
-    if parallel.gpus == 1:
-        return []
-    ways = [f"{name} {many}" for name, many in parallel.ways.items() if many > 1]
-    ways += ["sequence-parallel"] * parallel.sequence
-    return [f"one of {parallel.gpus} GPUs ({', '.join(ways)})"]
-
-
-def _windows(estimate: Estimate) -> Iterator[str]:
-    """`21 of 42 layers see 4096 tokens`, where the workload reaches beyond."""
-    layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention)]
-    reach = max(phase.step.reach for phase in estimate.phases)
-    for window, count in Counter(part.window for part in layers).items():
-        if window is not None and window < reach:
-            yield f"{'all' if count == len(layers) else f'{count} of {len(layers)}'} layers see {window} tokens"
-
-
-def describe_rate(phase: PhaseEstimate) -> str:
-    """`1.23 k tokens/s` at the bound, or images where the model sees."""
-    return _rate(phase, phase.bound_seconds)
-
-
-def _rate(phase: PhaseEstimate, seconds: Number) -> str:
-    many, what = (phase.sequences, "images") if phase.sees else (phase.tokens, "tokens")
-    return f"{units.si(many / seconds)} {what}/s"
+from roofmodel.views.kit.workload_text import describe_rate
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:
@@ -98,7 +17,7 @@ def describe_expectation(phase: PhaseEstimate) -> str:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
     host = " for the host's launches" if phase.host_bound else ""
-    return f"expected {seconds} ({low} to {high}){host}, {_rate(phase, expected.seconds)}"
+    return f"expected {seconds} ({low} to {high}){host}, {describe_rate(phase, expected.seconds)}"
 
 
 def describe_stage(phase: PhaseEstimate) -> str | None:

@@ -32,13 +32,13 @@ from roofmodel.study.estimate.options import CHOICES, workload
 from roofmodel.study.estimate.parallelism import dealt
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
-from roofmodel.views.estimate.text import describe_parameters
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.operator_names import kind, label, title
 from roofmodel.views.kit.panel import COLOURS, nameless
+from roofmodel.views.kit.workload_text import describe_parameters
 
 SUFFIXES = ("html",)
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, be moved

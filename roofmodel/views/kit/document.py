@@ -16,8 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from roofmodel.views.kit import files, records
-from roofmodel.views.kit import plain_text as plain
+from roofmodel.views.kit import encoding, files
 from roofmodel.views.kit.columns import bare
 
 
@@ -84,7 +83,7 @@ class Document(NamedTuple):
     def written(self, form: str) -> str:
         """As `json`, `markdown` or `latex`."""
         if form == "json":
-            return records.as_json(self.data)
+            return encoding.as_json(self.data)
         return markdown(self.blocks) if form == "markdown" else latex(self.blocks)
 
     def save(self, path: str) -> Path:
@@ -158,9 +157,9 @@ def markdown(blocks: Sequence[Block]) -> str:
 
 def _markdown(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        yield f"{'#' * block.level} {plain.in_markdown(block.text)}"
+        yield f"{'#' * block.level} {encoding.escape_markdown(block.text)}"
     elif isinstance(block, Paragraph):
-        yield plain.in_markdown(block.text)
+        yield encoding.escape_markdown(block.text)
     elif isinstance(block, Code):
         yield f"```\n{block.text}\n```"
     elif isinstance(block, Equations):
@@ -175,7 +174,7 @@ def _markdown(block: Block) -> Iterator[str]:
 
 
 def _markdown_cell(cell: str | Form) -> str:
-    return f"${cell.latex}$" if isinstance(cell, Form) else plain.in_markdown(cell).replace("|", r"\|")
+    return f"${cell.latex}$" if isinstance(cell, Form) else encoding.escape_markdown(cell).replace("|", r"\|")
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------
@@ -202,7 +201,7 @@ def _latex(block: Block) -> Iterator[str]:
     elif isinstance(block, Paragraph):
         yield tex(block.text) + r"\par\medskip"
     elif isinstance(block, Code):
-        ascii_text = block.text.encode("ascii", plain.ERRORS).decode("ascii")  # verbatim text takes no other signs
+        ascii_text = block.text.encode("ascii", encoding.ASCII_FALLBACK).decode("ascii")  # verbatim: ASCII only
         ascii_text = ascii_text.replace(r"\end{verbatim}", r"\end {verbatim}")  # and ends at this, wherever it stands
         yield f"{{\\footnotesize\n\\begin{{verbatim}}\n{ascii_text}\n\\end{{verbatim}}}}"
     elif isinstance(block, Equations):

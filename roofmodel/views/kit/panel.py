@@ -14,8 +14,8 @@ from roofmodel.study.compare.naming import anchor, helps
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import Placed
 from roofmodel.study.profile.points import LEVELS, Point
-from roofmodel.views.estimate.text import describe_phase, describe_workload
 from roofmodel.views.kit import canvas
+from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 COLOURS = {
     "matrix product": canvas.ORANGE,

@@ -9,7 +9,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.profile.place import Kernels, Measured, Placed, Roofline
-from roofmodel.views.kit import files, records
+from roofmodel.views.kit import encoding, files
 from roofmodel.views.kit.panel import heading, panels_of, provenance, sources
 
 # A document of one device names it once, at the top. One of several devices has null there, a list of them, and the
@@ -70,7 +70,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 
 def kernels_csv(document: dict[str, Any]) -> str:
     """A line a kernel: the document's kernels with FLOPs and bytes in columns of their own."""
-    return records.as_csv(flat(document))
+    return encoding.as_csv(flat(document))
 
 
 def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ SUFFIXES = (*files.PICTURES, "html", "json", "csv")  # what `save_points` writes
 
 def save_points(placed: Placed, path: str) -> Path:
     """Write the points: a picture, a page, or the data, by the suffix."""
-    from roofmodel.views.kit import page
+    from roofmodel.views.kit import roofline_page
     from roofmodel.views.profile import picture
 
     subtitle = provenance(panels_of(placed), sources(placed))
@@ -133,8 +133,8 @@ def save_points(placed: Placed, path: str) -> Path:
         path,
         draw=lambda file, form: picture.draw(panels_of(placed), heading(placed), subtitle, file, form),
         texts={
-            "html": lambda: page.of_points(placed),
-            "json": lambda: records.as_json(points_document(placed)),
+            "html": lambda: roofline_page.of_points(placed),
+            "json": lambda: encoding.as_json(points_document(placed)),
             "csv": lambda: points_csv(placed.rooflines),
         },
     )
@@ -153,4 +153,4 @@ def ceilings(device: Device) -> list[dict[str, Any]]:
 
 def points_csv(rooflines: Sequence[Roofline]) -> str:
     """A line a point, base units."""
-    return records.as_csv(point_rows(rooflines))
+    return encoding.as_csv(point_rows(rooflines))

@@ -6,7 +6,7 @@ import shlex
 
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.profile.ncu_command import Collection
-from roofmodel.views.kit import records
+from roofmodel.views.kit import encoding
 
 
 def line(collection: Collection) -> str:
@@ -25,7 +25,7 @@ def as_json(collection: Collection) -> str:
         "compute_capability": collection.compute_capability,
         "notes": list(collection.notes),
     }
-    return records.as_json(document)
+    return encoding.as_json(document)
 
 
 def reasons(collection: Collection) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from roofmodel import units
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.estimate.markdown import as_markdown
-from roofmodel.views.estimate.text import describe_exchange, describe_parameters, describe_training, describe_workload
+from roofmodel.views.estimate.text import describe_exchange, describe_training
+from roofmodel.views.kit.workload_text import describe_parameters, describe_workload
 from tests.views.estimates import run
 
 
@@ -16,12 +17,12 @@ def test_a_mixture_says_how_many_parameters_a_token_meets_and_how_its_latents_ar
     assert "46 702 792 704 parameters, 12 879 925 248 of them active; fp16" in as_markdown(mixtral)
     assert to_dict(mixtral)["model"]["active_parameters"] == 12_879_925_248
     assert describe_parameters(5, 5) == "5 parameters"
-    assert "latents absorbed in decodes" in as_markdown(run("deepseek-v3"))
-    assert "latents expanded" in as_markdown(run("deepseek-v3", mla="naive"))
+    assert "MLA absorbed in decode" in as_markdown(run("deepseek-v3"))
+    assert "MLA naive" in as_markdown(run("deepseek-v3", mla="naive"))
 
 
 def test_windows_are_said_where_the_tokens_reach_beyond() -> None:
-    said = "21 of 42 layers see 4096 tokens"  # every other layer of Gemma 2
+    said = "window of 4096 tokens in 21 of 42 layers"  # every other layer of Gemma 2
     assert said in as_markdown(run("gemma-2-9b", phase="decode", context=4096))
     assert said not in as_markdown(run("gemma-2-9b", phase="decode", context=4095))
 

@@ -1,6 +1,6 @@
-"""Points under their roofs as one page to click: drawn by Plotly, with everything inside the file.
+"""The roofline page: an interactive HTML file of points under a device's ceilings, drawn by Plotly, self-contained.
 
-Python writes what is read (words, figures with their units, the table), `page.js` draws, links, filters and sorts.
+Python writes the texts and the table; `roofline_page.js` draws the chart, filters and sorts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from roofmodel.errors import OutputError
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import Placed
 from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted
-from roofmodel.views.estimate.text import describe_phase, describe_workload
 from roofmodel.views.kit.panel import (
     TAIL,
     Panel,
@@ -33,6 +32,7 @@ from roofmodel.views.kit.panel import (
     sources,
     view,
 )
+from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 SIGNED = 6  # points, the longest measured and the longest predicted, that carry their name in the picture
@@ -82,7 +82,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     }
     columns = _columns(point for _, point in everything)
     names = [panel.device.id if len(panels) > 1 else "" for panel in panels]
-    return Template(_part("page.html")).substitute(
+    return Template(_part("roofline_page.html")).substitute(
         heading=escape(heading),
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
@@ -92,8 +92,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         header=_header(columns, panels[0].one, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
-        style=_part("page.css"),
-        script=_part("page.js"),
+        style=_part("roofline_page.css"),
+        script=_part("roofline_page.js"),
         plotly=_plotly(),
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),  # no tag ends it early
     )
@@ -155,7 +155,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: bool) -> dict[str, Any]:
-    """A point as `page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
+    """A point as `roofline_page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
     sign = "↑" if point.incomplete else ""

@@ -1,0 +1,88 @@
+"""Models, workloads and phases in words: parameter counts, formats, batch and tokens, GPUs, rates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from roofmodel import units
+from roofmodel.algebra import Number
+from roofmodel.counting.workload import Parallel
+from roofmodel.models.architecture import Stack
+from roofmodel.models.attention import Attention, LatentAttention
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.phase import PhaseEstimate
+
+
+def describe_phase(phase: PhaseEstimate) -> str:
+    """`prefill: 1 × 1024 tokens`, `decode: 8 × 1 token after 1024 cached`, `forward: 32 images of 224 × 224 pixels`.
+
+    The first number is the batch.
+    """
+    step = phase.step
+    if phase.sees:
+        images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
+        return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
+    generates = step.phase == "generate"
+    tokens = step.passes - 1 if generates else step.tokens
+    many = f"{step.microbatches} microbatches of " if step.microbatches != 1 else ""
+    text = f"{step.phase}: {many}{step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
+    if generates:
+        text += f" after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
+    elif step.context:
+        text += f" after {step.context} cached"
+    return f"{text}, source of {step.source}{'' if step.encodes else ' cached'}" if step.source else text
+
+
+def describe_parameters(parameters: int, active: int) -> str:
+    """`46 702 792 704 parameters, 12 879 925 248 of them active`: an MoE model uses the active ones for each token."""
+    text = f"{units.grouped(parameters)} parameters"
+    return text if active == parameters else f"{text}, {units.grouped(active)} of them active"
+
+
+def describe_workload(estimate: Estimate) -> str:
+    """`fp16, flash attention, logits of the last position`."""
+    work = estimate.workload
+    parts = [work.dtype]
+    layered = isinstance(estimate.architecture.body, Stack)
+    scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
+    formats = ("weights", work.weights), ("state" if scans else "KV cache", work.kv), ("activations", work.activations)
+    parts += [f"{role} {name}" for role, name in formats if name]
+    how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
+    parts += [how] * layered
+    parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
+    parts += [] if work.launch is None else [f"{units.seconds(work.launch)} per launch"]
+    if layered:
+        parts += _windows(estimate)
+        if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):
+            parts.append(f"MLA {'absorbed in decode' if work.mla == 'absorbed' else 'naive'}")
+    multi_token = [phase.step for phase in estimate.phases if phase.step.phase != "decode"]
+    if multi_token and any(stage.rows == "logits" for stage in estimate.architecture.head.stages):
+        positions = "all positions" if work.logits_of(work.phases[0]) == "all" else "the last position"
+        parts.append(f"logits of {positions}")
+    return ", ".join(parts + describe_gpus(work.parallel))
+
+
+def describe_gpus(parallel: Parallel) -> list[str]:
+    """`["one of 8 GPUs (tp 4, dp 2, sequence-parallel)"]`; empty for one GPU."""
+    if parallel.gpus == 1:
+        return []
+    degrees = [f"{name} {degree}" for name, degree in parallel.ways.items() if degree > 1]
+    degrees += ["sequence-parallel"] * parallel.sequence
+    return [f"one of {parallel.gpus} GPUs ({', '.join(degrees)})"]
+
+
+def _windows(estimate: Estimate) -> Iterator[str]:
+    """`window of 4096 tokens in 21 of 42 layers`, where the workload exceeds the sliding window."""
+    layers = [part for part in estimate.architecture.stack.parts if isinstance(part, Attention)]
+    reach = max(phase.step.reach for phase in estimate.phases)
+    for window, count in Counter(part.window for part in layers).items():
+        if window is not None and window < reach:
+            which = "all" if count == len(layers) else f"{count} of {len(layers)}"
+            yield f"window of {window} tokens in {which} layers"
+
+
+def describe_rate(phase: PhaseEstimate, seconds: Number | None = None) -> str:
+    """`1.23 k tokens/s`, or images/s for a vision model, if the phase takes `seconds`; by default its bound."""
+    count, unit = (phase.sequences, "images") if phase.sees else (phase.tokens, "tokens")
+    return f"{units.si(count / (phase.bound_seconds if seconds is None else seconds))} {unit}/s"
