@@ -1,1 +1,1 @@
-"""A cost and a device -> time."""
+"""Time of a cost on a device: the roofline bound, and the expected time by kind of kernel and runtime."""

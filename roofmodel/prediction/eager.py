@@ -1,7 +1,7 @@
-"""How long the operators of a phase take as a framework runs them: one by one, with kernels beside them.
+"""Expected times of operators that a framework launches one by one, with the extra kernels that it runs.
 
-Eager: PyTorch's own kernels, and those that no operator counts (`beside`). Autocast: the same under `torch.autocast`,
-which casts (`casting.py`). Megatron: the same, but for kernels that Megatron-LM fuses.
+eager: PyTorch's own kernels and the extra kernels of `extra_kernels`. autocast: the same under `torch.autocast`, with
+its casts (`casting.py`). megatron: eager, without the kernels that Megatron-LM fuses.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Code
-from roofmodel.prediction.casting import after_casts, casts
+from roofmodel.prediction.casting import after_casts, cast_kernels
 from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, expect, expect_elementwise
 
-MASK = 1  # bytes that dropout keeps of an element: whether it stayed
+MASK = 1  # bytes per element of a dropout mask
 
 
 def as_executed(operator: Operator, runtime: str) -> Operator:
-    """What the kernel of an operator computes: autocast has cast its parameters before."""
+    """The operator as its kernel runs: under autocast, after the casts of its parameters."""
     return after_casts(operator) if runtime == "autocast" else operator
 
 
 def expect_eager(
     operator: Operator, placed: Placement, kernels: Sequence[ExtraKernel], device: Device, dtype: str
 ) -> Expected | None:
-    """The expected time of one occurrence of an operator, with the kernels beside it."""
+    """The expected time of one occurrence of an operator, with its extra kernels."""
     time = expect(operator, device, dtype, placed=placed)
     for kernel in kernels:
         more = expect_elementwise(kernel.bytes, device, dtype)
@@ -41,24 +41,26 @@ def expect_eager(
 def extra_kernels(
     operators: Sequence[Operator], code: Code, runtime: str = "eager"
 ) -> Iterator[tuple[ExtraKernel, ...]]:
-    """By operator, in order, the kernels that PyTorch's eager mode runs beside it.
+    """The extra kernels of PyTorch's eager mode, operator by operator, in order.
 
-    Attention scales the scores and adds the mask in kernels of their own (transformers' `eager_attention_forward`); the
-    gradient of scaling is one more. Most models' code has the softmax in fp32 and casts what it gives back. Its batched
-    products want the rows of a head together, so that queries, keys, values and what comes of them are copied, as are
-    their gradients (`torch.matmul`); keys and values that query heads share are copied for each of them (`repeat_kv`),
-    and read so, or added up. A norm's backward pass reads its input and gradient once more for gain and bias
-    (`native_layer_norm_backward`). Other norms, rotary embedding, gates and some activations are several kernels
-    (`beside.composed`). Dropout reads, writes and keeps a mask, forward and backward (`native_dropout`); what is
-    dropped of the embedding is left out. The gradients of what a product gave in one matrix, queries, keys and values
-    say, are joined again. The loss is computed in fp32, and its gradient filled with zeros first.
+    - Attention scales the scores and adds the mask in separate kernels (transformers' `eager_attention_forward`); the
+      gradient of scaling is another. Most models compute the softmax in fp32 and cast its output.
+    - Batched GEMMs of attention need the rows of a head contiguous: queries, keys, values, their outputs and gradients
+      are copied (`torch.matmul`). Keys and values of grouped-query attention are repeated for each query head
+      (`repeat_kv`).
+    - The backward pass of a norm reads its input and gradient again for gain and bias (`native_layer_norm_backward`).
+    - Other norms, rotary embedding, gates and some activations are several kernels (`extra_kernels.composed`).
+    - Dropout reads, writes and stores a mask, forward and backward (`native_dropout`). Dropout after the embedding is
+      not counted.
+    - Gradients of the outputs of one fused GEMM, such as queries, keys and values, are concatenated.
+    - The loss is computed in fp32, and its gradient is first filled with zeros.
 
-    Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2), one kernel scales, masks and normalises
-    scores, tensors lie so that products of heads need no copies, and what a block adds to the rows is dropped out by
-    the kernel that adds it, which writes the mask beside.
+    Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2): one kernel scales, masks and normalizes
+    the scores; the layout of tensors avoids copies for batched GEMMs; the kernel of a residual addition applies dropout
+    and writes the mask.
     """
     fused = runtime == "megatron"
-    cast = casts(operators, code) if runtime == "autocast" else repeat(())
+    cast = cast_kernels(operators, code) if runtime == "autocast" else repeat(())
     added = {tensor.name for operator in operators for tensor in _added(operator) if code.drops_rows}
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
@@ -75,7 +77,7 @@ def extra_kernels(
             found += [_dropout(operator, first)] * code.drops_probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
-        elif several and runtime == "eager":  # under autocast `casts` has them, by their types
+        elif several and runtime == "eager":  # under autocast `cast_kernels` counts them
             found.append(composed(operator, "wide" if _is_wide(operator) else "narrow"))
         elif operator.kind == "norm" and gradient and not several:
             found.append(
@@ -91,40 +93,40 @@ def extra_kernels(
 
 
 def _is_wide(operator: Operator) -> bool:
-    """Whether rows are fp32 or wider. One question for all: a page writes each answer down apart."""
+    """Whether rows are fp32 or wider. All callers ask this one condition: tracing branches on each condition."""
     return operator.widths.dtype.bits >= 8 * WIDE
 
 
 def _added(operator: Operator) -> tuple[Tensor, ...]:
-    """Of a residual sum, what a block gives to it."""
+    """The inputs of a residual addition that come from a block."""
     return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
 
 
 def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> ExtraKernel:
-    """What dropout moves of a tensor; fused with the kernel that has it, its mask alone."""
+    """The traffic of dropout on a tensor; where it is fused into another kernel, the mask only."""
     mask = MASK * tensor.elements(operator.sizes)
     return ExtraKernel("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
 
 
 def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[ExtraKernel]:
-    """Of a product of attention, the copies of what has rows of heads, of each tensor once."""
+    """The copies of tensors with head rows for attention's batched GEMMs, each tensor once."""
     if operator.kind != "bmm" or not operator.group.endswith("attention"):
         return
     for tensor in (*operator.reads, *operator.writes):
         which = operator.stage == "recomputation", operator.group, operator.layers, tensor.name
         if "h" in tensor.axes and which not in copied:
             copied.add(which)
-            # Once for each query head that shares it; its product reads all of these, and counts one.
+            # Once for each query head that shares it: the GEMM reads all copies, and its operator counts one.
             sharing = operator.sizes.get("g", 1) if "k" in tensor.axes and "g" not in tensor.axes else 1
             yield ExtraKernel(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
 
 
 def _softmax_in_fp32(operator: Operator, gradient: bool) -> ExtraKernel:
-    """Of a softmax of 16 bits that is computed in fp32, what its operator does not count.
+    """The extra traffic of a softmax that is computed in fp32 on 16-bit tensors.
 
-    Scores are cast, read and written in fp32, and cast back: 6 + 8 + 6 bytes each where the operator counts 4; backward
-    6 + 12 + 6 for 6. That CUDA's kernel reads fp16 without the first cast is left out: formats go by their bits here,
-    so that `roof explore` need not know their names.
+    Scores are cast, read and written in fp32, and cast back: 6 + 8 + 6 bytes per element, where the operator counts 4;
+    backward 6 + 12 + 6, where it counts 6. CUDA's kernel reads fp16 without the first cast, which is ignored here,
+    because `roof explore` distinguishes formats by their width only.
     """
     return ExtraKernel(
         "softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes)
@@ -132,10 +134,10 @@ def _softmax_in_fp32(operator: Operator, gradient: bool) -> ExtraKernel:
 
 
 def _in_fp32(operator: Operator, logits: Tensor, gradient: bool) -> ExtraKernel:
-    """Of a loss over so many logits, what its operator does not count.
+    """The extra traffic of a loss that is computed in fp32.
 
-    Narrow logits are cast, and what the operator reads and writes is as wide as the loss. The gradient that arrives is
-    zeros but for the token that came: they are written, and read.
+    Narrower logits are cast, and the loss reads and writes fp32. The incoming gradient is zero except at the target
+    token; its zeros are written and read.
     """
     elements, narrow = logits.elements(operator.sizes), operator.bytes_of(logits)
     wide = maximum(WIDE * elements, narrow)

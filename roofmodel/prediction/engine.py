@@ -1,11 +1,14 @@
-"""How long the operators of a phase take as an engine runs them: captured as a graph, with neighbours fused.
+"""Expected times of operators as serving engines run them: captured in a graph, with neighboring operators fused.
 
-Serving engines and compilers (TensorRT-LLM, vLLM, torch.compile) launch fewer kernels than a model has operators.
-Counted here as they do it everywhere: products of one input, such as queries, keys and values, or gate and up, run as
-one product with the columns of all; what products take narrower than it goes from operator to operator
-(`--activations`) is written so by the kernel before; sums and rotary embedding run inside the kernel beside them, so
-that they cost their bytes and no launch. Everything else is a kernel of its own. Collectives are NCCL's: by the sets of
-engines' own all-reduces, a few microseconds less each, models that several GPUs serve come out no nearer
+Engines and compilers (TensorRT-LLM, vLLM, torch.compile) launch fewer kernels than a model has operators. Only the
+fusions that all of them apply are counted:
+
+- GEMMs with the same input, such as queries, keys and values, or gate and up, run as one GEMM with all their columns.
+- Where GEMMs compute in a narrower format than `--activations`, the previous kernel writes their input in that format.
+- Residual additions and rotary embedding run inside a neighboring kernel: they cost their bytes and no launch.
+
+Every other operator is a kernel of its own. Collectives are NCCL's: with the parameters of engines' own all-reduces,
+which are a few microseconds faster, expected times of models on several GPUs are not closer to the measurements
 (`benchmarks/accuracy.py`).
 """
 
@@ -30,10 +33,10 @@ from roofmodel.prediction.timing import (
 
 
 class Fused(NamedTuple):
-    """How an engine runs an operator: what one occurrence is expected to take, and the formula of a product's kernel.
+    """How an engine runs an operator: the expected time of one occurrence, and the formula of its kernel.
 
-    The kernel may be that of several products of one input, `together`, of which this one has `columns` out of all; or
-    that of a neighbour, in which the operator `rides` along. Without a formula here it is the operator's own.
+    `merged` names the operators of a merged GEMM; this operator has `columns` = (own, all) of it. An `absorbed`
+    operator runs inside a neighboring kernel. `formula` is None where the operator's own formula applies.
     """
 
     expected: Expected | None
@@ -44,8 +47,11 @@ class Fused(NamedTuple):
 
 
 def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: Device, dtype: str) -> Iterator[Fused]:
-    """How an engine runs each operator, in order. What runs together shares its time by columns; what rides along takes
-    its bound, and at most what it takes as a kernel of its own."""
+    """How an engine runs each operator, in order.
+
+    Merged GEMMs share their time by columns. An absorbed operator takes its bound, at most its time as a kernel of its
+    own.
+    """
     for _, run in groupby(zip(operators, placed, strict=True), key=lambda pair: _input(pair[0])):
         several, bounds = zip(*run, strict=True)
         if several[0].kind == "gemm" and (one := merged_gemms(several, device, dtype)):
@@ -54,7 +60,7 @@ def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: De
         for operator, bound in zip(several, bounds, strict=True):
             time, absorbed = expect(operator, device, dtype, placed=bound), _is_absorbed(operator)
             if time and absorbed:
-                least = minimum(time.seconds, bound.bound_seconds)  # the bound, but not known where no time is
+                least = minimum(time.seconds, bound.bound_seconds)  # the bound, where an expected time is known
                 time = Expected(least, least, time.high)
             yield Fused(time, absorbed=absorbed)
 
@@ -62,7 +68,7 @@ def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: De
 def _shares(
     operators: Sequence[Operator], bounds: Sequence[Placement], one: Formula, columns: Sequence[Number]
 ) -> Iterator[Fused]:
-    """Of products that run as one, the part of each; of a single one all."""
+    """The share of each operator in a merged GEMM; a single GEMM has all of it."""
     names, every = tuple(operator.name for operator in operators), sum(columns)
     for bound, own in zip(bounds, columns, strict=True):
         if len(operators) == 1:
@@ -73,7 +79,7 @@ def _shares(
 
 
 def _input(operator: Operator) -> object:
-    """The same for products that run as one: of the same input, in the same layers; else the operator itself."""
+    """A key that is equal for GEMMs that are merged: same input, layers and stage; unique for any other operator."""
     if operator.kind != "gemm" or operator.gemm is None:
         return id(operator)
     return operator.lines[0].factors[0], operator.layers, operator.stage

@@ -1,13 +1,12 @@
-"""Over which link GPUs exchange, and how fast: neighbours over a bridge, those of a node over its links, others over
-the network between nodes.
+"""Links of a collective, and its bandwidth per GPU: a bridge between neighbors, a node's links, the network.
 
-GPUs are placed so that a group of neighbours is on one node, where it has room there. Of a whole X that n GPUs sum,
-gather or deal out, on N nodes of g each, every node must take in and give away (N - 1) / N, by the ports of its GPUs
-together, and each GPU (g - 1) / g within its node; of an all-reduce twice as much. A ring sends more, (n - 1) / n over
-each link, but NCCL's trees do not: on two nodes they are up to 1.8 times as fast
-(`benchmarks/network_collectives.csv`). Where nodes have not as many of them each, the one of the fewest has the fewest
-ports. What one GPU sends to one, it sends by its own port; so it does what everybody sends to everybody, but for the
-part that stays within the node.
+GPUs are placed so that a group of neighbors is on one node where it fits. For an X-byte all-gather, reduce-scatter or
+half of an all-reduce over n GPUs on N nodes with g GPUs each: every node receives and sends X (N - 1) / N bytes through
+the ports of all its GPUs, and each GPU receives and sends X (g - 1) / g bytes inside its node. A ring sends more,
+(n - 1) / n over each link; NCCL's trees do not, and are up to 1.8 times as fast on two nodes
+(`benchmarks/network_collectives.csv`). Where nodes have different numbers of these GPUs, the node with the fewest has
+the fewest ports and limits. A send uses the sender's own port. So does an all-to-all, except for the part that stays
+inside the node.
 """
 
 from __future__ import annotations
@@ -20,9 +19,12 @@ from roofmodel.devices.device import Device, Link
 
 
 class NodeCrossing(NamedTuple):
-    """A collective among nodes: how many they are, a port's and a link's bytes per second in one direction; and of what
-    a ring sends for each GPU, how much leaves the node of the fewest GPUs by each of its ports, and how much each link
-    within a node passes."""
+    """A collective between nodes.
+
+    `nodes` is their number; `port` and `inside` are bytes per second and direction of a network port and of a link
+    inside a node. For each byte that a GPU sends on a ring, `leaving` bytes leave the node with the fewest GPUs through
+    each of its ports, and `staying` bytes pass each link inside a node.
+    """
 
     nodes: Number
     port: float
@@ -32,13 +34,13 @@ class NodeCrossing(NamedTuple):
 
     @property
     def bandwidth(self) -> Number:
-        """Bytes per second of each GPU in each direction, as if all that it sends left the node."""
+        """Effective bytes per second of each GPU and direction, for all bytes that it sends."""
         most = maximum(self.leaving / self.port, self.staying / self.inside)
-        return 1 / maximum(most, 1e-15)  # of a single GPU, which sends nothing
+        return 1 / maximum(most, 1e-15)  # a single GPU sends nothing
 
 
 class Route(NamedTuple):
-    """A way of data: bytes per second of each GPU in each direction; whether it is a bridge, or leaves a node."""
+    """The path of a collective: bytes per second per GPU and direction; whether it is a bridge, or leaves a node."""
 
     bandwidth: Number
     bridged: Number = False
@@ -47,11 +49,11 @@ class Route(NamedTuple):
 
     @property
     def nodes(self) -> Number:
-        """How many of them it joins."""
+        """The number of nodes."""
         return either(self.leaves, self.crossing.nodes, 1) if self.crossing else 1
 
     def links(self, device: Device) -> tuple[Link, ...]:
-        """The links that it goes over: within a node, unless it joins GPUs of one each, and between nodes."""
+        """The links used: inside a node, unless each node has one GPU of the collective, and between nodes."""
         near = device.bridge if self.bridged else device.inside
         far = device.network if self.leaves else None
         inside = far is None or (self.crossing is not None and self.crossing.staying > 0)
@@ -59,7 +61,7 @@ class Route(NamedTuple):
 
 
 def route(collective: Collective, device: Device) -> Route | None:
-    """How a collective goes; None where the device's file has no link. Elementwise for arrays of GPUs."""
+    """The path of a collective; None without a link. Elementwise for arrays of GPUs."""
     if device.inside is None:
         return None
     found = Route(device.inside.bandwidth / 2)
@@ -76,9 +78,9 @@ def route(collective: Collective, device: Device) -> Route | None:
 
 def _crossing(collective: Collective, network: Link, inside: float) -> NodeCrossing:
     gpus, port = collective.gpus, network.bandwidth / 2
-    together = maximum(1, minimum(gpus, network.beyond // collective.apart))  # of them in a node
+    together = maximum(1, minimum(gpus, network.beyond // collective.apart))  # GPUs of the collective per node
     nodes = ceil_div(gpus, together)
-    fewest = gpus - (nodes - 1) * together  # in the last one
+    fewest = gpus - (nodes - 1) * together  # GPUs on the last node
     others = maximum(1, gpus - 1)
     if collective.name in ("send", "receive"):
         return NodeCrossing(nodes, port, inside, 1, 0)
@@ -89,6 +91,6 @@ def _crossing(collective: Collective, network: Link, inside: float) -> NodeCross
 
 
 def link_bandwidth(collective: Collective | None, device: Device) -> Number | None:
-    """Bytes per second that a GPU sends: the way of a collective, or else to a neighbour; None where no link is."""
+    """Bytes per second that a GPU sends, for a collective or to a neighbor; None without a link."""
     found = collective and route(collective, device)
     return device.link if collective is None else found and found.bandwidth
