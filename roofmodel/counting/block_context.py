@@ -1,6 +1,4 @@
-"""What every block is given: where it stands, and the pass that runs it; and what stands everywhere: the norm, and
-the sum of what GPUs that share a layer have of a tensor, and what a stage of layers gets from the one before.
-"""
+"""The context of a block (its pass and tensors), and the norms that all kinds of blocks use."""
 
 from __future__ import annotations
 
@@ -14,25 +12,26 @@ from roofmodel.models.norms_and_activations import Norm
 
 
 class BlockContext(NamedTuple):
-    """Where a block stands: the tensor it reads, the one it gives, both `hidden` wide, and the pass that runs it.
+    """What a block needs to build its operators: the pass, and its input and output tensors, both `hidden` wide.
 
-    `carried` is what its layer carries past it: what it reads is that, or a norm of it.
+    `input` and `output` are tensors with axes, such as `x[b t d]`. `residual` is the input of the layer's residual
+    connection; `input` is the same tensor or its norm.
     """
 
     step: Step
     hidden: Number
     causal: bool
-    reads: str
-    gives: str
-    carried: str = ""
+    input: str
+    output: str
+    residual: str = ""
 
     def build(self, **sizes: Number) -> Builder:
-        """A builder of the block's operators: the sizes of its own axes beside those of every block."""
+        """A builder with the axes of the pass, the hidden size, and the given axis sizes of the block."""
         return Builder({**self.step.token_axes, "d": self.hidden, **sizes}, self.step.widths)
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:
-    """A norm over the hidden size, with gain and bias where it has them."""
+    """A norm over the last axis of `source`, with gain and bias if the norm has them."""
     axis = source.rpartition(" ")[2].rstrip("]")
     gain, bias = norm_parameters(place, spec, axis)
     return build.operator(
@@ -42,10 +41,10 @@ def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Op
 
 
 def norm_parameters(place: str, spec: Norm, axes: str) -> tuple[str, str]:
-    """Gain and bias as tensors of a line, each with a blank before it; empty where the norm lacks them."""
+    """Gain and bias as text for a line, each with a leading blank; empty if the norm has none."""
     return f" G_{place}[{axes}]" if spec.gain else "", f" B_{place}_norm[{axes}]" if spec.bias else ""
 
 
 def norm_flops(spec: Norm) -> int:
-    """Vector FLOPs per element."""
+    """Vector FLOPs per element, without gain and bias if the norm has none."""
     return vector_flops.NORM[spec.kind] - (spec.kind == "layernorm") * (not spec.bias) - (not spec.gain)

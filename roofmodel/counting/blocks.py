@@ -1,8 +1,7 @@
-"""An Architecture and a pass through it -> its operators, in the order of the reference code.
+"""The operators of one pass through an architecture, in the order of the reference code.
 
-Each block is a few lines (see operator.py for how to read one). An axis letter means the same
-everywhere: b batch, t new tokens, s attended tokens, d hidden, k key-value heads, g query heads per
-key-value head, h head size, f MLP width, v vocabulary.
+notation.py explains operator lines and lists the axis letters: b batch, t new tokens, s attended tokens, d hidden size,
+k key-value heads, g query heads per key-value head, h head size, f MLP width, v vocabulary size, ...
 """
 
 from __future__ import annotations
@@ -16,7 +15,14 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention, cross_attention, relative_bias
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.communication import added_up, all_tokens, of_a_gpu, received, sent, shared
+from roofmodel.counting.communication import (
+    gather_tokens,
+    receive_activations,
+    replicated_input,
+    send_activations,
+    sum_block_output,
+    tokens_of_gpu,
+)
 from roofmodel.counting.convolution import network, patches
 from roofmodel.counting.feed_forward import experts, feed_forward, layer_input
 from roofmodel.counting.latent_attention import latent_attention
@@ -34,7 +40,7 @@ from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part, TokenConv
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
-# A part -> what its sublayer is called, the name of what it gives, and the function that lays out its operators.
+# Kind of part -> name of its sublayer, output tensor, and the function that builds its operators.
 BLOCKS: dict[type, tuple[str, str, Callable[[Any, BlockContext], Iterator[Operator]]]] = {
     Attention: ("attention", "a[b t d]", attention),
     LatentAttention: ("attention", "a[b t d]", latent_attention),
@@ -49,14 +55,14 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, BlockContext], Iterator[Operat
     LayerInput: ("layer_input", "i[b t d]", layer_input),
     TokenConvolution: ("convolution", "c[b t d]", token_convolution),
 }
-BESIDE = "experts", "e[b t d]", experts
-"""The same of experts with an MLP beside them."""
+PARALLEL_EXPERTS = "experts", "e[b t d]", experts
+"""The entry for an MoE block in a sublayer that also has an MLP."""
 ALL_TOKENS = "all[b t d]"
-"""What GPUs have gathered that have parts of a sequence each."""
+"""The input of a block after the all-gather of sequence parallelism."""
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    """All operators of one pass; one that occurs in several layers stands once, with its layers."""
+    """All operators of one pass. An operator of several identical layers appears once, with the layer numbers."""
     if isinstance(arch.body, Network):
         return tuple(image_classifier(arch, arch.body, step))
     source = encoder(arch.encoder, step.of_source) if arch.encoder and step.encodes else ()
@@ -64,7 +70,7 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 
 
 def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
-    """The stack that reads the source, its operators and parameters under names of their own; it gives `source`."""
+    """The operators of the encoder, whose operator and parameter names start with `encoder`; its output is `source`."""
     shared = isinstance(stack.embedding, Embedding) and stack.embedding.shared
 
     def own(tensor: str) -> str:
@@ -77,27 +83,27 @@ def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
 
 
 def through(stack: Stack, step: Step) -> Iterator[Operator]:
-    """From tokens to what heads read; or, of the layers that a stage has, from one stage to the next."""
+    """The operators of a stack: embedding, layers, final norm; of a pipeline stage, those on this stage."""
     if stack.held.first:
         yield from embedding(stack, step)
-    yield from received(stack, step)
+    yield from receive_activations(stack, step)
     for layer, indices in stack.kinds:
         for operator in transformer_layer(layer, stack, step):
             yield replace(operator, layers=indices)
-    yield from sent(stack, step)
+    yield from send_activations(stack, step)
     if stack.final_norm:
         x = f"x[b {step.parallel.rows} d]"
         yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
 
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
-    """A convolutional network, and the head on the means of its channels."""
+    """A convolutional network, and the head on its pooled channels."""
     yield from network(net, step)
     yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step)
 
 
 def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
-    """Token rows, plus position and type rows where the model has them, normed, projected where it says; or patches."""
+    """The embedding: token, position and type lookups, norm and projection as the model has them; or image patches."""
     table = stack.embedding
     if isinstance(table, Patches):
         yield from patches(table, stack.hidden, step)
@@ -109,7 +115,7 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
         yield from frames(table.filters, stack.hidden, step)
     else:
         yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
-        yield from added_up(build, step, "embedding", f"x[b t {width}]")  # a GPU has the rows of its own tokens
+        yield from sum_block_output(build, step, "embedding", f"x[b t {width}]")  # the table is sharded by rows
     for stage in ("tokens", "sums", "norm"):
         if stage == "sums":
             yield from added_rows(table, build, width, rows)
@@ -125,7 +131,7 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
 
 
 def layer_inputs(table: LayerInputs, build: Builder) -> Iterator[Operator]:
-    """At the entrance, for all layers: a row of the table, and what a matrix makes of the token's embedding, normed."""
+    """The per-layer inputs of all layers (Gemma 3n and 4): a table lookup plus a normed projection of the embedding."""
     build = build._replace(sizes={**build.sizes, "L": table.layers, "y": table.width, "p": table.rows})
     yield build.gather("embedding.layers", "embedding", "E_layers[p L y] -> own[b t L y]")
     yield build.operator("embedding.layers_project", "embedding", "x[b t d] W_layers[d L y] -> inputs[b t L y]")
@@ -135,7 +141,7 @@ def layer_inputs(table: LayerInputs, build: Builder) -> Iterator[Operator]:
 
 
 def added_rows(table: Embedding, build: Builder, width: str, tokens: str) -> Iterator[Operator]:
-    """The rows that are added to those of the tokens: of their types, of their positions, of the task."""
+    """Lookups that are added to the token embedding: token types, positions, the task."""
     position = "sinusoids" if table.fixed_positions else "E_position"
     for name, tensor, rows, each in (
         ("type", "E_type", table.type_rows, f"b {tokens}"),
@@ -150,7 +156,7 @@ def added_rows(table: Embedding, build: Builder, width: str, tokens: str) -> Ite
 
 
 def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[Operator]:
-    """What all layers share of relative positions: the bias of every pair, by head and distance; or their vectors."""
+    """Relative positions that all layers share: the bias of each pair, by head and distance; or embedding vectors."""
     build = Builder({"w": table.relative_rows, "d": stack.hidden}, step.widths)
     att = next((part for part in stack.parts if isinstance(part, Attention)), None)
     if table.relative_norm:
@@ -166,10 +172,10 @@ def relative_positions(table: Embedding, stack: Stack, step: Step) -> Iterator[O
 
 
 def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operator]:
-    """The sublayers of a layer, each with its norms and the sum that carries its input past it.
+    """The sublayers of a layer, each with its norms and its residual connection.
 
-    Where GPUs share the layer each has a part of what a branch gives. Branches side by side are added up before the
-    GPUs exchange it, unless a norm wants the sum of each.
+    Under tensor parallelism, each GPU has a partial sum of a branch's output. The outputs of parallel branches are
+    added before the all-reduce, unless a branch has a norm on its output.
     """
     build, rows = Builder({**step.token_axes, "d": stack.hidden}, step.widths), step.parallel.rows
     x = f"x[b {rows} d]"
@@ -177,9 +183,9 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
         reads, given, places = x, list[str](), list[str]()
         apart = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
-            place, gives, block = BLOCKS[type(branch.part)]
+            place, gives, build_block = BLOCKS[type(branch.part)]
             if place in places:
-                place, gives, block = BESIDE
+                place, gives, build_block = PARALLEL_EXPERTS
             places.append(place)
             if branch.before:
                 reads = f"n[b {rows} d]"
@@ -188,17 +194,17 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
-            yield from block(branch.part, BlockContext(step, stack.hidden, stack.causal, reads, gives, x))
-            mine = of_a_gpu(gives, step) if apart else gives
+            yield from build_block(branch.part, BlockContext(step, stack.hidden, stack.causal, reads, gives, x))
+            mine = tokens_of_gpu(gives, step) if apart else gives
             if apart:
-                yield from added_up(build, step, place, gives)
+                yield from sum_block_output(build, step, place, gives)
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, mine, mine)
             given.append(mine)
         if not apart and not step.parallel.alone:
             yield residual(build, f"{place}_branches", " + ".join(given), gives)
-            yield from added_up(build, step, place, gives)
-            given = [of_a_gpu(gives, step)]
+            yield from sum_block_output(build, step, place, gives)
+            given = [tokens_of_gpu(gives, step)]
         if sublayer.together:
             yield residual(build, f"{place}_branches", " + ".join(given), given[0])
             given = given[:1]
@@ -209,20 +215,23 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
 
 
 def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:
-    """Where GPUs share a part they share what it reads, with all its tokens; of latent attention the latents."""
+    """Communication before a block: the all-gather of tokens, or the marker for the gradient of a replicated input.
+
+    Latent attention replicates its latents instead, further inside the block.
+    """
     if step.parallel.sequence:
-        yield from all_tokens(build, step, place, reads, ALL_TOKENS)
+        yield from gather_tokens(build, step, place, reads, ALL_TOKENS)
     elif not isinstance(part, LatentAttention):
-        yield from shared(build, step, place, reads)
+        yield from replicated_input(build, step, place, reads)
 
 
 def residual(build: Builder, place: str, summands: str, gives: str) -> Operator:
-    """The sum that carries the layer's input past the block."""
+    """The addition of the residual connection."""
     return build.operator(f"residual.{place}", "residual", f"{summands} -> {gives}", kind="elementwise")
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
-    """The projection back to a narrower embedding, and the head's stages."""
+    """The projection back to a narrower embedding, and the head."""
     if not arch.stack.held.last:
         return
     stack, table = arch.stack, arch.stack.embedding
@@ -236,18 +245,18 @@ def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
             width = "e"
     if step.parallel.sequence:
         source, build = "all", Builder(sizes, step.widths)
-        yield from all_tokens(build, step, "head.input", f"x[b u {width}]", f"{source}[b t {width}]")
+        yield from gather_tokens(build, step, "head.input", f"x[b u {width}]", f"{source}[b t {width}]")
     yield from head_stages(arch.head, stack.norm, sizes, (source, width), step)
 
 
 def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, str], step: Step) -> Iterator[Operator]:
-    """The stages of a head; `source` is the tensor that the body gives, and the axis along its width."""
+    """The stages of a head. `source` is the output tensor of the body and the axis along its width."""
     given = source
     for stage in head.stages:
         build = Builder({**sizes, "n": stage.classes}, step.widths)
         reads = source if stage.from_layers else given
         if stage.out == "vocabulary" and not step.parallel.sequence:
-            yield from shared(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
+            yield from replicated_input(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
         yield from dense(build, stage, reads, spec)
         if stage.out == "vocabulary":
             yield from gathered(build, step, ROWS[stage.rows])
@@ -255,7 +264,7 @@ def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, 
 
 
 def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
-    """The logits of the whole vocabulary, where GPUs share it; training needs none, as each sums up its own."""
+    """The all-gather of logits if the vocabulary is sharded. Training needs none: each GPU sums its own shard."""
     gpus = step.parallel.tp
     if not step.parallel.alone and step.phase != "train":
         whole = build._replace(sizes={**build.sizes, "V": gpus * build.sizes["v"]})
@@ -267,7 +276,7 @@ OUT = {"hidden": "d'", "embedding": "e", "vocabulary": "v", "classes": "n", "poo
 
 
 def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:
-    """One stage of a head. The table or matrix before logits is named E_: quantisation leaves it alone."""
+    """One dense stage of a head. The matrix before the logits is named E_, since quantization does not apply to it."""
     rows, out, (tensor, width) = ROWS[stage.rows], OUT[stage.out], source
     if stage.out == "vocabulary":
         matrix = f"E_token[v {width}]" if stage.tied else f"E_{stage.name}[v {width}]"

@@ -1,4 +1,4 @@
-"""Exchanges between GPUs that share a layer (tensor and sequence parallelism) or hold different pipeline stages."""
+"""Communication between GPUs: tensor and sequence parallelism within a layer, pipeline parallelism between stages."""
 
 from __future__ import annotations
 
@@ -12,75 +12,80 @@ from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Stack
 
 
-def summed(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
-    """The all-reduce of what each of the GPUs that share a layer has computed of a sum; none on a single GPU."""
+def all_reduce(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """The all-reduce of partial sums under tensor parallelism; nothing on a single GPU."""
     if not step.parallel.alone:
         collective = Collective("all_reduce", step.parallel.tp)
         yield build.exchange(f"{place}.all_reduce", f"{tensor} -> {tensor}", collective)
 
 
-def added_up(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
-    """The same of what a layer goes on with: of all its tokens, or by each GPU of its part of them."""
+def sum_block_output(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """The sum of a block's partial outputs: an all-reduce, or a reduce-scatter under sequence parallelism."""
     if not step.parallel.sequence:
-        yield from summed(build, step, place, tensor)
+        yield from all_reduce(build, step, place, tensor)
     else:
         collective = Collective("reduce_scatter", step.parallel.tp)
-        yield build.exchange(f"{place}.reduce_scatter", f"{tensor} -> {of_a_gpu(tensor, step)}", collective)
+        yield build.exchange(f"{place}.reduce_scatter", f"{tensor} -> {tokens_of_gpu(tensor, step)}", collective)
 
 
-def of_a_gpu(tensor: str, step: Step) -> str:
-    """What of a tensor of all tokens a GPU has between the parts of a layer."""
+def tokens_of_gpu(tensor: str, step: Step) -> str:
+    """The tensor with the tokens of one GPU, as it is outside the blocks under sequence parallelism."""
     return tensor.replace("[b t ", f"[b {step.parallel.rows} ")
 
 
-def all_tokens(build: Builder, step: Step, place: str, tensor: str, whole: str) -> Iterator[Operator]:
-    """What all of these GPUs have of a tensor, where each had a part of its tokens; ahead of the gradients of weights
-    it is gathered again, as only that part is kept."""
+def gather_tokens(build: Builder, step: Step, place: str, tensor: str, whole: str) -> Iterator[Operator]:
+    """The all-gather of tokens under sequence parallelism.
+
+    The backward pass repeats it for the weight gradients, since each GPU keeps only its own tokens.
+    """
     collective = Collective("all_gather", step.parallel.tp, adds=True)
     yield build.exchange(f"{place}.all_gather", f"{tensor} -> {whole}", collective)
 
 
-def shared(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
-    """Where each of these GPUs goes on with its own part of a tensor that all have: its gradient is a sum."""
+def replicated_input(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
+    """Marks a replicated tensor from which each GPU computes its shard: its gradient is an all-reduce.
+
+    Training only; no forward communication.
+    """
     if step.phase == "train" and not step.parallel.alone:
         collective = Collective("replicate", step.parallel.tp)
         yield build.exchange(f"{place}.replicate", f"{tensor} -> {tensor}", collective)
 
 
-def received(stack: Stack, step: Step) -> Iterator[Operator]:
-    """What parts of a stage start from: the activations of the stage before, whose gradients go back to it.
+def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
+    """Receives the activations of the previous pipeline stage; the backward pass returns their gradients.
 
-    Each of the GPUs that share a layer gets a part of them, and gathers the others' (Narayanan et al., arXiv
-    2104.04473, section 4.1).
+    Each tensor-parallel GPU receives a shard and all-gathers the rest (Narayanan et al., arXiv 2104.04473, section
+    4.1).
     """
-    part = _of_a_hop(step)
-    yield from _hop(stack, step, stack.held.received, _next("receive", step), f"{part} -> {part}")
+    part = _stage_shard(step)
+    yield from _stage_exchange(stack, step, stack.held.received, _between_stages("receive", step), f"{part} -> {part}")
     if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
-        yield from _hop(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
+        yield from _stage_exchange(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
 
 
-def sent(stack: Stack, step: Step) -> Iterator[Operator]:
-    """What parts of a stage give to the next one, each GPU the part that it has kept of what all have."""
-    part = _of_a_hop(step)
+def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
+    """Sends the activations to the next pipeline stage; each tensor-parallel GPU sends a shard."""
+    part = _stage_shard(step)
     if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
-        yield from _hop(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
-    yield from _hop(stack, step, stack.held.sent, _next("send", step), f"{part} -> {part}")
+        yield from _stage_exchange(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
+    yield from _stage_exchange(stack, step, stack.held.sent, _between_stages("send", step), f"{part} -> {part}")
 
 
-def _of_a_hop(step: Step) -> str:
-    """What one GPU sends to one, so that together they send each number once."""
+def _stage_shard(step: Step) -> str:
+    """The shard that one GPU sends to its peer, so that each element is sent once."""
     return f"x[b {step.parallel.rows} d]" if step.parallel.alone or step.parallel.sequence else "x[b t dt]"
 
 
-def _next(name: str, step: Step) -> Collective:
-    """What goes from stage to stage, which may be any two neighbours of them: the slowest hop sets the pace."""
+def _between_stages(name: str, step: Step) -> Collective:
+    """The send or receive between neighboring pipeline stages, over the slowest link between any two of them."""
     return Collective(name, step.parallel.pp, step.parallel.of_a_stage(step.phase == "train"))
 
 
-def _hop(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
-    """One step between stages, for so many parts; none where it does nothing and nothing needs its gradient."""
+def _stage_exchange(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:
+    """One exchange between stages, `times` per pass; nothing if it neither moves data nor has a gradient."""
     if times and (collective.moves or step.phase == "train"):
         sizes = {**step.token_axes, "d": stack.hidden, "dt": ceil_div(stack.hidden, step.parallel.tp)}
         yield replace(Builder(sizes, step.widths).exchange(f"stage.{collective.name}", line, collective), passes=times)

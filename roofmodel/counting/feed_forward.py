@@ -13,12 +13,12 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.models.layers import MLP, LayerInput, MoE
 
 
-def feed_forward(mlp: MLP, site: BlockContext) -> Iterator[Operator]:
+def feed_forward(mlp: MLP, block: BlockContext) -> Iterator[Operator]:
     """Up, activation, down; with a gate: act(gate) times up, then down."""
-    return _mlp(_build(mlp, site), mlp, "", site.reads, site.gives)
+    return _mlp(_build(mlp, block), mlp, "", block.input, block.output)
 
 
-def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
+def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     """Router, the chosen experts, the sum of what they give; beside them the shared expert, which takes every token.
 
     `b:t:x` are the (token, expert) pairs that the router chose, `active` for each token. Of the experts' weights those
@@ -29,14 +29,14 @@ def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
     of their replica, and add up at the end what their experts gave. Or they are those of several replicas, each of
     which sends a part of its tokens' pairs to the GPU of the expert, and gets back what that gave.
     """
-    step, expert, gpus = site.step, moe.expert, site.step.parallel
+    step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
-    build = _build(expert, site, x=moe.experts, **{"b:t:x": tokens * moe.active})
+    build = _build(expert, block, x=moe.experts, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
-    asks = site.reads
+    asks = block.input
     if moe.router_norm:
         asks = "asks[b t d]"
-        yield norm(build, "router", moe.router_norm, site.carried, asks)
+        yield norm(build, "router", moe.router_norm, block.residual, asks)
     yield build.operator("mlp.router", "mlp", f"{asks} W_router[d x]{bias} -> r[b t x]")
     correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
@@ -45,28 +45,30 @@ def experts(moe: MoE, site: BlockContext) -> Iterator[Operator]:
     )  # fmt: skip
     here, met = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
     build = build._replace(sizes={**build.sizes, "x": here, "b:t:x": mean(met * moe.active, gpus.ep)})
-    rows = site.reads
+    rows = block.input
     if gpus.across:
         rows = "n[b:t:x d]"
-        yield build.gather("mlp.permute", "mlp", f"{site.reads} -> {rows}")
+        yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
         yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
     chosen = mean(touched(moe, met), gpus.ep)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
         yield of_some_experts(operator, chosen, here)
     if gpus.across:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
-    yield build.operator("mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {site.gives}", kind="elementwise", flops=2)
+    yield build.operator(
+        "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {block.output}", kind="elementwise", flops=2
+    )
     if moe.shared:
-        yield from _shared(moe, moe.shared, site)
+        yield from _shared(moe, moe.shared, block)
 
 
-def _shared(moe: MoE, shared: MLP, site: BlockContext) -> Iterator[Operator]:
-    build = _build(shared, site)
-    yield from _mlp(build, shared, "shared_", site.reads, "z[b t d]")
+def _shared(moe: MoE, shared: MLP, block: BlockContext) -> Iterator[Operator]:
+    build = _build(shared, block)
+    yield from _mlp(build, shared, "shared_", block.input, "z[b t d]")
     weight = ""
     if moe.shared_gate:
         weight = " s[b t]"
-        yield build.operator("mlp.shared_gate_scalar", "mlp", f"{site.reads} W_shared_scalar[d] -> s[b t]")
+        yield build.operator("mlp.shared_gate_scalar", "mlp", f"{block.input} W_shared_scalar[d] -> s[b t]")
         yield build.operator(
             "mlp.shared_sigmoid",
             "mlp",
@@ -75,13 +77,13 @@ def _shared(moe: MoE, shared: MLP, site: BlockContext) -> Iterator[Operator]:
             flops=vector_flops.ACTIVATION["sigmoid"],
         )
     yield build.operator(
-        "mlp.shared_add", "mlp", f"z[b t d] {site.gives}{weight} -> {site.gives}", kind="elementwise",
+        "mlp.shared_add", "mlp", f"z[b t d] {block.output}{weight} -> {block.output}", kind="elementwise",
         flops=1 + bool(weight),
     )  # fmt: skip
 
 
-def _build(mlp: MLP, site: BlockContext, **sizes: Number) -> Builder:
-    return site.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED_PARAMETERS.get(mlp.activation, 0), **sizes)
+def _build(mlp: MLP, block: BlockContext, **sizes: Number) -> Builder:
+    return block.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED_PARAMETERS.get(mlp.activation, 0), **sizes)
 
 
 def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
@@ -120,13 +122,13 @@ def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Ope
     return replace(operator, touched=read)
 
 
-def layer_input(part: LayerInput, site: BlockContext) -> Iterator[Operator]:
+def layer_input(part: LayerInput, block: BlockContext) -> Iterator[Operator]:
     """In a layer: down to the width of its input, times that behind an activation, and up again."""
-    step, build = site.step, site.build(y=part.width, L=part.layers)
-    yield build.operator("layer_input.gate", "input", f"{site.reads} W_layer_gate[d y] -> w[b t y]")
+    step, build = block.step, block.build(y=part.width, L=part.layers)
+    yield build.operator("layer_input.gate", "input", f"{block.input} W_layer_gate[d y] -> w[b t y]")
     times = build.operator(
         "layer_input.times", "input", "w[b t y] inputs[b t L y] -> u[b t y]", kind="elementwise",
         flops=vector_flops.ACTIVATION[part.activation] + 1,
     )  # fmt: skip
     yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # its own of them
-    yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {site.gives}")
+    yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {block.output}")

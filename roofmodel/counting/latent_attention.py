@@ -12,7 +12,7 @@ from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import gate
 from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
-from roofmodel.counting.communication import shared
+from roofmodel.counting.communication import replicated_input
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.attention import Indexer, LatentAttention
@@ -20,25 +20,25 @@ from roofmodel.models.attention import Indexer, LatentAttention
 INDEX_NORM = vector_flops.NORM["layernorm"]
 
 
-def latent_attention(att: LatentAttention, site: BlockContext) -> Iterator[Operator]:
+def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
     """Down to the latents, up to the heads' queries, keys and values, attention over them, output projection.
 
     Naive: the cached latents are expanded to every head's keys and values in each pass. Absorbed: the queries go
     down to the latent instead, and attention runs over the cache as it stands, as if all heads shared one key-value
     head. Serving engines absorb in a decode, where reading the cache is what costs, and expand in a prefill.
     """
-    step, x = site.step, site.reads
+    step, x = block.step, block.input
     # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
     read = attended(step, att.keeps if step.absorbs else None, evicts=False)
-    build = site.build(
+    build = block.build(
         s=read, k=att.heads, h=att.unturned, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
         **{
             "hr": att.unturned + att.rotary_dim, "h'": att.value_dim, "hv": att.unturned + att.value_dim,
-            "zq": att.query_latent or 0, "t:s": pairs(step, att.keeps, site.causal, evicts=False),
+            "zq": att.query_latent or 0, "t:s": pairs(step, att.keeps, block.causal, evicts=False),
         },
     )  # fmt: skip
-    cache = "cache." if step.cached and site.causal else ""
-    yield from queries(att, site, build)
+    cache = "cache." if step.cached and block.causal else ""
+    yield from queries(att, block, build)
     bias = " + B_kv_down[c]" if att.down_bias else ""
     fresh = "turned" if att.turns else f"{cache}turned"
     line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] {fresh}[b t r]"
@@ -46,9 +46,9 @@ def latent_attention(att: LatentAttention, site: BlockContext) -> Iterator[Opera
     yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
     if att.turns:
         yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
-    yield from shared(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
+    yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
     if att.indexer:
-        yield from index(att, att.indexer, site, cache)
+        yield from index(att, att.indexer, block, cache)
 
     keys, values, mixed = "k[b s k h]", "v[b s k h']", "o[b t k h']"
     q = "q[b t k h]"
@@ -58,7 +58,7 @@ def latent_attention(att: LatentAttention, site: BlockContext) -> Iterator[Opera
     else:
         line = f"{cache}latent[b s zk] W_kv_up[zk k hv] -> {keys} {values}"
         yield build.operator("attention.kv_up", "attention", line)
-    yield from core(build, site, (q, keys, values, mixed), cache)
+    yield from core(build, block, (q, keys, values, mixed), cache)
     if step.absorbs:
         line = f"{mixed} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
@@ -66,20 +66,20 @@ def latent_attention(att: LatentAttention, site: BlockContext) -> Iterator[Opera
         yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
         yield gate(build, "attention", "k h'", "k")
     bias = " + B_out[d]" if att.out_bias else ""
-    yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {site.gives}")
+    yield build.operator("attention.output", "attention", f"o[b t k h'] W_out[k h' d]{bias} -> {block.output}")
 
 
-def queries(att: LatentAttention, site: BlockContext, build: Builder) -> Iterator[Operator]:
+def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterator[Operator]:
     """Queries of every head, through a latent of their own where the model has one."""
-    x, out = site.reads, "q[b t k h] q_turned[b t k r]"
+    x, out = block.input, "q[b t k h] q_turned[b t k r]"
     if not att.query_latent:
-        yield from shared(build, site.step, "attention.q", x)
+        yield from replicated_input(build, block.step, "attention.q", x)
         yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
         return
     bias = " + B_q_down[zq]" if att.down_bias else ""
     yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> asked[b t zq]")
     yield latent_norm(att, build, "asked", "zq", "asked[b t zq]")
-    yield from shared(build, site.step, "attention.asked", "asked[b t zq]")
+    yield from replicated_input(build, block.step, "attention.asked", "asked[b t zq]")
     yield build.operator("attention.q_up", "attention", f"asked[b t zq] W_q_up[zq k hr] -> {out}")
 
 
@@ -101,12 +101,12 @@ def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotar
     return replace(operator, vector_flops=vector_flops.ROTARY * turned)
 
 
-def core(build: Builder, site: BlockContext, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
+def core(build: Builder, block: BlockContext, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
     """Scores of both parts of the keys, softmax, mix: one kernel under flash attention."""
     q, keys, values, mixed = tensors
     both = (f"{q} {keys} -> a[b k t:s]", f"q_turned[b t k r] {cache}turned[b s r] -> a[b k t:s]")
     scores = (build.operator("attention.scores", "attention", line, kind="bmm") for line in both)
-    mask = vector_flops.MASK if site.causal and site.step.attention == "eager" else 0
+    mask = vector_flops.MASK if block.causal and block.step.attention == "eager" else 0
     parts = (
         fuse("attention.scores", "attention", scores, kind="bmm"),
         build.operator(
@@ -115,22 +115,22 @@ def core(build: Builder, site: BlockContext, tensors: tuple[str, str, str, str],
         ),
         build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
     )  # fmt: skip
-    if site.step.attention == "flash":
+    if block.step.attention == "flash":
         yield fuse("attention.flash", "attention", parts, kind="attention")
     else:
         yield from parts
 
 
-def index(att: LatentAttention, indexer: Indexer, site: BlockContext, cache: str) -> Iterator[Operator]:
+def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
     """The indexer: small heads score all tokens, and each query keeps the best `keeps` of them.
 
     Score of a token: sum over the heads of weight x relu(q . k). It reads one small key a token from its own cache.
     """
-    step, x = site.step, site.reads
+    step, x = block.step, block.input
     known = attended(step, None)
-    build = site.build(
+    build = block.build(
         s=known, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
-        **{"zq": att.query_latent, "t:s": pairs(step, None, site.causal), "t:si": chosen(step, att.keeps)},
+        **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.keeps)},
     )  # fmt: skip
     yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
     yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")

@@ -34,20 +34,20 @@ TOGETHER: dict[tuple[str, ...], str] = {("qkv", "gate"): "C", ("write", "forget"
 FILTERED = {"qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u_v[b t k m h']"}
 
 
-def delta_rule(mixer: DeltaRule, site: BlockContext) -> Iterator[Operator]:
+def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     """Queries, keys, values, gate, what is written and forgotten; a causal filter; the scan; a gated norm; output.
 
     k heads of keys and queries of size h, each for m heads of values of size h'. The cache keeps a state of h x h' a
     head of values, and the filter's last tokens, however long the sequence is.
     """
-    step, shared = site.step, quotient(mixer.value_heads, mixer.heads)
-    build = site.build(
+    step, shared = block.step, quotient(mixer.value_heads, mixer.heads)
+    build = block.build(
         k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=mixer.filtered, q=mixer.rank,
         C=mixer.filtered + mixer.value_heads * mixer.value_dim,
         **{"h'": mixer.value_dim, "mw": 2 * mixer.value_heads},
     )  # fmt: skip
     for names in mixer.matrices:
-        yield from _given(build, mixer, site, names)
+        yield from _given(build, mixer, block, names)
     apart = [FILTERED[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
     yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
@@ -61,14 +61,14 @@ def delta_rule(mixer: DeltaRule, site: BlockContext) -> Iterator[Operator]:
         f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="norm",
         flops=vector_flops.NORM["rmsnorm"] + vector_flops.ACTIVATION[mixer.gate] + 1,
     )  # fmt: skip
-    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {site.gives}")
+    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {block.output}")
 
 
-def _given(build: Builder, mixer: DeltaRule, site: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
+def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
     """The inputs that one matrix gives; of decay and gate there may be two, through a low rank."""
     columns = {**COLUMNS, "forget": _decays(mixer)}
     given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
-    matrix, source, rows = "_".join(names), site.reads, "d"
+    matrix, source, rows = "_".join(names), block.input, "d"
     if mixer.rank and matrix in ("forget", "gate"):
         line = f"{source} W_linear_{matrix}_down[d q] -> low[b t q]"
         yield build.operator(f"{GROUP}.{matrix}_down", GROUP, line)
@@ -224,12 +224,12 @@ def matrices(build: Builder, name: str, line: str) -> Operator:
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
 
 
-def lightning(mixer: Lightning, site: BlockContext) -> Iterator[Operator]:
+def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     """Queries, keys and values, activated; the scan; a norm over all heads; a gate; output. The cache keeps states."""
-    step = site.step
-    build = site.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
+    step = block.step
+    build = block.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
     given = "q[b t k h] key[b t k h] value[b t k h']"
-    yield build.operator(f"{GROUP}.qkv", GROUP, f"{site.reads} W_linear_qkv[d c] -> {given}")
+    yield build.operator(f"{GROUP}.qkv", GROUP, f"{block.input} W_linear_qkv[d c] -> {given}")
     yield vectors(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
     if step.attention == "flash":
         scan = (
@@ -245,9 +245,9 @@ def lightning(mixer: Lightning, site: BlockContext) -> Iterator[Operator]:
         yield from _lightning_blocks(_with_block_sizes(build, step, mixer), step)
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
     yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", flops=vector_flops.NORM["rmsnorm"])
-    yield build.operator(f"{GROUP}.gate", GROUP, f"{site.reads} W_linear_gate[d k h'] -> gate[b t k h']")
+    yield build.operator(f"{GROUP}.gate", GROUP, f"{block.input} W_linear_gate[d k h'] -> gate[b t k h']")
     yield vectors(build, "gated", "y[b t k h'] gate[b t k h'] -> y[b t k h']", vector_flops.GATE + 1)
-    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {site.gives}")
+    yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {block.output}")
 
 
 def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:

@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator
 from roofmodel.algebra import Number, ceil_div, half, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
-from roofmodel.counting.communication import shared, summed
+from roofmodel.counting.communication import all_reduce, replicated_input
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import Mamba, Mamba2
 
 
-def mamba2(mixer: Mamba2, site: BlockContext) -> Iterator[Operator]:
+def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
     """Gate, input, B, C and time step from one matrix; a causal filter; the scan; a gated norm; output.
 
     m heads of size h share the B (`enter`) and C (`leave`) of each of g groups. The cache keeps a state of h x z a
     head, and the filter's last tokens, however long the sequence is.
     """
-    step, channels = site.step, mixer.heads * mixer.head_dim
+    step, channels = block.step, mixer.heads * mixer.head_dim
     columns = channels + 2 * mixer.groups * mixer.state
-    build = site.build(
+    build = block.build(
         g=mixer.groups, m=quotient(mixer.heads, mixer.groups), h=mixer.head_dim, z=mixer.state, r=mixer.kernel,
         c=columns, C=channels + columns + mixer.heads,
     )  # fmt: skip
     bias = " + B_ssm_in[C]" if mixer.bias else ""
-    line = f"{site.reads} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
+    line = f"{block.input} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
     yield build.operator("ssm.input", "ssm", line)
     gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
     yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, gives)
@@ -43,7 +43,7 @@ def mamba2(mixer: Mamba2, site: BlockContext) -> Iterator[Operator]:
         flops=vector_flops.ACTIVATION["silu"] + 1 + (vector_flops.NORM["rmsnorm"] if mixer.norm else 0),
     )  # fmt: skip
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
-    yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {site.gives}")
+    yield build.operator("ssm.output", "ssm", f"y[b t g m h] W_ssm_out[g m h d]{bias} -> {block.output}")
 
 
 def _with_chunk_sizes(build: Builder, step: Step, mixer: Mamba2) -> Builder:
@@ -133,21 +133,21 @@ def _mamba2_recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
     return tuple(build.operator(f"ssm.{name}", "ssm", line, kind=kind, flops=n) for name, kind, line, n in lines)
 
 
-def mamba(mixer: Mamba, site: BlockContext) -> Iterator[Operator]:
+def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
     """Input and gate, a causal filter, the scan with its time step and its B and C chosen by the token, output.
 
     Names: `enter` is the paper's B, `leave` its C, `step` its delta. The cache keeps a state of z a channel, and the
     filter's last tokens, however long the sequence is.
     """
-    build = site.build(
+    build = block.build(
         c=mixer.width, C=2 * mixer.width, z=mixer.state, q=mixer.rank, Q=mixer.rank + 2 * mixer.state, r=mixer.kernel
     )
     bias = " + B_ssm_in[C]" if mixer.bias else ""
-    yield build.operator("ssm.input", "ssm", f"{site.reads} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
-    yield from causal_filter(build, site.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
+    yield build.operator("ssm.input", "ssm", f"{block.input} W_ssm_in[d C]{bias} -> u[b t c] gate[b t c]")
+    yield from causal_filter(build, block.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
     selected = "low[b t q] enter[b t z] leave[b t z]"
     yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
-    yield from summed(build, site.step, "ssm.select", selected)  # of each GPU's channels
+    yield from all_reduce(build, block.step, "ssm.select", selected)  # of each GPU's channels
     if mixer.norm:
         for name, axis in (("low", "q"), ("enter", "z"), ("leave", "z")):
             gain, shift = norm_parameters(name, mixer.norm, axis)
@@ -160,12 +160,12 @@ def mamba(mixer: Mamba, site: BlockContext) -> Iterator[Operator]:
                 flops=norm_flops(mixer.norm),
                 function=mixer.norm.kind,
             )
-    yield from shared(build, site.step, "ssm.select", selected)
+    yield from replicated_input(build, block.step, "ssm.select", selected)
     yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
-    scan = _mamba_scan(build, site.step)
-    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if site.step.attention == "flash" else scan
+    scan = _mamba_scan(build, block.step)
+    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if block.step.attention == "flash" else scan
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
-    yield build.operator("ssm.output", "ssm", f"y[b t c] W_ssm_out[c d]{bias} -> {site.gives}")
+    yield build.operator("ssm.output", "ssm", f"y[b t c] W_ssm_out[c d]{bias} -> {block.output}")
 
 
 def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:

@@ -1,4 +1,24 @@
-"""The notation of operators: a line of text that names tensors and their axes, and its parser."""
+"""The notation of operators: one line of text that names tensors and their axes.
+
+    "x[b t d] W_up[d f] + B_up[f] -> u[b t f]"
+
+Tensor names give the role of a tensor:
+
+* `W_up`: a matrix of a linear layer, which quantized checkpoints quantize;
+* `E_token`, `B_up`, `G_norm`: other parameters (tables, biases, gains), stored in the working format;
+* `cache.k`: a tensor in the KV cache;
+* anything else: an activation.
+
+Axes and arrows:
+
+* `t:s` is a joint axis: the (query, key) pairs that are computed. It replaces `t` and `s`. Its size is t x s if all
+  pairs are computed, and less if a fused kernel skips masked pairs.
+* `i+r` is a sliding axis: `x[b c i+r j+s] W[o c r s] -> y[b o i j]` is a convolution. The contraction runs over `i`
+  (output positions) and `r` (filter positions). The size of `i+r` is the number of input rows that the filter covers,
+  from which the bytes follow.
+* `=>` instead of `->`: the operator states its FLOPs explicitly and is not a contraction, although an axis may be
+  summed over (a weighted sum on the vector units, for example).
+"""
 
 from __future__ import annotations
 
@@ -10,83 +30,83 @@ from functools import cache, cached_property
 from roofmodel.algebra import Number, product
 
 Sizes = Mapping[str, Number]
-"""Axis -> how many elements: `{"b": 1, "t": 1024, "d": 1600, ...}`."""
+"""Axis -> size: `{"b": 1, "t": 1024, "d": 1600, ...}`."""
 
 
 # What an axis letter stands for.
 AXES: dict[str, str] = {
     "b": "batch: sequences computed together",
-    "t": "new tokens per sequence (the queries)",
-    "u": "a GPU's part of these",
-    "s": "tokens attended to (the keys): cached and new",
+    "t": "new tokens per sequence (queries)",
+    "u": "new tokens per sequence on one GPU (sequence parallelism)",
+    "s": "tokens attended to (keys): cached and new",
     "t:s": "query-key pairs that are computed",
     "l": "positions whose logits are computed",
     "d": "hidden size",
     "d'": "hidden size, as the output of a square matrix",
-    "dt": "a GPU's part of the hidden size",
+    "dt": "hidden size on one GPU",
     "c": "channels",
-    "C": "columns of a state space's first matrix",
-    "z": "what a channel of a state space keeps",
-    "q": "rank of a state space's time step, or of linear attention's decay and gate",
-    "Q": "columns that choose time step, B and C",
-    "m": "heads of a state space that share B and C",
-    "mw": "for each head of values, what is written and what is forgotten",
+    "C": "columns of the input projection of a state-space model",
+    "z": "state size per channel of a state-space model",
+    "q": "rank of the time step (state-space models), or of decay and gate (linear attention)",
+    "Q": "columns that give time step, B and C",
+    "m": "heads of a state-space model that share B and C",
+    "mw": "write strength and decay of each value head",
     "j'": "chunks of tokens, as the source of a state",
     "j:j'": "pairs of chunks",
-    "t:j": "tokens, each with its chunk's first state",
+    "t:j": "tokens, each with the initial state of its chunk",
     "k": "key-value heads",
-    "g": "query heads that share a key-value head",
+    "g": "query heads per key-value head",
     "h": "head size",
-    "r": "elements of a head that rotary embedding turns",
-    "h'": "size of a head's values, where it is not that of its keys",
-    "hr": "head size of queries and keys: elements that do not turn, and those that do",
-    "hg": "what one head of queries gets: query and gate",
-    "hv": "keys and values that one head takes from the latent",
-    "zk": "width of the latent that keys and values come from",
-    "zq": "width of the latent that queries come from",
+    "r": "rotary dimension: elements of a head that rotary embedding rotates",
+    "h'": "head size of the values, where it differs from that of the keys",
+    "hr": "head size of queries and keys: NoPE and rotary dimensions together",
+    "hg": "query and gate of one query head",
+    "hv": "key and value of one head, from the latent",
+    "zk": "rank of the key-value latent",
+    "zq": "rank of the query latent",
     "ki": "heads of the indexer",
     "hi": "head size of the indexer",
     "si": "tokens that the indexer keeps",
-    "f": "width of the MLP, or of an expert",
-    "a": "numbers that an activation has learned",
-    "F": "twice that width: gate and up in one matrix",
+    "f": "MLP width, or width of one expert",
+    "a": "learned parameters of an activation function",
+    "F": "twice the MLP width: gate and up in one matrix",
     "L": "layers",
-    "y": "width of a layer's own input",
+    "y": "width of the per-layer inputs",
     "x": "experts",
     "b:t:x": "token-expert pairs that the router chose",
-    "b:t:X": "token-expert pairs of experts on any GPU",
-    "e": "width of the token embedding, where it is not the hidden size",
-    "v": "vocabulary",
-    "V": "vocabulary of all GPUs",
-    "p": "rows of a table of positions, of token types, of tasks",
-    "w": "rows of a table of relative positions",
-    "t+r": "tokens that a filter touches as it slides",
-    "M": "rows of a plain matrix",
-    "N": "columns of a plain matrix",
-    "K": "what a plain matrix product sums over",
+    "b:t:X": "token-expert pairs for the experts on all GPUs",
+    "e": "width of the token embedding, where it differs from the hidden size",
+    "v": "vocabulary size",
+    "V": "vocabulary size over all GPUs",
+    "p": "rows of the position, token-type or task table",
+    "w": "rows of the relative-position table",
+    "t+r": "tokens that a sliding filter covers",
+    "M": "rows of a matrix",
+    "N": "columns of a matrix",
+    "K": "contracted dimension of a matrix multiplication",
     "E": "elements of a vector",
-    "X": "points along the first side of a grid",
-    "Y": "points along its second side",
-    "Z": "points along its third side",
+    "X": "points along the first dimension of a grid",
+    "Y": "points along the second dimension of a grid",
+    "Z": "points along the third dimension of a grid",
     "W": "parameters of the whole model",
     "n": "classes of a classification head",
-    "o": "channels that a filter gives",
-    "i": "rows of a map of pixels",
-    "j": "columns of a map of pixels",
-    "i+r": "rows that a filter touches as it slides",
-    "j+s": "columns that a filter touches as it slides",
+    "o": "output channels of a filter",
+    "i": "rows of a feature map",
+    "j": "columns of a feature map",
+    "i+r": "rows that a sliding filter covers",
+    "j+s": "columns that a sliding filter covers",
 }
-OTHERWISE: dict[str, dict[str, str]] = {
-    "r": {"i+r": "rows of a filter", "t+r": "tokens that a filter sees"},
+AXIS_OVERRIDES: dict[str, dict[str, str]] = {
+    "r": {"i+r": "rows of a filter", "t+r": "tokens per filter"},
     "s": {"j+s": "columns of a filter"},
-    "g": {"i": "groups of channels that a filter keeps apart", "i+r": "groups of channels that a filter keeps apart"},
-    "i": {"t+r": "channels that a filter over tokens reads"},
+    "g": {"i": "groups of a grouped convolution", "i+r": "groups of a grouped convolution"},
+    "i": {"t+r": "input channels of a filter over tokens"},
     "j": {"j'": "chunks of tokens", "t:j": "chunks of tokens"},
     "k": {"m": "heads of queries and keys"},
-    "m": {"k": "heads of values that share queries and keys"},
+    "m": {"k": "value heads per query-key head"},
     "C": {"h'": "columns of one matrix for queries, keys, values and gate"},
 }
-"""Letters that mean something else beside some other axis: that one -> what they mean there."""
+"""Letters with another meaning in operators that have a certain other axis: letter -> other axis -> meaning."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,7 @@ class Tensor:
         return self.name.startswith("cache.")
 
     def elements(self, sizes: Sizes) -> Number:
-        """How many elements the tensor holds."""
+        """Number of elements: the product of the axis sizes."""
         return product(sizes[axis] for axis in self.axes)
 
     def __str__(self) -> str:
@@ -114,7 +134,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed line: factors, terms added to their product, and outputs."""
+    """A parsed line: factors that are multiplied, terms that are added, outputs."""
 
     text: str
     factors: tuple[Tensor, ...]
@@ -127,7 +147,7 @@ class Line:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """The axes a contraction runs over: those of its factors, pairs taking the place of t and s, i and r of i+r."""
+        """The loop axes of a contraction: the axes of its factors; `t:s` replaces t and s, `i+r` counts as i and r."""
         axes = list(dict.fromkeys(a for tensor in self.factors for axis in tensor.axes for a in axis.split("+")))
         joint = {axis for tensor in self.factors + self.outputs for axis in tensor.axes if ":" in axis}
         covered = joint.union(*(split_axes([axis]) for axis in joint))
@@ -135,7 +155,7 @@ class Line:
 
     @cached_property
     def contracted(self) -> tuple[str, ...]:
-        """The axes summed over: shared by both factors, absent from the outputs. Empty: no contraction."""
+        """The axes summed over: those in both factors but in no output. Empty if the line is not a contraction."""
         if len(self.factors) != 2 or "=>" in self.text:
             return ()
         kept = {axis for tensor in self.outputs for axis in split_axes(tensor.axes)}
@@ -145,19 +165,19 @@ class Line:
 
 NAME = re.compile(r"[A-Za-z][\w.]*(?=\[)")
 _TENSOR = re.compile(r"\s*([A-Za-z][\w.]*)\[([\w':+\s]*)\]")
-_PLUS = re.compile(r"\+(?![^\[]*\])")  # between tensors, not within one
+_PLUS = re.compile(r"\+(?![^\[]*\])")  # between tensors, not inside brackets
 
 
 @cache
 def parse(text: str) -> Line:
-    """Read `x[b t d] W[d f] + B[f] -> u[b t f]`. Raises ValueError that quotes the line."""
+    """Parse a line such as `x[b t d] W[d f] + B[f] -> u[b t f]`. Raises ValueError, which quotes the line."""
     left, arrow, right = text.replace("=>", "->").partition("->")
     if not arrow:
-        raise ValueError(f"{text!r}: an operator needs '->' between what it reads and what it writes")
-    products, *terms = _PLUS.split(left)
+        raise ValueError(f"{text!r}: an operator needs '->' between its inputs and its outputs")
+    factors, *terms = _PLUS.split(left)
     return Line(
         text=text,
-        factors=_tensors(products, text),
+        factors=_tensors(factors, text),
         terms=tuple(tensor for term in terms for tensor in _tensors(term, text)),
         outputs=_tensors(right, text),
     )

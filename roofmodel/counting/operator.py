@@ -1,32 +1,14 @@
-"""The contraction core: an operator is one line, and its costs follow from it.
+"""Costs of operators: FLOPs, bytes, parameters and GEMM shape follow from the operator's line (see notation.py).
 
     "x[b t d] W_up[d f] + B_up[f] -> u[b t f]"
 
-A line names its tensors and their axes. From it follow, by construction and only here:
+* matmul FLOPs of a contraction: 2 x the product of the sizes of all axes of its factors;
+* vector FLOPs: 1 per output element for each added term, plus what the operator states;
+* bytes: elements of each tensor x the width of its number format; inputs are read, outputs written;
+* parameters: the elements of tensors with a capitalized name.
 
-* matmul FLOPs: 2 x the product of the axes of the factors (the tensors multiplied);
-* vector FLOPs: 1 per output element for each term added after a `+`, and what the operator states;
-* bytes: each tensor's elements x its width, read on the left, written on the right;
-* parameters: the elements of the tensors whose name is capitalised;
-* the GEMM's batch, M, N and K; the LaTeX.
-
-Names say what a tensor is. `W_up` is a matrix of a linear layer (what a quantised checkpoint
-quantises), other capitals (`E_token`, `B_up`, `G_norm`: tables, biases, gains) are parameters that
-keep the working width, `cache.k` lives in the KV cache, everything else is an activation.
-
-`=>` in place of `->` says that the FLOPs are stated beside the line, although an axis may be summed away: a weighted
-sum on the vector units is no matrix product.
-
-`t:s` is a joint axis: the (query, key) pairs that the mask leaves. Where it stands, it takes the
-place of `t` and `s`; its size is t x s where all pairs are computed, and less where a fused kernel
-skips the masked ones.
-
-`i+r` is a sliding axis, for a filter that slides over a map: `x[b c i+r j+s] W[o c r s] -> y[b o i j]` is a
-convolution. The contraction runs over `i` (places) and `r` (of the filter); the size of `i+r` itself, which the bytes
-follow from, is how many rows of the map the filter touches.
-
-Fusion is set algebra: `fuse` reads what enters the group and writes what leaves it, so an unfused
-operator is a group of one. Boundary bytes are compulsory traffic: a lower bound.
+`fuse` joins operators into one kernel, which reads only the inputs and writes only the outputs of the group. These
+boundary bytes are compulsory traffic: a lower bound on DRAM traffic.
 """
 
 from __future__ import annotations
@@ -38,17 +20,16 @@ from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.notation import AXES, NAME, OTHERWISE, Line, Sizes, Tensor, parse, split_axes
+from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, Line, Sizes, Tensor, parse, split_axes
 from roofmodel.counting.number_formats import Widths
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a piece of work takes. Costs add, and scale by how often the work is done.
+    """FLOPs and bytes of one or more operators. Costs add, and an integer factor repeats them: `layers * block + head`.
 
-    FLOPs count a multiply-add as 2. Bytes are compulsory DRAM traffic; `weight_bytes` and
-    `cache_bytes` are the parts of `bytes_read` that are parameters and KV cache. `link_bytes` go to other devices, and
-    as many come from them.
+    A multiply-add is 2 FLOPs. Bytes are compulsory DRAM traffic; `weight_bytes` and `cache_bytes` are the parts of
+    `bytes_read` that are parameters and KV cache. `link_bytes` is what a GPU sends to other GPUs; it receives as much.
     """
 
     matmul_flops: Number = 0
@@ -59,7 +40,7 @@ class Cost:
     cache_bytes: Number = 0
     link_bytes: Number = 0
 
-    __array_ufunc__ = None  # an array of counts scales it as a number does
+    __array_ufunc__ = None  # lets `array * cost` call Cost.__rmul__
 
     @property
     def flops(self) -> Number:
@@ -71,7 +52,7 @@ class Cost:
 
     @property
     def intensity(self) -> Number:
-        """FLOPs per byte, matmul and vector FLOPs together."""
+        """Arithmetic intensity in FLOPs per byte (matmul and vector FLOPs)."""
         return self.flops / self.bytes
 
     def __add__(self, other: Cost) -> Cost:
@@ -98,11 +79,11 @@ class Cost:
 
 
 Keeps = Literal["inputs", "outputs", "nothing"]
-"""What the backward pass needs of vector work: what it read, what it wrote, or neither where it is linear."""
+"""What the backward pass reads of vector work: its inputs, its outputs, or nothing if it is linear."""
 
 
 class Gemm(NamedTuple):
-    """A contraction as a batched matrix product: `batch` times (m x k) (k x n)."""
+    """The shape of a contraction as a batched GEMM: `batch` times (m x k) (k x n)."""
 
     batch: Number
     m: Number
@@ -112,15 +93,16 @@ class Gemm(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """One kernel's worth of work: a line, or several lines fused.
+    """The work of one kernel: one line, or several fused lines. Costs are those of one execution.
 
-    `touched` overrides, by tensor name, how many elements are read where that is not the whole
-    tensor (rows gathered from a table). `layers` are the layers in which this same operator
-    occurs, None where it stands outside the layers; the costs are those of one occurrence. `keeps` says what
-    of vector work the backward pass reads; `parts` are the operators that a fused one is made of. `stage` is the part
-    of the phase that it belongs to, where a phase has parts; `passes` is how often that part runs. `collective` is what
-    it exchanges with other devices; `function` what vector work computes, by the name that vector.py has for it, where
-    frameworks differ in how they run it.
+    * `touched`: elements read, by tensor name, where that is not the whole tensor (rows gathered from a table);
+    * `layers`: the layers that contain this operator; None outside layers;
+    * `keeps`: what the backward pass reads of vector work;
+    * `parts`: the operators that were fused;
+    * `stage`: the part of the phase (forward, backward, ...), if the phase has parts; `passes`: runs of that part;
+    * `collective`: the exchange with other GPUs, if any;
+    * `function`: the function that vector work computes (a key in vector_flops.py), where frameworks differ in how
+      they execute it.
     """
 
     name: str
@@ -142,31 +124,33 @@ class Operator:
 
     @property
     def spec(self) -> str:
+        """The operator's lines, joined by semicolons."""
         return "; ".join(line.text for line in self.lines)
 
     @property
     def count(self) -> Number:
+        """Number of executions: passes x layers."""
         return self.passes * (1 if self.layers is None else len(self.layers))
 
     @cached_property
     def reads(self) -> tuple[Tensor, ...]:
-        """What enters: read by a line, written by none before it."""
-        entering: dict[str, Tensor] = {}
+        """The inputs: tensors that a line reads and no earlier line writes."""
+        inputs: dict[str, Tensor] = {}
         written: set[str] = set()
         for line in self.lines:
-            entering.update((t.name, t) for t in line.inputs if t.name not in written)
+            inputs.update((t.name, t) for t in line.inputs if t.name not in written)
             written.update(t.name for t in line.outputs)
-        return tuple(entering.values())
+        return tuple(inputs.values())
 
     @cached_property
     def writes(self) -> tuple[Tensor, ...]:
-        """What leaves: written by a line, consumed by none after it."""
-        leaving: dict[str, Tensor] = {}
+        """The outputs: tensors that a line writes and no later line reads."""
+        outputs: dict[str, Tensor] = {}
         for line in self.lines:
             for tensor in line.inputs:
-                leaving.pop(tensor.name, None)
-            leaving.update((t.name, t) for t in line.outputs)
-        return tuple(leaving.values())
+                outputs.pop(tensor.name, None)
+            outputs.update((t.name, t) for t in line.outputs)
+        return tuple(outputs.values())
 
     @cached_property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -174,11 +158,11 @@ class Operator:
 
     @cached_property
     def _bytes_of(self) -> dict[Tensor, Number]:
-        """What was asked for so far: of arrays of sizes each is an array."""
+        """Results of `bytes_of`, which are costly to compute if the sizes are arrays."""
         return {}
 
     def bytes_of(self, tensor: Tensor) -> Number:
-        """Bytes moved when this operator reads or writes the tensor once."""
+        """Bytes moved when the operator reads or writes the tensor once."""
         if tensor not in self._bytes_of:
             elements = self.touched.get(tensor.name)
             elements = tensor.elements(self.sizes) if elements is None else elements
@@ -187,7 +171,7 @@ class Operator:
 
     @cached_property
     def cost(self) -> Cost:
-        """The cost of one occurrence."""
+        """The cost of one execution."""
         return Cost(
             matmul_flops=self.matmul_flops,
             vector_flops=self.vector_flops,
@@ -200,23 +184,23 @@ class Operator:
 
     @property
     def link_bytes(self) -> Number:
-        """What it sends to other devices: of what it gathers, or of what it reads."""
+        """Bytes that the GPU sends to other GPUs."""
         return self.collective.sent(self.exchanged_bytes) if self.collective else 0
 
     @property
     def exchanged_bytes(self) -> Number:
-        """Bytes of the whole that a collective deals with: of what it gathers, or of what it reads."""
+        """Size of the full tensor of a collective: the gathered output of an all-gather, else the input."""
         gathers = self.collective is not None and self.collective.name == "all_gather"
         return sum(self.bytes_of(tensor) for tensor in (self.writes if gathers else self.reads))
 
     @property
     def total(self) -> Cost:
-        """The cost of all occurrences."""
+        """The cost of all executions, over all layers and passes."""
         return self.count * self.cost  # type: ignore[no-any-return]
 
     @property
     def gemm(self) -> Gemm | None:
-        """Batch, M, N, K where the operator is one contraction of whole matrices; None for anything else."""
+        """The GEMM shape if the operator is a single contraction; None for fused, grouped and vector work."""
         if len(self.lines) != 1 or not self.lines[0].contracted or self.kind == "grouped_gemm":
             return None
         line = self.lines[0]
@@ -230,7 +214,7 @@ class Operator:
         )
 
     def renamed(self, stack: str, tensor: Callable[[str], str]) -> Operator:
-        """The same work in another stack, on tensors of other names."""
+        """The same operator in another stack (`encoder`), with its tensors renamed by `tensor`."""
         return replace(
             self,
             name=f"{stack}.{self.name}",
@@ -241,16 +225,16 @@ class Operator:
         )
 
     def meaning(self, letter: str) -> str:
-        """What an axis of its lines means here."""
+        """The meaning of one of the operator's axes."""
         if letter == "c" and "attention" in self.name:
             return "columns of a fused projection"
-        beside = {axis for line in self.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes}
-        told = (meaning for other, meaning in OTHERWISE.get(letter, {}).items() if other in beside)
-        return next(told, AXES[letter])
+        present = {axis for line in self.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes}
+        overrides = (meaning for other, meaning in AXIS_OVERRIDES.get(letter, {}).items() if other in present)
+        return next(overrides, AXES[letter])
 
 
 class Builder(NamedTuple):
-    """Turns lines into operators, given the axis sizes and the widths in force."""
+    """Makes operators from lines, for given axis sizes and number formats."""
 
     sizes: Sizes
     widths: Widths
@@ -282,22 +266,22 @@ class Builder(NamedTuple):
         )
 
     def gather(self, name: str, group: str, text: str) -> Operator:
-        """Rows looked up in a table: no FLOPs; it reads the rows (what it writes), not the table.
+        """An embedding lookup: no FLOPs; it reads as many elements as it writes, not the whole table.
 
-        The indices themselves are left out, as is usual: a few bytes against a row of thousands.
+        The indices are not counted: a few bytes compared with thousands per row.
         """
         line = parse(text)
         rows = {line.inputs[0].name: line.outputs[0].elements(self.sizes)}
         return Operator(name, group, "gather", (line,), self.sizes, self.widths, 0, 0, touched=rows)
 
     def exchange(self, name: str, text: str, collective: Collective) -> Operator:
-        """What GPUs exchange: a tensor that becomes another one. The sums themselves are left out."""
+        """A collective that turns one tensor into another. The additions of a reduction are not counted."""
         operator = self.operator(name, "communication", text, kind="communication")
         return replace(operator, collective=collective)
 
 
 def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> Operator:
-    """Several operators as one kernel: the same FLOPs, and only the boundary's bytes."""
+    """Several operators as one kernel: the sum of their FLOPs, and only the bytes that cross the boundary."""
     parts = tuple(operators)
     return replace(
         parts[0],

@@ -14,16 +14,16 @@ from roofmodel.models.layers import TokenConvolution
 from roofmodel.models.recurrent import ShortConvolution
 
 
-def token_convolution(conv: TokenConvolution, site: BlockContext) -> Iterator[Operator]:
+def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[Operator]:
     """A filter over neighbouring tokens, then its activation. DeBERTa's reads what the embedding gave: as wide as x."""
-    channels = quotient(site.hidden, conv.groups)
+    channels = quotient(block.hidden, conv.groups)
     # What pads the ends is not read.
-    build = site.build(g=conv.groups, i=channels, o=channels, r=conv.kernel, **{"t+r": site.step.tokens})
-    source = site.reads.replace("[b t d]", "[b t+r g i]")
+    build = block.build(g=conv.groups, i=channels, o=channels, r=conv.kernel, **{"t+r": block.step.tokens})
+    source = block.input.replace("[b t d]", "[b t+r g i]")
     line = f"{source} K_filter[g o i r] + B_filter[g o] -> c[b t g o]"
     yield build.operator("convolution.filter", "convolution", line, kind="convolution")
     yield build.operator(
-        "convolution.activation", "convolution", f"c[b t d] -> {site.gives}", kind="elementwise",
+        "convolution.activation", "convolution", f"c[b t d] -> {block.output}", kind="elementwise",
         flops=vector_flops.ACTIVATION[conv.activation],
     )  # fmt: skip
 
@@ -91,19 +91,19 @@ def _places_computed(step: Step, width: Number) -> Number:
     return step.mean_of(lambda tokens: maximum(tokens, width) + width - 1)
 
 
-def short_convolution(conv: ShortConvolution, site: BlockContext) -> Iterator[Operator]:
+def short_convolution(conv: ShortConvolution, block: BlockContext) -> Iterator[Operator]:
     """One matrix gives both gates and what they stand around; no activation. The cache keeps the filter's last tokens.
 
     Names: `enter` is the reference code's B, `leave` its C.
     """
-    build = site.build(c=conv.width, C=3 * conv.width, r=conv.kernel)
+    build = block.build(c=conv.width, C=3 * conv.width, r=conv.kernel)
     bias = " + B_conv_in[C]" if conv.bias else ""
-    line = f"{site.reads} W_conv_in[d C]{bias} -> enter[b t c] leave[b t c] u[b t c]"
+    line = f"{block.input} W_conv_in[d C]{bias} -> enter[b t c] leave[b t c] u[b t c]"
     yield build.operator("convolution.input", "convolution", line)
     line = "enter[b t c] u[b t c] -> u[b t c]"
     yield build.operator("convolution.enter", "convolution", line, kind="elementwise", flops=1)
-    yield from causal_filter(build, site.step, "convolution", conv.bias, None, "u[b t c]")
+    yield from causal_filter(build, block.step, "convolution", conv.bias, None, "u[b t c]")
     line = "leave[b t c] u[b t c] -> u[b t c]"
     yield build.operator("convolution.leave", "convolution", line, kind="elementwise", flops=1)
     bias = " + B_conv_out[d]" if conv.bias else ""
-    yield build.operator("convolution.output", "convolution", f"u[b t c] W_conv_out[c d]{bias} -> {site.gives}")
+    yield build.operator("convolution.output", "convolution", f"u[b t c] W_conv_out[c d]{bias} -> {block.output}")

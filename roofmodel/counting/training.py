@@ -18,7 +18,7 @@ from roofmodel.algebra import Number, ceil_div, is_just, largest, maximum, quoti
 from roofmodel.counting import memory, vector_flops
 from roofmodel.counting.backward import arrives, backward, differentiable, kept
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.communication import summed
+from roofmodel.counting.communication import all_reduce
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
@@ -122,7 +122,7 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
     (logits,) = head.writes
     rows = " ".join(axis for axis in logits.axes if axis != "v")
     for what in ("largest", "sum", "target"):
-        yield from summed(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
+        yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
 
 
 def exchanged_gradients(

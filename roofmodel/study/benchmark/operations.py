@@ -64,7 +64,7 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     window = c["window"] + (c["window"] == 0) * unlimited if "window" in c else unlimited
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
     part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
-    found = attention(part, BlockContext(step, 1, causal=True, reads="x[b t d]", gives="a[b t d]"))
+    found = attention(part, BlockContext(step, 1, causal=True, input="x[b t d]", output="a[b t d]"))
     return next(operator for operator in found if operator.name == "attention.flash")
 
 
@@ -80,7 +80,7 @@ def mixture(c: Columns, widths: Widths) -> Operator:
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
     moe = MoE(here, load.rows / c["tokens"], expert)
-    found = experts(moe, BlockContext(step, c["hidden"], causal=True, reads="x[b t d]", gives="m[b t d]"))
+    found = experts(moe, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
     inside = [
         of_some_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
         for op in found
