@@ -1,10 +1,10 @@
-"""The accuracy tables of README.md and docs/accuracy.md, from a folder of measurements:
+"""The accuracy tables of docs/accuracy.md, from a folder of measurements:
 `python benchmarks/accuracy.py FOLDER`.
 
 Operations: bound and expectation of every row against its measurement. The parameters in `hardware/` were fitted on two
 thirds of the cells of shapes of the aiconfigurator tables and of vidur's elementwise ones; `vidur_a100_gemm` is of a
 framework that no fit has seen. Whole models (`served`, `generation`, `published`): no fit has seen any.
-`--into README.md docs/accuracy.md` brings those pages up to date.
+`--into docs/accuracy.md` updates the page.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from roofmodel.study.benchmark.table import Array, groups
 from roofmodel.study.benchmark.validate import Validation, errors, validate
 
 TABLES = {
-    "aic_a100_sxm_gemm": ("a100", "GEMM, 16 bits and quantised"),
-    "vidur_a100_gemm": ("a100", "GEMM of a framework not fitted to"),
+    "aic_a100_sxm_gemm": ("a100", "GEMM, 16-bit and quantized"),
+    "vidur_a100_gemm": ("a100", "GEMM, a framework that no fit used"),
     "aic_a100_sxm_attn_context": ("a100", "attention, prefill"),
     "aic_a100_sxm_attn_generation": ("a100", "attention, decode"),
-    "aic_a100_sxm_moe": ("a100", "mixtures of experts, fused"),
-    "aic_a100_sxm_nccl": ("a100", "NCCL's collectives, 2 to 8 GPUs"),
-    "aic_a100_sxm_custom_allreduce": ("a100", "all-reduce of engines"),
-    "vidur_a100_elementwise": ("a100", "norms, activations, sums, rows"),
-    "llmcompass_a100_elementwise": ("a100", "softmax, norm, GELU of PyTorch, launch included"),
-    "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, launch included"),
+    "aic_a100_sxm_moe": ("a100", "MoE, fused"),
+    "aic_a100_sxm_nccl": ("a100", "NCCL collectives, 2 to 8 GPUs"),
+    "aic_a100_sxm_custom_allreduce": ("a100", "all-reduce of inference engines"),
+    "vidur_a100_elementwise": ("a100", "norms, activations, residual sums, lookups"),
+    "llmcompass_a100_elementwise": ("a100", "softmax, norm, GELU of PyTorch, with launch"),
+    "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, with launch"),
     "aic_h100_sxm_gemm": ("h100", "GEMM, 16 and 8 bits"),
     "aic_h100_sxm_attn_context": ("h100", "attention, prefill"),
     "aic_h100_sxm_attn_generation": ("h100", "attention, decode"),
-    "aic_h100_sxm_moe": ("h100", "mixtures of experts, fused"),
-    "aic_h100_sxm_nccl": ("h100", "NCCL's collectives, 2 to 8 GPUs"),
-    "aic_h100_sxm_custom_allreduce": ("h100", "all-reduce of engines"),
+    "aic_h100_sxm_moe": ("h100", "MoE, fused"),
+    "aic_h100_sxm_nccl": ("h100", "NCCL collectives, 2 to 8 GPUs"),
+    "aic_h100_sxm_custom_allreduce": ("h100", "all-reduce of inference engines"),
 }
 NEW = ("vidur_a100_gemm",)  # of which no fit has seen a row
 
@@ -47,7 +47,8 @@ NEW = ("vidur_a100_gemm",)  # of which no fit has seen a row
 def operations(folder: Path) -> str:
     """Markdown: a line a table of measurements."""
     lines = [
-        "| device | measured | rows | bound off by | expectation off by | of unseen | median | inside the interval |",
+        "| device | measured | rows | error of bound | error of expected time | on unseen rows | median error "
+        "| within the interval |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, (hw, what) in TABLES.items():
@@ -77,16 +78,16 @@ def models(folder: Path) -> list[str]:
     alone, together = served.pairs(served.alone(folder)), served.pairs(served.together(folder))
     generated, bert = list(generation.generated(folder)), published.errors(folder)
     short = {
-        "served on one GPU: time to first token": [pair.first for pair in alone],
-        "served on one GPU: time per output token": [pair.further for pair in alone],
-        "served on 2 to 8 GPUs: time to first token": [pair.first for pair in together],
-        "served on 2 to 8 GPUs: time per output token": [pair.further for pair in together],
+        "served on one GPU: TTFT": [pair.first for pair in alone],
+        "served on one GPU: TPOT": [pair.further for pair in alone],
+        "served on 2 to 8 GPUs: TTFT": [pair.first for pair in together],
+        "served on 2 to 8 GPUs: TPOT": [pair.further for pair in together],
         "requests on 1 to 32 A100s": [row.off for row in generated],
         "BERT and BART on V100 and A100": published.judged(bert, compiled=False),
         "BERT on V100 and A100, compiled by XLA": published.judged(bert, compiled=True),
     }
     lines = [
-        "| whole models | rows | bound off by | expectation off by | bias | median | inside the interval |",
+        "| whole models | rows | error of bound | error of expected time | bias | median error | within the interval |",
         "|---|---:|---:|---:|---:|---:|---:|",
         *(f"| {what} | {whole(rows)} |" for what, rows in short.items()),
     ]

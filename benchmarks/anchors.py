@@ -3,8 +3,8 @@
 FOLDER holds tables of measurements, as for `accuracy.py`. Of operators, the rows are those that no fit of ours has
 seen: a third of the cells of shapes, and products of another framework. Tools on PyPI are run where installed
 (`pip install llm-flops aiconfigurator`), repositories from clones that options name; what could not be run is told at
-the end, with how to get it. `others/` says what each tool is made for. `--into docs/anchors.md README.md` brings those
-pages up to date; what was not run stays in them as it was.
+the end, with how to get it. `others/` says what each tool is made for. `--into docs/anchors.md` updates the page;
+figures of tools that were not run stay as they were.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 NOT_RUN = "not run"
 MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
-COLUMNS = ("roofline", "by a constant", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
+COLUMNS = ("roofline", "scaled roofline", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
 CONSTANT = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
 """The parts of the roofline that aiconfigurator 0.5 to 0.7 expected, in what was its empirical mode then."""
 
@@ -98,7 +98,7 @@ class Anchors:
             which = accuracy.unseen(found, name)
             predicted = {
                 "roofline": found.bound[which],
-                "by a constant": found.bound[which] / CONSTANT[op],
+                "scaled roofline": found.bound[which] / CONSTANT[op],
                 **(self._run(_by_aiconfigurator, cells, which, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
                 "roofmodel": found.expected[which],
             }
@@ -121,7 +121,7 @@ class Anchors:
             predicted["LLM-Viewer"] = self._run(clones.llm_viewer, self.paths["LLM-Viewer"], rows)
         for name, mode in MODES.items():
             predicted[name] = self._run(aiconfigurator.served, rows, mode)
-        for number, token in enumerate(("first token", "each further token")):
+        for number, token in enumerate(("TTFT", "TPOT")):
             times = {name: pairs and [float(pair[number]) for pair in pairs] for name, pairs in predicted.items()}
             measured = np.array([(row.first, row.further)[number] for row in rows])
             yield Line(f"{what}: {token}", len(rows), _off(times, measured))
@@ -133,15 +133,15 @@ class Anchors:
             return ""
         near = {name: part for name, part in found.items() if abs(part - 1) < 0.01}
         return (
-            f"FLOPs of a forward pass by llm-flops: {min(near.values()) - 1:.2%} to {max(near.values()) - 1:.2%} above "
-            f"our matrix products, by its softmax, norms, activations, on {len(near)} of the {len(found)} models that "
-            f"both know; of {', '.join(sorted(found.keys() - near))} it leaves out the head."
+            f"llm-flops counts {min(near.values()) - 1:.2%} to {max(near.values()) - 1:.2%} more FLOPs in a forward "
+            f"pass than our matmul FLOPs on {len(near)} of the {len(found)} models that both tools support, because it "
+            f"adds softmax, norms and activations. It omits the head of {', '.join(sorted(found.keys() - near))}."
         )
 
     def training(self) -> str:
         """Markdown: steps of Megatron's on A100s. A dash is a setting that we cannot express."""
         theirs = self._run(clones.calculon, self.paths["Calculon"])
-        lines = ["| step of Megatron's | measured | Calculon | roofmodel |", "|---|---:|---:|---:|"]
+        lines = ["| training step | measured | Calculon | roofmodel |", "|---|---:|---:|---:|"]
         for case in megatron.CASES:
             name, ours = case.setting.name, megatron.expected(case)
             cells = [

@@ -55,7 +55,8 @@ class Generated(NamedTuple):
 def table(found: list[Generated]) -> str:
     """Markdown: a line a model of FasterTransformer's and number of GPUs, one a format of gpt-fast's weights; all."""
     lines = [
-        "| model | run by | weights | GPUs | rows | bound off by, median | expectation off by, median | bias, median |",
+        "| model | run by | weights | GPUs | rows | median error of bound | median error of expected time "
+        "| median bias |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     for name, some in by_name((row.name, row.off) for row in found).items():

@@ -110,7 +110,7 @@ def judged(found: list[tuple[Reported, Off]], compiled: bool) -> list[Off]:
 def table(found: list[tuple[Reported, Off]]) -> str:
     """Markdown: a line a device, framework and format; below, all of V100 and A100."""
     lines = [
-        "| device | run by | type | rows | bound off by, median | expectation off by, median | bias, median |",
+        "| device | run by | type | rows | median error of bound | median error of expected time | median bias |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
     named = [((row.device, row.told, row.dtype), one) for row, one in found]
@@ -118,7 +118,7 @@ def table(found: list[tuple[Reported, Off]]) -> str:
         lines.append(f"| {' | '.join(name)} | {medians(some)} |")
     plain, compiled = judged(found, False), judged(found, True)
     lines.append(f"| a100, v100 | all | | {medians(plain + compiled)} |")
-    lines.append(f"| a100, v100 | all but {COMPILED} | | {medians(plain)} |")
+    lines.append(f"| a100, v100 | all except {COMPILED} | | {medians(plain)} |")
     return "\n".join(lines)
 
 

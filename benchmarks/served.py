@@ -119,7 +119,7 @@ def on_several(found: list[Pair]) -> str:
 
 def _table(title: str, rule: str, named: list[tuple[tuple[str, ...], Pair]]) -> str:
     lines = [
-        f"{title} rows | time to first token off by | bias | time per output token off by | bias |",
+        f"{title} rows | TTFT error | bias | TPOT error | bias |",
         f"{rule}---:|---:|---:|---:|---:|",
     ]
     for name, some in sorted(by_name(named).items()):

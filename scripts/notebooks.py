@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Run the lectures' notebooks by this interpreter and keep what they print: all of them, or those named.
+"""Run the lecture notebooks with this interpreter and store their outputs.
 
     python scripts/notebooks.py [--check] [NOTEBOOK …]
 
-A notebook is written back with its outputs, and without what tells one machine or run from another. With --check the
-files stay as they are, and it fails where a cell fails, or prints something else than its file holds; pictures and
-HTML, which say the same again, are not compared.
+The notebooks are written without metadata that depends on the machine or the run. With --check no file is written; the
+check fails if a cell fails or prints something else than its file contains. Pictures and HTML repeat the printed text
+and are not compared.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-TEXTS = ("text/plain", "text/markdown")  # what is compared
-SECONDS = 120  # for a cell
+COMPARED = ("text/plain", "text/markdown")
+SECONDS_PER_CELL = 120
 
 
 class ThisPython(AsyncKernelManager):
-    """Kernels run in the interpreter that runs this, whatever kernels a user has installed."""
+    """A kernel manager that uses the interpreter of this script and ignores installed kernels."""
 
     @default("kernel_spec_manager")
-    def _without_others(self) -> KernelSpecManager:
+    def _no_installed_kernels(self) -> KernelSpecManager:
         return KernelSpecManager(kernel_dirs=[])
 
 
 def run(path: Path) -> NotebookNode:
-    """The notebook with its outputs, new. Raises CellExecutionError."""
+    """Return the notebook with new outputs. Raises CellExecutionError."""
     notebook = nbformat.read(path, as_version=4)
-    with TemporaryDirectory() as profile:  # no start-up files and no history of the user's
+    with TemporaryDirectory() as profile:  # without the user's start-up files and history
         client = NotebookClient(
             notebook, kernel_name="python3", kernel_manager_class=ThisPython, extra_arguments=["--log-level=ERROR"],
-            timeout=SECONDS, record_timing=False, coalesce_streams=True,
+            timeout=SECONDS_PER_CELL, record_timing=False, coalesce_streams=True,
             resources={"metadata": {"path": str(path.parent)}},
         )  # fmt: skip
         client.execute(env=environment(profile))
@@ -61,7 +61,7 @@ def run(path: Path) -> NotebookNode:
 
 
 def environment(profile: str) -> dict[str, str]:
-    """Of the kernel: this checkout's roofmodel, its `roof`, and outputs of one width and no colour."""
+    """The environment of the kernel: this checkout's roofmodel and `roof`, a fixed width and no color."""
     kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     return kept | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -69,40 +69,40 @@ def environment(profile: str) -> dict[str, str]:
         "IPYTHONDIR": profile,
         "COLUMNS": "100",
         "NO_COLOR": "1",
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # which would warn of its own interpreter
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # else the debugger prints a warning
     }
 
 
-def stale(path: Path) -> str:
-    """How what the cells print now differs from what the file holds; empty where it does not."""
-    held, now = printed(nbformat.read(path, as_version=4)), printed(run(path))
-    return "\n".join(difflib.unified_diff(list(held), list(now), "in the file", "printed now", lineterm=""))
+def difference_of(path: Path) -> str:
+    """Return the difference between the outputs in the file and the outputs of a new run; empty if they are equal."""
+    stored, new = printed(nbformat.read(path, as_version=4)), printed(run(path))
+    return "\n".join(difflib.unified_diff(list(stored), list(new), "in the file", "printed now", lineterm=""))
 
 
 def printed(notebook: NotebookNode) -> Iterator[str]:
-    """What the cells print, line by line, each cell under its number."""
+    """Yield the printed lines of all cells, each cell under its number."""
     for number, cell in enumerate(notebook.cells, 1):
         for output in cell.get("outputs", ()):
-            texts = [output.text] if output.output_type == "stream" else map(output.get("data", {}).get, TEXTS)
+            texts = [output.text] if output.output_type == "stream" else map(output.get("data", {}).get, COMPARED)
             yield f"cell {number}, {output.get('name', output.output_type)}:"
             yield from (line.rstrip() for text in texts if text for line in text.splitlines())
 
 
 def main() -> int:
-    """What was done with each notebook, a line each."""
+    """Run or check the notebooks and print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
-    parser.add_argument("notebooks", nargs="*", type=Path, help="all lectures, if none is named")
-    asked = parser.parse_args()
+    parser.add_argument("--check", action="store_true", help="compare outputs and write nothing")
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all lectures")
+    arguments = parser.parse_args()
     failed = False
-    for path in asked.notebooks or sorted(LECTURES.glob("*.ipynb")):
+    for path in arguments.notebooks or sorted(LECTURES.glob("*.ipynb")):
         try:
-            if not asked.check:
+            if not arguments.check:
                 nbformat.write(run(path), path)
-            difference = stale(path) if asked.check else ""
+            difference = difference_of(path) if arguments.check else ""
         except CellExecutionError as error:
             difference = str(error)
-        print(f"{path.name}: {'failed, or stale' if difference else 'fresh' if asked.check else 'written'}")
+        print(f"{path.name}: {'failed or outdated' if difference else 'up to date' if arguments.check else 'written'}")
         print(difference, end="\n" if difference else "")
         failed |= bool(difference)
     return failed

@@ -1,4 +1,7 @@
-"""What README.md and the pages of docs/ show of the program: their cog blocks call this, by way of scripts/docs."""
+"""Generate the parts of README.md and docs/ that come from the program or from other pages.
+
+The cog blocks of the pages call these functions; scripts/docs runs cog.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,24 @@ from roofmodel.models import fields, yaml_description
 from roofmodel.study.benchmark.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
+README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README
+    "| a100 | GEMM, 16-bit and quantized": "GEMM on A100, 16-bit and quantized",
+    "| h100 | GEMM, 16 and 8 bits": "GEMM on H100, 16 and 8 bits",
+    "| h100 | attention, decode": "attention in decode on H100",
+    "| h100 | MoE, fused": "MoE layers on H100",
+    "| served on one GPU: TPOT": "LLMs served on one GPU: TPOT",
+    "| served on 2 to 8 GPUs: TPOT": "LLMs served on 2 to 8 GPUs: TPOT",
+}
 
 
 def run(*commands: str, until: str = "", columns: int = 100) -> None:
-    """Commands and what a terminal shows, in the page's own folder; `until` a line that begins so, where it is long."""
+    """Print commands with their terminal output. All commands of a page share one folder.
+
+    `until`: replace the output from the first line that starts with this text by "…".
+    """
     shown = []
     for command in commands:
-        lines = [part.rstrip() for line in _output(command, columns).splitlines() for part in _folded(line, columns)]
+        lines = [part.rstrip() for line in _output(command, columns).splitlines() for part in _wrapped(line, columns)]
         if until:
             end = next(i for i, line in enumerate(lines) if line.startswith(until))
             lines[end:] = ["…"]
@@ -34,54 +48,74 @@ def run(*commands: str, until: str = "", columns: int = 100) -> None:
     cog.out("\n```console\n" + "\n".join(shown) + "\n```\n\n")
 
 
-def text(command: str) -> None:
-    """What a command prints, as it is: Markdown."""
+def markdown(command: str) -> None:
+    """Print the Markdown that a command prints."""
     cog.out(f"\n{_output(command).rstrip()}\n\n")
 
 
 def commands() -> None:
-    """Every command with its arguments and options, from `--help`'s own source."""
-    found = html.unescape(_output("typer roofmodel.cli.app utils docs --name roof"))
-    found = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", found)  # cut short there; in full below
-    cog.out("\n" + found.partition("\n\n")[2].rstrip() + "\n\n")
+    """Print every command with its arguments and options, from the source of `--help`."""
+    text = html.unescape(_output("typer roofmodel.cli.app utils docs --name roof"))
+    text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # typer truncates the help texts in this list
+    cog.out("\n" + text.partition("\n\n")[2].rstrip() + "\n\n")
 
 
-def described() -> None:
-    """The keys of an architecture in YAML."""
+def yaml_keys() -> None:
+    """Print the keys of a model description in YAML as a table."""
     row = yaml_description.ROW
-    all_of_them = row.switches | {name: (fields.FIELDS[name][0], key) for name, key in row.fields.items()}
+    keys = row.switches | {name: (fields.FIELDS[name][0], key) for name, key in row.fields.items()}
     _table(
-        ("key", "a value is", "if it is absent", ""),
+        ("key", "value", "default", "meaning"),
         [
-            (f"`{key.names[0]}`", kind.wanted, _absent(key), key.about)
-            for kind, key in all_of_them.values()
+            (f"`{key.names[0]}`", kind.wanted, _default(key), key.about)
+            for kind, key in keys.values()
             if isinstance(key, fields.Key)
         ],
     )
 
 
-def _absent(key: fields.Key) -> str:
+def _default(key: fields.Key) -> str:
     section, _, name = key.names[0].rpartition(".")
     if key.default is fields.REQUIRED or name in yaml_description.NEEDED.get(section, ()):
         return f"**required** in `{section}`" if section else "**required**"
-    return "follows from others" if callable(key.default) else f"{key.default}".lower()
+    return "derived from other keys" if callable(key.default) else f"{key.default}".lower()
 
 
-def columns() -> None:
-    """The columns of a table of measured operations."""
+def table_columns() -> None:
+    """Print the columns of a table of measured operations."""
     rows = []
-    for op, found in OPERATIONS.items():
-        parts = found.columns, found.optional + found.words
-        rows.append((f"`{op}`", *(" ".join(f"`{column}`" for column in part) for part in parts)))
-    _table(("`op`", "columns of its shape", "and if there are"), rows)
+    for op, operation in OPERATIONS.items():
+        groups = operation.columns, operation.optional + operation.words
+        rows.append((f"`{op}`", *(" ".join(f"`{column}`" for column in group) for group in groups)))
+    _table(("`op`", "shape columns", "optional columns"), rows)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    lines = (titles, ["---"] * len(titles), *rows)
+def accuracy() -> None:
+    """Print the README's accuracy table: selected rows and columns of docs/accuracy.md."""
+    lines = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    rows: list[tuple[str, ...]] = []
+    titles: list[str] = []
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if "error of bound" in cells:
+            titles = cells
+        elif line.startswith(tuple(f"{start} |" for start in README_ACCURACY)):
+            values = dict(zip(titles, cells, strict=True))
+            expected = values.get("on unseen rows", values["error of expected time"])
+            name = next(name for start, name in README_ACCURACY.items() if line.startswith(f"{start} |"))
+            rows.append((name, values["rows"], values["error of bound"], expected, values["within the interval"]))
+    if len(rows) != len(README_ACCURACY):
+        raise SystemExit("README_ACCURACY in scripts/shown.py names rows that docs/accuracy.md does not have")
+    titles = ["", "rows", "error of bound", "error of expected time", "within the interval"]
+    _table(titles, rows, ["---", *["---:"] * 4])
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], rule: Sequence[str] = ()) -> None:
+    lines = (titles, rule or ["---"] * len(titles), *rows)
     cog.out("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n")
 
 
-def _folded(line: str, columns: int) -> list[str]:
+def _wrapped(line: str, columns: int) -> list[str]:
     return [line] if len(line) <= columns else textwrap.wrap(line, columns, break_on_hyphens=False)
 
 
@@ -96,7 +130,7 @@ def _output(command: str, columns: int = 100) -> str:
 
 @functools.cache
 def _folder(page: str) -> Path:
-    """Where a page's commands find the examples, and each other's files."""
+    """The working folder of a page's commands, with a link to examples/. Deleted at exit."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     (folder / "examples").symlink_to(ROOT / "examples")

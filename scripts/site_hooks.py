@@ -1,7 +1,7 @@
-"""What the site holds beside its pages: files that their commands make, and notebooks; formulas become MathML.
+"""Extend the documentation site: run the commands that create its pictures, add the notebooks, convert LaTeX to MathML.
 
-Called by mkdocs, as mkdocs.yml says. A page that shows `$ roof … -o NAME` and has a link to, or a picture of, NAME gets
-that file, made by that very command.
+mkdocs calls these hooks (see mkdocs.yml). If a page shows `$ roof … -o NAME` and links to NAME, the build runs that
+command and adds the file.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ NOTEBOOKS = sorted((ROOT / "examples" / "lectures").glob("*.ipynb"))
 
 
 def on_config(config: Any) -> None:
-    """Notebooks stand behind the how-to pages."""
+    """Add the notebooks to the navigation, after the how-to pages."""
     if NOTEBOOKS:
         config.nav.insert(3, {"Lectures": [f"lectures/{path.stem}.md" for path in NOTEBOOKS]})
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Adds what commands make, and the notebooks as pages with their pictures."""
+    """Add the files that commands create, and the notebooks as pages with their pictures."""
     for page in files.documentation_pages():
         folder = posixpath.dirname(page.src_uri)
         for command, name in re.findall(r"^\$ (roof .*-o (\S+).*)$", page.content_string, re.MULTILINE):
             if f"]({name})" in page.content_string:
-                files.append(File.generated(config, posixpath.join(folder, name), content=_made(command, name)))
+                files.append(File.generated(config, posixpath.join(folder, name), content=_created(command, name)))
     for notebook in NOTEBOOKS:
-        text, resources = nbconvert.MarkdownExporter().from_notebook_node(_plain(nbformat.read(notebook, 4)))
+        text, resources = nbconvert.MarkdownExporter().from_notebook_node(
+            _without_output_headings(nbformat.read(notebook, 4))
+        )
         named = {name: f"{notebook.stem}-{name}" for name in resources["outputs"]}
-        for name, content in resources["outputs"].items():
+        for name, picture in resources["outputs"].items():
             text = text.replace(f"]({name})", f"]({named[name]})")
-            files.append(File.generated(config, f"lectures/{named[name]}", content=content))
+            files.append(File.generated(config, f"lectures/{named[name]}", content=picture))
         files.append(File.generated(config, f"lectures/{notebook.name}", content=notebook.read_bytes()))
         files.append(File.generated(config, f"lectures/{notebook.stem}.md", content=_linked(text, notebook.name)))
 
 
-def _plain(notebook: Any) -> Any:
-    """The notebook, with the headings of what its cells print as bold lines: a lecture's contents are its own."""
+def _without_output_headings(notebook: Any) -> Any:
+    """Turn headings in the output of cells into bold lines, so that the table of contents lists the lecture's own."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "text/markdown" in output.get("data", ()):
@@ -61,13 +63,13 @@ def _plain(notebook: Any) -> Any:
 
 
 def _linked(text: str, name: str) -> str:
-    """A lecture's page, which begins with its title, with the notebook that it is made from."""
+    """Add a link to the notebook below the title, which is the first line."""
     title, _, rest = text.lstrip().partition("\n")
-    return f"{title}\n\nTo run it: [{name}]({name}), in the folder `examples/lectures` of a checkout.\n{rest}"
+    return f"{title}\n\nTo run it, open [{name}]({name}) in the folder `examples/lectures` of a checkout.\n{rest}"
 
 
-@functools.cache  # for `mkdocs serve`, which builds again and again
-def _made(command: str, name: str) -> bytes:
+@functools.cache  # `mkdocs serve` builds repeatedly
+def _created(command: str, name: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -78,26 +80,26 @@ def _made(command: str, name: str) -> bytes:
 
 
 def on_page_content(content: str, **context: Any) -> str:
-    """Formulas in MathML, which browsers draw without a script."""
+    """Convert formulas to MathML, which browsers draw without a script; remove the cog comments."""
     content = re.sub(
         r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
         lambda found: _mathml(html.unescape(found[2]), "block" if found[1] == "div" else "inline"),
         content,
         flags=re.DOTALL,
     )
-    return re.sub(r"<!-- \[\[\[.*?-->", "", content, flags=re.DOTALL)  # how scripts/docs wrote the page
+    return re.sub(r"<!-- \[\[\[.*?-->", "", content, flags=re.DOTALL)
 
 
 def _mathml(latex: str, display: str) -> str:
-    return convert(latex.replace("{aligned}", "{split}"), display=display)  # the one of the two that it knows
+    return convert(latex.replace("{aligned}", "{split}"), display=display)  # latex2mathml supports split only
 
 
-_FETCHED = re.compile(
+_EXTERNAL = re.compile(
     r"""<(?:script|img|iframe|link(?! rel="?canonical))\b[^>]*\s(?:src|href)="?(?:https?:)?//[^>]*>"""
 )
 
 
 def on_post_page(output: str, page: Any, **context: Any) -> None:
-    """Nothing is fetched from a network. Raises PluginError for a page that would."""
-    if found := _FETCHED.search(output):
-        raise PluginError(f"{page.file.src_uri}: fetched from a network: {found[0]}")
+    """Raise PluginError if a page would fetch something from a network."""
+    if found := _EXTERNAL.search(output):
+        raise PluginError(f"{page.file.src_uri}: would be fetched from a network: {found[0]}")

@@ -1,4 +1,4 @@
-"""The pages of docs/ say what the program does; scripts/docs writes their outputs, scripts/site checks their links."""
+"""The pages of docs/ agree with the program. scripts/docs writes their outputs; scripts/site checks their links."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,9 +24,24 @@ from tests.study.compare import traces
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "reference" / "commands.md"})
 JSON = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
-DOCUMENTS = re.findall(r"^\$ roof (.*)\n```\n\n\| keys \| hold \|\n\|---\|---\|\n((?:\|.*\n)*)", JSON, re.MULTILINE)
-SHOWN = sorted(
-    {line for page in PAGES for line in re.findall(r"^\$ (roof .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)}
+DOCUMENTS = re.findall(r"^\$ roof (.*)\n```\n\n\| keys \| meaning \|\n\|---\|---\|\n((?:\|.*\n)*)", JSON, re.MULTILINE)
+COG_OUTPUT = re.compile(r"<!-- \[\[\[cog.*?\[\[\[end\]\]\] -->", re.DOTALL)
+
+
+def commands(text: str) -> set[str]:
+    """The `roof` commands that a page shows, without comments and redirections."""
+    lines = re.findall(r"^\$ (roof .*)$", text, re.MULTILINE)
+    return {re.split(r" +[|#] | 2>", line)[0].strip() for line in lines}
+
+
+SHOWN = sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+HOWTO = ("estimate", "explain", "sweep", "explore", "read-a-profile", "plot-a-profile", "compare", "homework")
+NOT_RUN = ("tcp://", "run.sqlite", "counters.csv", "--clock measured")  # need a cluster, or files of a real run
+RUN = sorted(
+    command
+    for name in HOWTO
+    for command in commands(COG_OUTPUT.sub("", (ROOT / "docs" / "howto" / f"{name}.md").read_text(encoding="utf-8")))
+    if not any(text in command for text in NOT_RUN)
 )
 
 
@@ -51,17 +67,17 @@ def test_the_page_on_json_has_the_keys_that_are_printed(command: str, table: str
     run = [sys.executable, "-m", "roofmodel", *shlex.split(command)]
     printed = set(keys(json.loads(subprocess.run(run, cwd=tmp_path, capture_output=True, check=True).stdout)))
     patterns = {
-        told: re.compile(re.escape(told).replace(r"\*", ".+"))
+        key: re.compile(re.escape(key).replace(r"\*", ".+"))
         for row in table.splitlines()
-        for told in re.findall(r"`(.+?)`", row.split(" | ")[0])
+        for key in re.findall(r"`(.+?)`", row.split(" | ")[0])
     }
     assert not {key for key in printed if not any(p.fullmatch(key) for p in patterns.values())}, "not on the page"
-    assert not {told for told, p in patterns.items() if not any(map(p.fullmatch, printed))}, "not printed"
+    assert not {key for key, p in patterns.items() if not any(map(p.fullmatch, printed))}, "not printed"
 
 
 @pytest.mark.parametrize("line", SHOWN)
-def test_a_command_that_a_page_shows_is_one_that_the_program_takes(line: str) -> None:
-    words = shlex.split(re.split(r" [|#] | 2>", line)[0])
+def test_the_program_accepts_a_command_that_a_page_shows(line: str) -> None:
+    words = shlex.split(line)
     command: Any = typer.main.get_command(app)
     context = command.make_context(words.pop(0), words[:1], resilient_parsing=True)
     while hasattr(command, "get_command"):
@@ -69,17 +85,64 @@ def test_a_command_that_a_page_shows_is_one_that_the_program_takes(line: str) ->
     command.make_context(command.name, words)  # raises UsageError
 
 
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_of_a_howto_page_runs(command: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name in ("profile.csv", "one.csv", "other.csv"):
+        shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
+    traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
+    if "check" in command:
+        (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
+    arguments = shlex.split(command)[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "roofmodel", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "-o" in arguments
+
+
+def test_the_modules_that_the_page_on_numbers_names_exist() -> None:
+    page = (ROOT / "docs" / "reference" / "numbers.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:roofmodel|hardware)/[^`]+?)`", page)
+    assert len(paths) > 10
+    assert not [path for path in paths if not list(ROOT.glob(path))]
+
+
+def test_the_page_on_families_shows_the_cases_that_are_tested() -> None:
+    pytest.importorskip("transformers", reason="the table reads the classes: pip install 'roofmodel[dev]'")
+    from tests import guarantee
+
+    page = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
+    assert "\n".join((f"{guarantee.summary()}:\n", *guarantee.table())) in page, "outdated; run scripts/docs"
+
+
 def test_the_page_on_python_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert not [name for name in roofmodel.__all__ if not re.search(rf"\b{name}\b", page)]
 
 
-def test_the_trace_of_the_tutorial_is_the_one_that_tests_compare(tmp_path: Path) -> None:
+def test_the_trace_of_the_tutorial_is_the_one_that_the_tests_use(tmp_path: Path) -> None:
     trace = gzip.decompress((ROOT / "examples" / "gpt2_trace_by_hand.json.gz").read_bytes())
     written = traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     assert json.loads(trace) == json.loads(Path(written).read_text(encoding="utf-8"))
 
 
-def test_every_roof_of_a_sweep_is_told() -> None:
-    told = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
-    assert all(f"`{roof}`" in told for roof in case.ROOFS)
+def test_the_page_on_json_names_every_ceiling_of_a_sweep() -> None:
+    row = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
+    assert all(f"`{ceiling}`" in row for ceiling in case.ROOFS)
+
+
+def test_the_package_map_has_a_line_for_each_folder() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(roofmodel|  [a-z_/]+)/ +\S", contributing, re.MULTILINE)
+    package = ROOT / "roofmodel"
+    folders = {path.parent.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".json")}
+    listed = [Path("." if line == "roofmodel" else line.strip()) for line in lines]
+    assert sorted(listed) == sorted(folders)
+
+
+def test_the_walks_through_the_code_name_modules_that_exist() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`(roofmodel/[^`]+)`", contributing)
+    assert len(paths) > 15
+    assert not [path for path in paths if not (ROOT / path).exists()]
