@@ -1,8 +1,7 @@
-"""Collectives: what a GPU sends to others where several share a model's work; and what a stage sends to the next one.
+"""Bytes that a GPU sends in a collective, or in a point-to-point send between pipeline stages.
 
-As nccl-tests counts them for its bus bandwidth: of the whole that is summed, gathered or dealt out among n GPUs a GPU
-has its own n-th, and the others' pass its link; in an all-reduce twice, for the sums and for the results. What one GPU
-sends to another passes its link once.
+Counted as the bus bandwidth of nccl-tests: for a full tensor of S bytes on n GPUs, all-gather, reduce-scatter and
+all-to-all send S (n - 1) / n bytes per GPU, and an all-reduce sends twice that. A point-to-point send is S bytes.
 """
 
 from __future__ import annotations
@@ -12,24 +11,27 @@ from typing import NamedTuple
 from roofmodel.algebra import Number, mean
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
-"""How often a collective goes around the ring of GPUs; 0: in one step, everybody to everybody, or one to another."""
+"""Rounds of a collective over the ring of GPUs; 0 for direct exchanges without a ring."""
 
 GRADIENTS = {
     "all_reduce": "replicate", "replicate": "all_reduce", "alltoall": "alltoall",
     "send": "receive", "receive": "send", "all_gather": "split", "split": "all_gather", "reduce_scatter": "all_gather",
 }  # fmt: skip
-"""The collective that carries the gradient of another: Megatron-LM's f and g (arXiv 1909.08053, section 3), what its
-stages do (arXiv 2104.04473, section 4.1), and what it does over parts of a sequence (arXiv 2205.05198, section 4.2)."""
+"""The collective of the backward pass for each one of the forward pass.
+
+Sources: Megatron-LM's f and g (arXiv 1909.08053, section 3), pipeline stages (arXiv 2104.04473, section 4.1), sequence
+parallelism (arXiv 2205.05198, section 4.2).
+"""
 
 
 class Collective(NamedTuple):
-    """Which collective, and among how many GPUs, each so many `apart` from the next.
+    """A collective among `gpus` GPUs whose ranks are `apart` apart.
 
-    What is gathered may be a tensor that each goes on with, as if it had been there; or, where its gradient `adds` up,
-    the input of products that each has a part of.
+    `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter.
 
-    `replicate` is none: all of them have a tensor already, of which each uses its own part; its gradient is a sum. Nor
-    is `split`, where each keeps its part of what all have, or `receive`, whose time is that of who sends.
+    Three names move no data in the forward pass and exist for their gradients: `replicate` (a replicated tensor from
+    which each GPU computes its shard), `split` (each GPU keeps its shard of a replicated tensor) and `receive` (whose
+    time is counted at the sender).
     """
 
     name: str
@@ -39,25 +41,26 @@ class Collective(NamedTuple):
 
     @property
     def span(self) -> Number:
-        """How many GPUs there are with those that stand between."""
+        """Number of consecutive ranks from the first to the last GPU."""
         return self.gpus * self.apart
 
     @property
     def moves(self) -> bool:
-        """Whether there is anything to do: what only marks a tensor for the sake of its gradient does not."""
+        """Whether the collective moves data."""
         return self.name in ROUNDS
 
     def sent(self, whole: Number) -> Number:
-        """Bytes that a GPU sends, and as many that it receives, of a whole of so many."""
+        """Bytes that a GPU sends, and also receives, for a full tensor of `whole` bytes."""
         if self.name == "send":
             return whole
         return mean(self.times * whole * (self.gpus - 1), self.gpus)
 
     @property
     def times(self) -> int:
-        """How often the whole passes, but for a GPU's own part of it."""
+        """How many times the tensor crosses the links: 2 for an all-reduce, else 1."""
         return max(ROUNDS[self.name], 1)
 
     @property
     def gradient(self) -> Collective:
+        """The collective of the backward pass."""
         return self._replace(name="reduce_scatter" if self.adds else GRADIENTS[self.name], adds=False)

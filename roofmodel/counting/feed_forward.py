@@ -1,4 +1,4 @@
-"""The part that works on each token alone: an MLP, or experts among which a router chooses."""
+"""Feed-forward blocks, which work on each token separately: MLP, mixture of experts (MoE), per-layer inputs."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ from roofmodel.models.layers import MLP, LayerInput, MoE
 
 
 def feed_forward(mlp: MLP, block: BlockContext) -> Iterator[Operator]:
-    """Up, activation, down; with a gate: act(gate) times up, then down."""
+    """The MLP: up, activation, down. With a gate: down(act(gate) x up)."""
     return _mlp(_build(mlp, block), mlp, "", block.input, block.output)
 
 
 def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
-    """Router, the chosen experts, the sum of what they give; beside them the shared expert, which takes every token.
+    """MoE: router with top-k routing, the chosen experts, their weighted sum; and the shared expert, if there is one.
 
-    `b:t:x` are the (token, expert) pairs that the router chose, `active` for each token. Of the experts' weights those
-    of the experts that any token chose are read: x (1 - (1 - active / x)^tokens) of them are expected if the router
-    chooses evenly.
+    `b:t:x` are the (token, expert) pairs that the router chose, `active` per token. Only the weights of experts that
+    at least one token chose are read. Under uniform routing, their expected number is
+    x (1 - (1 - active / x)^tokens).
 
-    Where experts are dealt out among `ep` GPUs, each has as many pairs. These GPUs may all have the same tokens, those
-    of their replica, and add up at the end what their experts gave. Or they are those of several replicas, each of
-    which sends a part of its tokens' pairs to the GPU of the expert, and gets back what that gave.
+    With expert parallelism, each of `ep` GPUs has the same number of pairs. Within a replica, the GPUs have the same
+    tokens and sum the outputs of their experts at the end. Across replicas, each GPU sends its pairs to the GPU of the
+    expert and receives the outputs (all-to-all).
     """
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
     build = _build(expert, block, x=moe.experts, **{"b:t:x": tokens * moe.active})
     bias = " + B_router[x]" if moe.router_bias else ""
-    asks = block.input
+    router_input = block.input
     if moe.router_norm:
-        asks = "asks[b t d]"
-        yield norm(build, "router", moe.router_norm, block.residual, asks)
-    yield build.operator("mlp.router", "mlp", f"{asks} W_router[d x]{bias} -> r[b t x]")
+        router_input = "asks[b t d]"
+        yield norm(build, "router", moe.router_norm, block.residual, router_input)
+    yield build.operator("mlp.router", "mlp", f"{router_input} W_router[d x]{bias} -> r[b t x]")
     correction = " B_correction[x]" if moe.correction else ""
     yield build.operator(
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
         flops=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
-    here, met = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
-    build = build._replace(sizes={**build.sizes, "x": here, "b:t:x": mean(met * moe.active, gpus.ep)})
+    local_experts, routed_tokens = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
+    build = build._replace(
+        sizes={**build.sizes, "x": local_experts, "b:t:x": mean(routed_tokens * moe.active, gpus.ep)}
+    )
     rows = block.input
     if gpus.across:
         rows = "n[b:t:x d]"
         yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
         yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
-    chosen = mean(touched(moe, met), gpus.ep)
+    chosen = mean(touched_experts(moe, routed_tokens), gpus.ep)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
-        yield of_some_experts(operator, chosen, here)
+        yield with_touched_experts(operator, chosen, local_experts)
     if gpus.across:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
     yield build.operator(
@@ -87,7 +89,7 @@ def _build(mlp: MLP, block: BlockContext, **sizes: Number) -> Builder:
 
 
 def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
-    """An MLP whose matrices and operators carry `name`; over the pairs b:t:x it is one of x experts."""
+    """An MLP whose matrices and operators have the prefix `name`; a grouped GEMM over experts if it works on b:t:x."""
     rows, expert = ("b:t:x", "x ") if "b:t:x" in gives else ("b t", "")
     kind = "grouped_gemm" if expert else "gemm"
     up, gate = f"u[{rows} f]", f"w[{rows} f]"
@@ -111,24 +113,24 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
     yield linear("down", up, "f", "d", gives)
 
 
-def touched(moe: MoE, tokens: Number) -> Number:
-    """How many experts at least one token chose, expected where each chooses evenly: all where all are active."""
+def touched_experts(moe: MoE, tokens: Number) -> Number:
+    """Expected number of experts that at least one token chose, under uniform routing."""
     return moe.experts * (1 - power(1 - moe.active / moe.experts, tokens))
 
 
-def of_some_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
-    """The operator of `experts` experts reading the weights of the touched ones only."""
+def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:
+    """The operator of `experts` experts, which reads only the weights of `touched` of them."""
     read = {t.name: quotient(t.elements(operator.sizes), experts) * touched for t in operator.parameters}
     return replace(operator, touched=read)
 
 
 def layer_input(part: LayerInput, block: BlockContext) -> Iterator[Operator]:
-    """In a layer: down to the width of its input, times that behind an activation, and up again."""
+    """The per-layer input block (Gemma 3n and 4): down projection, activation, product with the layer's input, up."""
     step, build = block.step, block.build(y=part.width, L=part.layers)
     yield build.operator("layer_input.gate", "input", f"{block.input} W_layer_gate[d y] -> w[b t y]")
     times = build.operator(
         "layer_input.times", "input", "w[b t y] inputs[b t L y] -> u[b t y]", kind="elementwise",
         flops=vector_flops.ACTIVATION[part.activation] + 1,
     )  # fmt: skip
-    yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # its own of them
+    yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # only this layer's part
     yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {block.output}")

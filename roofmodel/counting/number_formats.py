@@ -1,11 +1,12 @@
-"""Widths: how many bytes an element takes, by the role of its tensor.
+"""Number formats, and the format of each tensor by its role (weights, KV cache, activations, optimizer state).
 
-A format is bits per element plus, for block formats, the scale that each block of elements carries.
-Sources: int4 as GPTQ and AWQ checkpoints store it, groups of 128 with an fp16 scale and a 4-bit zero
-point (arXiv 2210.17323, 2306.00978); nf4 as bitsandbytes stores it without double quantisation,
-blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314); fp8_block as DeepSeek-V3's, tiles of 128 x 128 with an
-fp32 scale (arXiv 2412.19437, section 3.3); mxfp4, blocks of 32 with an 8-bit shared
-exponent (OCP Microscaling Formats specification v1.0).
+A format has bits per element and, for block formats, a scale per block. Sources:
+
+* int4 as in GPTQ and AWQ checkpoints: groups of 128 with an fp16 scale and a 4-bit zero point (arXiv 2210.17323,
+  2306.00978);
+* nf4 as in bitsandbytes without double quantization: blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314);
+* fp8_block as in DeepSeek-V3: tiles of 128 x 128 with an fp32 scale (arXiv 2412.19437, section 3.3);
+* mxfp4: blocks of 32 with an 8-bit shared exponent (OCP Microscaling Formats specification v1.0).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from roofmodel.counting.notation import Tensor
 
 
 class Format(NamedTuple):
-    """A number format: bits an element, and the block that shares a scale, if any."""
+    """A number format: bits per element, and size and scale bits of its blocks, if any."""
 
     name: str
     bits: int
@@ -25,7 +26,7 @@ class Format(NamedTuple):
     scale_bits: int = 0
 
     def bytes(self, elements: Number) -> Number:
-        """Bytes that so many elements take, scales included; exact for ints."""
+        """Bytes of `elements` elements, including scales; exact for ints."""
         if self.block == 0 and self.bits % 8 == 0:
             return elements * (self.bits // 8)
         scales = ceil_div(elements, self.block) * self.scale_bits if self.block else 0
@@ -37,7 +38,7 @@ FORMATS: dict[str, Format] = {
     for form in (
         Format("fp64", 64),
         Format("fp32", 32),
-        Format("tf32", 32),  # computed with 19 bits, stored as fp32
+        Format("tf32", 32),  # 19 bits in arithmetic, stored as fp32
         Format("bf16", 16),
         Format("fp16", 16),
         Format("fp8", 8),
@@ -49,29 +50,28 @@ FORMATS: dict[str, Format] = {
     )
 }
 COMPUTE_FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-"""Formats that arithmetic is done in (`--dtype`); the others only store (`--weights`, `--kv`)."""
+"""Formats for arithmetic; the others are for storage only."""
 
 
 class Widths(NamedTuple):
-    """The format of each role.
+    """The number format of each role of a tensor.
 
-    A weight format narrower than 16 bits applies to the matrices of linear operators (named `W_...`),
-    as quantised checkpoints have it: the embedding tables, the matrix before the logits, norms and
-    biases keep the working format.
+    A weight format narrower than 16 bits applies only to the matrices of linear layers (named `W_...`), as in
+    quantized checkpoints. Embedding tables, the matrix before the logits, norms and biases keep the working format.
     """
 
-    dtype: Format  # the working format: of what goes from operator to operator
+    dtype: Format  # the working format: that of activations
     weights: Format
     kv: Format
-    products: Format | None = None  # that products are computed in; None: the working format
+    products: Format | None = None  # the compute format of GEMMs; None: the working format
 
     @property
     def compute(self) -> str:
-        """The name of the format that products are computed in."""
+        """The name of the compute format of GEMMs."""
         return (self.products or self.dtype).name
 
     def format(self, tensor: Tensor) -> Format:
-        """The format that a tensor is stored in; a gradient in that of its tensor."""
+        """The storage format of a tensor; a gradient has the format of its tensor."""
         if tensor.is_cached:
             return self.kv
         if tensor.name.startswith("state."):
@@ -83,15 +83,15 @@ class Widths(NamedTuple):
 
     @property
     def others(self) -> Format:
-        """The format of parameters other than the matrices of linear operators."""
+        """The format of parameters other than the matrices of linear layers."""
         found: Format = either(self.weights.bits >= 16, self.weights, self.dtype)
         return found
 
     @property
     def state(self) -> Format:
-        """The format of the optimizer's state: fp32, or wider where the weights are."""
+        """The format of the optimizer state: fp32, or that of the weights if it is wider."""
         return max(self.weights, FORMATS["fp32"], key=lambda form: form.bits)
 
     def bytes(self, tensor: Tensor, elements: Number) -> Number:
-        """Bytes that so many elements of a tensor take."""
+        """Bytes of `elements` elements of a tensor."""
         return self.format(tensor).bytes(elements)

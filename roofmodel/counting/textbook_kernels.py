@@ -1,6 +1,6 @@
-"""Plain kernels that lectures start from, each one line: matrix products, vector updates, a stencil.
+"""Textbook kernels for roofline lectures: matrix multiplication, vector updates (STREAM), a 7-point stencil.
 
-All are of one size n: matrices n x n, vectors of n, a cube of n x n x n points.
+Each has a single size n: n x n matrices, vectors of n elements, a grid of n x n x n points.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Builder, Operator
 
 
 class Kernel(NamedTuple):
-    """A line, its vector FLOPs per element of what it reads first, and how often that is read from memory."""
+    """A kernel: operator line, vector FLOPs per element of its first input, and reads of that input from memory."""
 
     about: str
     line: str
@@ -28,10 +28,10 @@ KERNELS: dict[str, Kernel] = {
     "matmul-accumulate": Kernel(
         "C = A B + C: four matrices pass, C in as well as out", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
     ),
-    # a product and a sum each element
+    # one multiplication and one addition per element
     "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", flops=2),
     "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", flops=2),
-    # a product for the point, and six sums of its neighbours, which have no coefficient: 7, as the lectures count
+    # one multiplication, and additions of 6 neighbors without coefficients: 7 FLOPs, as in the lectures
     "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", flops=7),
     "stencil7-uncached": Kernel(
         "each point and its 6 neighbours, without a cache: 7 reads",
@@ -43,7 +43,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def operator(name: str, size: Number, widths: Widths) -> Operator:
-    """The kernel of that name and size."""
+    """The operator of a kernel of KERNELS, for size n = `size`."""
     kernel = KERNELS[name]
     sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size)
     found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, flops=kernel.flops)

@@ -14,7 +14,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.feed_forward import experts, of_some_experts
+from roofmodel.counting.feed_forward import experts, with_touched_experts
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
@@ -82,7 +82,7 @@ def mixture(c: Columns, widths: Widths) -> Operator:
     moe = MoE(here, load.rows / c["tokens"], expert)
     found = experts(moe, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
     inside = [
-        of_some_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
+        with_touched_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
         for op in found
         if op.name.startswith("mlp.expert") or op.name == "mlp.combine"
     ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting import textbook_kernels, vector_flops
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.feed_forward import touched
+from roofmodel.counting.feed_forward import touched_experts
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.vector_flops import FlopCount
 from roofmodel.counting.workload import Workload, attended, pairs
@@ -61,7 +61,7 @@ def points() -> Iterator[Point]:
         "mixture of experts",
         "FLOPs of the experts that tokens choose; weights of the experts that any of B × S tokens is expected to "
         "choose, if the router chooses evenly",
-        touched(moe, B * S),
+        touched_experts(moe, B * S),
     )
     yield Point("head size, gates", "from the config's own keys and the family's code; never guessed from ratios")
     yield Point(
