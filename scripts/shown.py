@@ -67,7 +67,7 @@ def yaml_keys() -> None:
     _table(
         ("key", "value", "default", "meaning"),
         [
-            (f"`{key.names[0]}`", kind.wanted, _default(key), key.about)
+            (f"`{key.names[0]}`", kind.expected, _default(key), key.about)
             for kind, key in keys.values()
             if isinstance(key, fields.Key)
         ],

@@ -11,7 +11,7 @@ from roofmodel.counting.block_context import BlockContext, norm_flops, norm_para
 from roofmodel.counting.communication import replicated_input
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import attended, pairs
-from roofmodel.models.attention import Attention, CrossAttention, Disentangled
+from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
 
@@ -29,7 +29,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         seen=pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
     )
     cache = "cache." if step.cached and block.causal else ""
-    if att.sharing:  # layers that share keys and values use the tensors of one layer, by kind of attention
+    if att.kv_sharing:  # layers that share keys and values use the tensors of one layer, by kind of attention
         cache += "full_" if att.window is None else "window_"
     # Norms and rotary embedding apply before keys and values are cached.
     fresh_k = "k" if att.rotary_dim or att.norm else f"{cache}k"
@@ -42,8 +42,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         q_out = f"{q} gate[b t k g h]" if att.gate == "queries" else q
         for name, out in _projected(att, {"q": q_out, "k": k, "v": v}):
             yield _projection(build, att, name, x, out)
-    if att.value_norm and att.sharing != "borrows":
-        source = k if att.values_of_keys else v
+    if att.value_norm and att.kv_sharing != "reuses":
+        source = k if att.values_from_keys else v
         yield _head_norm(build, "v", att.value_norm, source, f"{cache}v[b t k {_value_axis(att)}]")
     if att.norm:
         yield from head_norms(build, att, att.norm, "k" if att.rotary_dim else f"{cache}k")
@@ -97,7 +97,7 @@ def _build(att: Attention, block: BlockContext, keys: Number, seen: Number) -> B
 def _projected(att: Attention, tensors: dict[str, str]) -> Iterator[tuple[str, str]]:
     """The projections of the layer: not keys and values from another layer, nor values that equal the keys."""
     for name, out in tensors.items():
-        if name == "q" or not (att.sharing == "borrows" or (name == "v" and att.values_of_keys)):
+        if name == "q" or not (att.kv_sharing == "reuses" or (name == "v" and att.values_from_keys)):
             yield name, out
 
 
@@ -109,7 +109,7 @@ def _value_axis(att: Attention) -> str:
 def _projection(build: Builder, att: Attention, name: str, source: str, out: str, cross: str = "") -> Operator:
     """The projection of `source` to queries, keys or values."""
     axes = {"q": "k g hg" if att.gate == "queries" else "k g h", "k": "k h", "v": f"k {_value_axis(att)}"}[name]
-    bias = f" + B_{cross}{name}[{axes}]" if att.qkv_bias and not (name == "k" and att.bare_keys) else ""
+    bias = f" + B_{cross}{name}[{axes}]" if att.qkv_bias and not (name == "k" and att.keys_without_bias) else ""
     text = f"{source} W_{cross}{name}[d {axes}]{bias} -> {out}"
     return build.operator(f"{cross}attention.{name}", _group(f"{cross}attention"), text)
 
@@ -177,7 +177,7 @@ def relative_bias(build: Builder, group: str) -> Operator:
 def head_norms(build: Builder, att: Attention, spec: HeadNorm, normed_k: str) -> Iterator[Operator]:
     """Norms of queries and new keys, per head or over all heads: the FLOPs per element are the same."""
     for name, axes, out in (("q", "k g h", "q"), ("k", "k h", normed_k)):
-        if name == "q" or att.sharing != "borrows":
+        if name == "q" or att.kv_sharing != "reuses":
             gains = axes if spec.gains == "each" else "h"
             yield _head_norm(build, name, spec.norm, f"{name}[b t {axes}]", f"{out}[b t {axes}]", gains)
 
@@ -192,7 +192,7 @@ def _head_norm(build: Builder, name: str, spec: Norm, source: str, target: str, 
 
 def rotary(build: Builder, att: Attention, cache: str) -> Operator:
     """Rotary embedding of queries and new keys, for `r` of the `h` elements of each head."""
-    keys = att.sharing != "borrows"
+    keys = att.kv_sharing != "reuses"
     k_in, k_out = (" k[b t k h]", f" {cache}k[b t k h]") if keys else ("", "")
     text = f"q[b t k g h]{k_in} cos[t r] sin[t r] -> q[b t k g h]{k_out}"
     operator = build.operator(
@@ -203,20 +203,20 @@ def rotary(build: Builder, att: Attention, cache: str) -> Operator:
     return replace(operator, vector_flops=vector_flops.ROTARY * rotated)
 
 
-def position_projections(spec: Disentangled, build: Builder) -> Iterator[Operator]:
+def position_projections(spec: DisentangledAttention, build: Builder) -> Iterator[Operator]:
     """Keys and queries of the `w` relative positions (DeBERTa, arXiv 2006.03654): once per layer for all sequences."""
-    for name, wanted in (("k", spec.to_position), ("q", spec.to_content)):
-        if wanted or spec.shared:
-            matrix = name if spec.shared else f"position_{name}"
+    for name, wanted in (("k", spec.content_to_position), ("q", spec.position_to_content)):
+        if wanted or spec.shared_projections:
+            matrix = name if spec.shared_projections else f"position_{name}"
             line = f"relative[w d] W_{matrix}[d k g h] + B_{matrix}[k g h] -> position.{name}[w k g h]"
             yield build.operator(f"attention.position_{name}", "attention", line)
 
 
-def position_scores(spec: Disentangled, build: Builder, cache: str) -> tuple[Operator, ...]:
+def position_scores(spec: DisentangledAttention, build: Builder, cache: str) -> tuple[Operator, ...]:
     """Scores of all queries and keys against all relative positions; a gather then picks the distance of each pair."""
     lines = (
-        (spec.to_position, "content_to_position", "q[b t k g h] position.k[w k g h] -> c2p[b k g t w]"),
-        (spec.to_content, "position_to_content", f"{cache}k[b s k h] position.q[w k g h] -> p2c[b k g s w]"),
+        (spec.content_to_position, "content_to_position", "q[b t k g h] position.k[w k g h] -> c2p[b k g t w]"),
+        (spec.position_to_content, "position_to_content", f"{cache}k[b s k h] position.q[w k g h] -> p2c[b k g s w]"),
     )
     return tuple(
         build.operator(f"attention.{name}", "attention", line, kind="bmm") for wanted, name, line in lines if wanted

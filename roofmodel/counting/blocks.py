@@ -32,11 +32,11 @@ from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.token_convolution import frames, short_convolution, token_convolution
 from roofmodel.counting.workload import Step, pairs
-from roofmodel.models.architecture import Architecture, Dense, Head, Stack
+from roofmodel.models.architecture import Architecture, Head, HeadStage, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
 from roofmodel.models.convolutional import Network
-from roofmodel.models.embeddings import Embedding, LayerInputs, Patches
-from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part, TokenConvolution
+from roofmodel.models.embeddings import Embedding, Patches, PerLayerEmbedding
+from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate, TokenConvolution
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
@@ -52,7 +52,7 @@ BLOCKS: dict[type, tuple[str, str, Callable[[Any, BlockContext], Iterator[Operat
     DeltaRule: ("linear", "s[b t d]", delta_rule),
     Lightning: ("linear", "s[b t d]", lightning),
     ShortConvolution: ("convolution", "c[b t d]", short_convolution),
-    LayerInput: ("layer_input", "i[b t d]", layer_input),
+    PerLayerGate: ("layer_input", "i[b t d]", layer_input),
     TokenConvolution: ("convolution", "c[b t d]", token_convolution),
 }
 PARALLEL_EXPERTS = "experts", "e[b t d]", experts
@@ -71,7 +71,7 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 
 def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of the encoder, whose operator and parameter names start with `encoder`; its output is `source`."""
-    shared = isinstance(stack.embedding, Embedding) and stack.embedding.shared
+    shared = isinstance(stack.embedding, Embedding) and stack.embedding.shared_with_decoder
 
     def own(tensor: str) -> str:
         if tensor[0].isupper() and not (shared and tensor == "E_token"):
@@ -84,7 +84,7 @@ def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
 
 def through(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of a stack: embedding, layers, final norm; of a pipeline stage, those on this stage."""
-    if stack.held.first:
+    if stack.stage_slice.first:
         yield from embedding(stack, step)
     yield from receive_activations(stack, step)
     for layer, indices in stack.kinds:
@@ -111,8 +111,8 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
     projection = table.projection
     sizes = {**step.token_axes, "d": stack.hidden, "e": table.width, "v": table.vocabulary}
     build, rows, width = Builder(sizes, step.widths), step.parallel.rows, "e" if projection else "d"
-    if table.filters:
-        yield from frames(table.filters, stack.hidden, step)
+    if table.frame_convolutions:
+        yield from frames(table.frame_convolutions, stack.hidden, step)
     else:
         yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
         yield from sum_block_output(build, step, "embedding", f"x[b t {width}]")  # the table is sharded by rows
@@ -126,11 +126,11 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
             line = f"x[b {rows} e] W_project_in[e d]{bias} -> x[b {rows} d]"
             yield build.operator("embedding.project", "embedding", line)
     yield from relative_positions(table, stack, step)
-    if table.layer_inputs:
-        yield from layer_inputs(table.layer_inputs, build)
+    if table.per_layer:
+        yield from layer_inputs(table.per_layer, build)
 
 
-def layer_inputs(table: LayerInputs, build: Builder) -> Iterator[Operator]:
+def layer_inputs(table: PerLayerEmbedding, build: Builder) -> Iterator[Operator]:
     """The per-layer inputs of all layers (Gemma 3n and 4): a table lookup plus a normed projection of the embedding."""
     build = build._replace(sizes={**build.sizes, "L": table.layers, "y": table.width, "p": table.rows})
     yield build.gather("embedding.layers", "embedding", "E_layers[p L y] -> own[b t L y]")
@@ -205,10 +205,10 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             yield residual(build, f"{place}_branches", " + ".join(given), gives)
             yield from sum_block_output(build, step, place, gives)
             given = [tokens_of_gpu(gives, step)]
-        if sublayer.together:
+        if sublayer.sum_norm:
             yield residual(build, f"{place}_branches", " + ".join(given), given[0])
             given = given[:1]
-            yield norm(build, f"{place}_together", sublayer.together, given[0], given[0])
+            yield norm(build, f"{place}_together", sublayer.sum_norm, given[0], given[0])
         yield residual(build, place, " + ".join([x, *given]), x)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
@@ -232,14 +232,14 @@ def residual(build: Builder, place: str, summands: str, gives: str) -> Operator:
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
     """The projection back to a narrower embedding, and the head."""
-    if not arch.stack.held.last:
+    if not arch.stack.stage_slice.last:
         return
     stack, table = arch.stack, arch.stack.embedding
     sizes = {**step.token_axes, "l": step.logit_positions, "d": stack.hidden, "d'": stack.hidden}
     source, width, rows = "x", "d", step.parallel.rows
     if not isinstance(table, Patches):
         sizes |= {"e": table.width, "v": table.vocabulary}
-        if table.projection and table.projection.back:
+        if table.projection and table.projection.projects_back:
             build = Builder(sizes, step.widths)
             yield build.operator("head.project", "head", f"x[b {rows} d] W_project_out[d e] -> x[b {rows} e]")
             width = "e"
@@ -254,7 +254,7 @@ def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, 
     given = source
     for stage in head.stages:
         build = Builder({**sizes, "n": stage.classes}, step.widths)
-        reads = source if stage.from_layers else given
+        reads = source if stage.input_from_layers else given
         if stage.out == "vocabulary" and not step.parallel.sequence:
             yield from replicated_input(build, step, "head", f"{reads[0]}[{ROWS[stage.rows]} {reads[1]}]")
         yield from dense(build, stage, reads, spec)
@@ -275,7 +275,7 @@ ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}
 OUT = {"hidden": "d'", "embedding": "e", "vocabulary": "v", "classes": "n", "pooler": "n"}
 
 
-def dense(build: Builder, stage: Dense, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:
+def dense(build: Builder, stage: HeadStage, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:
     """One dense stage of a head. The matrix before the logits is named E_, since quantization does not apply to it."""
     rows, out, (tensor, width) = ROWS[stage.rows], OUT[stage.out], source
     if stage.out == "vocabulary":

@@ -59,10 +59,12 @@ def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     4.1).
     """
     part = _stage_shard(step)
-    yield from _stage_exchange(stack, step, stack.held.received, _between_stages("receive", step), f"{part} -> {part}")
+    yield from _stage_exchange(
+        stack, step, stack.stage_slice.received, _between_stages("receive", step), f"{part} -> {part}"
+    )
     if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
-        yield from _stage_exchange(stack, step, stack.held.received, collective, f"{part} -> x[b t d]")
+        yield from _stage_exchange(stack, step, stack.stage_slice.received, collective, f"{part} -> x[b t d]")
 
 
 def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
@@ -70,8 +72,8 @@ def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     part = _stage_shard(step)
     if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
-        yield from _stage_exchange(stack, step, stack.held.sent, collective, f"x[b t d] -> {part}")
-    yield from _stage_exchange(stack, step, stack.held.sent, _between_stages("send", step), f"{part} -> {part}")
+        yield from _stage_exchange(stack, step, stack.stage_slice.sent, collective, f"x[b t d] -> {part}")
+    yield from _stage_exchange(stack, step, stack.stage_slice.sent, _between_stages("send", step), f"{part} -> {part}")
 
 
 def _stage_shard(step: Step) -> str:

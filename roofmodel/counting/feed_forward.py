@@ -10,7 +10,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.models.layers import MLP, LayerInput, MoE
+from roofmodel.models.layers import MLP, MoE, PerLayerGate
 
 
 def feed_forward(mlp: MLP, block: BlockContext) -> Iterator[Operator]:
@@ -124,7 +124,7 @@ def with_touched_experts(operator: Operator, touched: Number, experts: Number) -
     return replace(operator, touched=read)
 
 
-def layer_input(part: LayerInput, block: BlockContext) -> Iterator[Operator]:
+def layer_input(part: PerLayerGate, block: BlockContext) -> Iterator[Operator]:
     """The per-layer input block (Gemma 3n and 4): down projection, activation, product with the layer's input, up."""
     step, build = block.step, block.build(y=part.width, L=part.layers)
     yield build.operator("layer_input.gate", "input", f"{block.input} W_layer_gate[d y] -> w[b t y]")

@@ -29,22 +29,22 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     """
     step, x = block.step, block.input
     # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
-    read = attended(step, att.keeps if step.absorbs else None, evicts=False)
+    read = attended(step, att.index_topk if step.absorbs else None, evicts=False)
     build = block.build(
-        s=read, k=att.heads, h=att.unturned, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
+        s=read, k=att.heads, h=att.nope_dim, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
         **{
-            "hr": att.unturned + att.rotary_dim, "h'": att.value_dim, "hv": att.unturned + att.value_dim,
-            "zq": att.query_latent or 0, "t:s": pairs(step, att.keeps, block.causal, evicts=False),
+            "hr": att.nope_dim + att.rotary_dim, "h'": att.value_dim, "hv": att.nope_dim + att.value_dim,
+            "zq": att.query_latent or 0, "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
         },
     )  # fmt: skip
     cache = "cache." if step.cached and block.causal else ""
     yield from queries(att, block, build)
     bias = " + B_kv_down[c]" if att.down_bias else ""
-    fresh = "turned" if att.turns else f"{cache}turned"
+    fresh = "turned" if att.rotary else f"{cache}turned"
     line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] {fresh}[b t r]"
     yield build.operator("attention.kv_down", "attention", line)
     yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
-    if att.turns:
+    if att.rotary:
         yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
     yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
     if att.indexer:
@@ -130,7 +130,7 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
     known = attended(step, None)
     build = block.build(
         s=known, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
-        **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.keeps)},
+        **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.index_topk)},
     )  # fmt: skip
     yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
     yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")

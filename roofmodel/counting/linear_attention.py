@@ -42,13 +42,13 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     """
     step, shared = block.step, quotient(mixer.value_heads, mixer.heads)
     build = block.build(
-        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=mixer.filtered, q=mixer.rank,
+        k=mixer.heads, m=shared, h=mixer.head_dim, r=mixer.kernel, c=mixer.filtered, q=mixer.gate_rank,
         C=mixer.filtered + mixer.value_heads * mixer.value_dim,
         **{"h'": mixer.value_dim, "mw": 2 * mixer.value_heads},
     )  # fmt: skip
-    for names in mixer.matrices:
+    for names in mixer.projections:
         yield from _given(build, mixer, block, names)
-    apart = [FILTERED[name] for (name, *_) in mixer.matrices if name in ("q", "k", "v")]
+    apart = [FILTERED[name] for (name, *_) in mixer.projections if name in ("q", "k", "v")]
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
     yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
     scan = (
@@ -69,7 +69,7 @@ def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[s
     columns = {**COLUMNS, "forget": _decays(mixer)}
     given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
     matrix, source, rows = "_".join(names), block.input, "d"
-    if mixer.rank and matrix in ("forget", "gate"):
+    if mixer.gate_rank and matrix in ("forget", "gate"):
         line = f"{source} W_linear_{matrix}_down[d q] -> low[b t q]"
         yield build.operator(f"{GROUP}.{matrix}_down", GROUP, line)
         matrix, source, rows = f"{matrix}_up", "low[b t q]", "q"
@@ -79,7 +79,7 @@ def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[s
 
 def _decays(mixer: DeltaRule) -> str:
     """The axes of what decays by itself."""
-    return "k m h" if mixer.each else "k m"
+    return "k m h" if mixer.decay_per_channel else "k m"
 
 
 def _with_chunk_sizes(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
@@ -100,9 +100,9 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
     """
     read, kept = (" cache.state[b k m h h']" if held else "" for held in (step.resumed, step.cached))
     fused = step.attention == "flash"
-    inverse = "inverse" if fused or mixer.each else "system"
-    fade = build.sizes["h'"] if mixer.each else build.sizes["h"] * build.sizes["h'"]
-    within = _of_each(build, step, mixer) if mixer.each else _of_heads(build, step, mixer)
+    inverse = "inverse" if fused or mixer.decay_per_channel else "system"
+    fade = build.sizes["h'"] if mixer.decay_per_channel else build.sizes["h"] * build.sizes["h'"]
+    within = _of_each(build, step, mixer) if mixer.decay_per_channel else _of_heads(build, step, mixer)
     return (
         *_prepared(build, mixer, 1),
         *within,
@@ -177,8 +177,8 @@ def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]
     yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector_flops.ACTIVATION["sigmoid"])
     # softplus of the step, times A; or times A, a sigmoid, times the bound; then the exponential, or that comes later
     line = f"forget[b t {axes}] B_step[{axes}] A[k m] -> decay[b t {axes}]{ends}"
-    later = sums and mixer.each
-    yield vectors(build, "decay", line, vector_flops.STEP + 1 + mixer.bounded + sums + (not later))
+    later = sums and mixer.decay_per_channel
+    yield vectors(build, "decay", line, vector_flops.STEP + 1 + mixer.sigmoid_decay + sums + (not later))
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:

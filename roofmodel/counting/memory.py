@@ -89,10 +89,10 @@ def _parameters(arch: Architecture, operators: Iterable[Operator]) -> Iterator[t
                 )
         widths = operator.widths
     for stack in (arch.encoder, arch.body):
-        if isinstance(stack, Stack) and stack.unread:
-            yield 1, stack.unread, widths.dtype
+        if isinstance(stack, Stack) and stack.unused_parameters:
+            yield 1, stack.unused_parameters, widths.dtype
     for stage in arch.head.stages:
-        if stage.spare_bias and isinstance(arch.stack.embedding, Embedding):  # stored, although no operator reads it
+        if stage.unused_bias and isinstance(arch.stack.embedding, Embedding):  # stored, although no operator reads it
             yield 1, arch.stack.embedding.vocabulary, widths.format(Tensor(f"B_{stage.name}_spare", ("v",)))
 
 

@@ -15,9 +15,9 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import InFlight, TrainingStep, build_training_step, training_memory
 from roofmodel.counting.workload import Step, Workload
-from roofmodel.models.architecture import Architecture, Held, Stack
+from roofmodel.models.architecture import Architecture, Stack, StageSlice
 from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
-from roofmodel.models.sharding import share
+from roofmodel.models.sharding import shard
 
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -35,7 +35,7 @@ def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
     pp, vpp = step.parallel.pp, step.parallel.vpp
     if is_just(pp, 1):
         return [(1, step)]
-    kinds = kinds_of_stages(share(arch, step.parallel.tp, step.parallel.within), pp, vpp)
+    kinds = kinds_of_stages(shard(arch, step.parallel.tp, step.parallel.within), pp, vpp)
     return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 
@@ -81,7 +81,7 @@ def memory_by_pass(
 def training_step(arch: Architecture, step: Step) -> TrainingStep:
     """The operators of a training step, by part (forward, backward, ...)."""
     own, passed = gpu_share(arch, step), _pass(arch, step)
-    held = own.stack.held if isinstance(own.body, Stack) else Held()
+    held = own.stack.stage_slice if isinstance(own.body, Stack) else StageSlice()
     tied = memory.token_table_elements(passed) if arch.tied and held.first != held.last else None
     return build_training_step(passed, memory.parameters(own, passed), step, tied)
 
@@ -102,7 +102,7 @@ def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) 
     else:
         passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
         taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
-        shared = share(arch, step.parallel.tp, step.parallel.within)
+        shared = shard(arch, step.parallel.tp, step.parallel.within)
         for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
             found = blocks.operators(part, step)
             yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
@@ -160,4 +160,4 @@ def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 def gpu_share(arch: Architecture, step: Step) -> Architecture:
     """The part of the architecture on one GPU (tensor, expert and pipeline parallelism)."""
     parallel = step.parallel
-    return stage(share(arch, parallel.tp, parallel.within), parallel.stage, parallel.pp, parallel.vpp)
+    return stage(shard(arch, parallel.tp, parallel.within), parallel.stage, parallel.pp, parallel.vpp)

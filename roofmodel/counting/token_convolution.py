@@ -9,7 +9,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
-from roofmodel.models.embeddings import Filter
+from roofmodel.models.embeddings import FrameConvolution
 from roofmodel.models.layers import TokenConvolution
 from roofmodel.models.recurrent import ShortConvolution
 
@@ -28,7 +28,7 @@ def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[O
     )  # fmt: skip
 
 
-def frames(filters: Sequence[Filter], hidden: Number, step: Step) -> Iterator[Operator]:
+def frames(filters: Sequence[FrameConvolution], hidden: Number, step: Step) -> Iterator[Operator]:
     """Filters that slide over frames of audio, as many frames as become the tokens `x` of the pass."""
     read, reads = step.tokens * product(f.stride for f in filters), "frames"
     for number, (channels, taps, stride, activation) in enumerate(filters, start=1):

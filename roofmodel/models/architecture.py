@@ -17,74 +17,75 @@ from roofmodel.models.layers import Layer, Part, parts
 from roofmodel.models.norms_and_activations import Norm
 
 
-class Dense(NamedTuple):
-    """One stage of a head: a linear operator, then maybe an activation and a norm.
+class HeadStage(NamedTuple):
+    """One stage of a head: a linear operator, optionally with an activation and a norm.
 
-    `out` says how wide it is, `rows` which positions it computes: every token, those whose logits
-    are asked for, or only the first token of a sequence (or another one). `tied` reuses the token table as matrix.
+    `out` is its output width. `rows` are the positions it computes: every token, the tokens whose logits are needed
+    (`--logits`), or one token per sequence ("first"). `tied` reuses the token table as matrix.
     """
 
     name: str
     out: Literal["hidden", "embedding", "vocabulary", "classes", "pooler"]
     rows: Literal["tokens", "logits", "first"]
-    bias: bool | str = True  # or the field that says so
-    activation: str | None = None  # a function, or the field that names it
+    bias: bool | str = True  # or the name of the field that decides
+    activation: str | None = None  # a function, or the name of the field that gives it
     norm: bool = False
-    tied: bool = False  # where the config ties
-    classes: int | None = None  # None: as many as the config has labels, or as the pooler is wide
-    from_layers: bool = False  # reads what the layers give, not the stage before
-    spare_bias: bool = False  # untied, the reference code holds a second bias that it never reads
+    tied: bool = False  # if the config ties the head to the token table
+    classes: int | None = None  # None: the number of labels, or the width of the pooler
+    input_from_layers: bool = False  # its input is the output of the layers, not of the stage before
+    unused_bias: bool = False  # if not tied, the reference class stores a second bias that it never uses
 
 
 class Head(NamedTuple):
-    """What follows the last layer, by the name of the reference class: `GPT2LMHeadModel`."""
+    """The operators after the last layer. `name` is the reference class, such as `GPT2LMHeadModel`."""
 
     name: str
-    stages: tuple[Dense, ...]
+    stages: tuple[HeadStage, ...]
 
 
 class Fact(NamedTuple):
-    """Where a field came from: its value and its config key.
+    """The value of a field and its config key.
 
-    `assumed`: the config does not set the key, or sets it to null, and the class's default stood in.
+    `assumed`: the config lacks the key or sets it to null, and the default of the config class is used.
     """
 
     value: object
-    key: str | None  # None: built into the family's code
+    key: str | None  # None: fixed by the family's code
     assumed: bool = False
 
 
-class Held(NamedTuple):
-    """What a GPU holds of a stack, where others hold other layers: its entrance, its end, and how many parts."""
+class StageSlice(NamedTuple):
+    """The part of a stack on one pipeline stage: whether it has the first and the last layer, in how many runs."""
 
     first: bool = True
     last: bool = True
-    parts: int = 1  # that do not follow one another
+    parts: int = 1  # runs of consecutive layers
 
     @property
     def received(self) -> int:
-        """How many of its parts start from what another GPU computed."""
+        """Number of its runs of layers that receive their input from another GPU."""
         return self.parts - self.first
 
     @property
     def sent(self) -> int:
-        """How many of its parts another GPU goes on with."""
+        """Number of its runs of layers that send their output to another GPU."""
         return self.parts - self.last
 
 
 class Stack(NamedTuple):
-    """Layers that follow one another, with what stands before and after them."""
+    """The layers of a transformer, with its embedding and final norm."""
 
     hidden: Number
-    causal: bool  # each token sees itself and those before it
+    causal: bool  # each token attends to itself and earlier tokens
     embedding: Embedding | Patches
     layers: tuple[Layer, ...]
-    norm: Norm  # the kind of norm that heads use
+    norm: Norm  # the norm that head stages use
     final_norm: Norm | None
-    unread: Number = 0  # parameters that the class holds although its code never reads them
-    shared: tuple[int, ...] | None = None  # for each layer, which set of parameters it uses; None: each its own
-    alike: tuple[tuple[int, ...], ...] | None = None  # those layers that it has, by index; None: those that are equal
-    held: Held = Held()
+    unused_parameters: Number = 0  # stored by the reference class, but never used
+    shared: tuple[int, ...] | None = None  # per layer, the index of its parameter set; None: no sharing
+    # the layers that it has, as groups of identical ones by index; None: all layers, grouped by equality
+    layer_groups: tuple[tuple[int, ...], ...] | None = None
+    stage_slice: StageSlice = StageSlice()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -93,99 +94,100 @@ class Stack(NamedTuple):
 
     @property
     def kinds(self) -> Iterator[tuple[Layer, tuple[int, ...]]]:
-        """Layers that are alike, with the indices of their occurrences."""
-        if self.alike is not None:
-            return ((self.layers[indices[0]], indices) for indices in self.alike)
+        """Distinct layers, each with the indices at which it occurs."""
+        if self.layer_groups is not None:
+            return ((self.layers[indices[0]], indices) for indices in self.layer_groups)
         where: dict[Layer, list[int]] = {}
         for index, layer in enumerate(self.layers):
             where.setdefault(layer, []).append(index)
         return ((layer, tuple(indices)) for layer, indices in where.items())
 
 
-class Plan(NamedTuple):
-    """How a body was laid out, for who lays it out again from other numbers: a derivation does, from symbols.
+class BuildPlan(NamedTuple):
+    """What is needed to build a body again from other values, such as the symbols of a derivation.
 
-    `facts` are its fields; `rules` are, by field, the functions of other fields that gave those that no key gave.
+    `facts` has the value of each field, `rules` the functions that computed fields without a config key from others.
     """
 
     facts: Mapping[str, Fact]
     rules: Mapping[str, Callable[[Mapping[str, Any]], Any]]
-    lay_out: Callable[[Mapping[str, Any]], Stack | Network]
+    build: Callable[[Mapping[str, Any]], Stack | Network]
 
 
-NARROW_SOFTMAX = frozenset({
+SOFTMAX_IN_SCORE_DTYPE = frozenset({
     "albert", "bart", "bert", "biogpt", "blenderbot", "blenderbot-small", "camembert", "data2vec-text",
     "deberta-v2", "distilbert", "electra", "ernie", "esm", "falcon", "flint", "gpt2", "gpt_neo", "gpt_oss", "gptj",
     "codegen", "llama4_text", "m2m_100", "marian", "mbart", "megatron-bert", "mimo_v2_flash", "mpnet", "mt5",
     "nomic_bert", "openai-gpt", "pegasus", "roberta", "roformer", "t5", "umt5", "whisper", "xlm-roberta",
 })  # fmt: skip
-"""Families whose code in transformers 5.23 computes the softmax of attention in the type of its scores; others' has
-fp32."""
+"""Families whose attention softmax in transformers 5.23 runs in the dtype of the scores. All others use fp32."""
 
 
-class Code(NamedTuple):
-    """What a model's code does that no operator counts: training drops out at random of attention's probabilities, and
-    of what a block adds to the rows; softmax is computed in fp32."""
+class ReferenceCode(NamedTuple):
+    """Properties of the reference code outside the operators: dropout in training, and the dtype of softmax.
 
-    drops_probabilities: bool = False
-    drops_rows: bool = False
-    wide_softmax: bool = False
+    `attention_dropout` acts on attention probabilities, `residual_dropout` on the output of a block.
+    """
+
+    attention_dropout: bool = False
+    residual_dropout: bool = False
+    fp32_softmax: bool = False
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model, ready to be counted."""
+    """A model: everything that counting needs to know about it."""
 
     name: str
     model_type: str
     body: Stack | Network
     head: Head
-    tied: bool  # the head's matrix is the token table
+    tied: bool  # the head reuses the token table as its matrix
     max_tokens: int | None  # the longest sequence its positions allow; None: no limit (ALiBi)
-    facts: dict[str, Fact]  # field of families.FIELDS -> where it came from
+    facts: dict[str, Fact]  # by field of `fields.FIELDS`
     notes: tuple[str, ...] = ()
-    encoder: Stack | None = None  # of an encoder-decoder, the one that reads the source; `stack` is the decoder
-    max_source: int | None = None  # the longest source that the encoder's positions allow
-    plan: Plan | None = field(default=None, compare=False, repr=False)  # of the body
-    encoder_plan: Plan | None = field(default=None, compare=False, repr=False)
+    encoder: Stack | None = None  # of an encoder-decoder, whose decoder is `stack`
+    max_source: int | None = None  # the longest source sequence that the encoder's positions allow
+    plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body
+    encoder_plan: BuildPlan | None = field(default=None, compare=False, repr=False)
 
     @property
     def padded_to(self) -> int | None:
-        """Tokens that every source is padded to, however long it is; None: it is taken as it is."""
+        """Tokens that every source is padded to, at any length (Whisper); None: no padding."""
         table = self.encoder and self.encoder.embedding
-        return self.max_source if isinstance(table, Embedding) and table.padded else None
+        return self.max_source if isinstance(table, Embedding) and table.padded_to_positions else None
 
     @property
     def stack(self) -> Stack:
-        """The layers of a transformer, where it is one."""
+        """The layers of a transformer; a convolutional network has none."""
         assert isinstance(self.body, Stack)
         return self.body
 
     def times(self, layers: tuple[int, ...] | None) -> Number:
-        """How often what stands in these layers occurs; None, for what stands outside of the layers: once."""
+        """How often an operator of these layers occurs; None: an operator outside the layers, which occurs once."""
         return 1 if layers is None else len(layers)
 
     def copies(self, layers: tuple[int, ...] | None) -> Number:
-        """How many sets of parameters these layers have; None, for what stands outside of the layers: one."""
+        """Number of parameter sets in these layers; None: an operator outside the layers, which has one."""
         shared = self.body.shared if isinstance(self.body, Stack) else None
         return self.times(layers) if layers is None or shared is None else len({shared[layer] for layer in layers})
 
     @property
     def causal(self) -> bool:
-        """It decodes, after a prefill; otherwise one forward pass is all."""
+        """Whether it generates tokens: a prefill, then decode steps. Otherwise it runs one forward pass."""
         return isinstance(self.body, Stack) and self.body.causal
 
     @property
-    def code(self) -> Code:
-        """What its code does; what its training drops out, as the config has it."""
-        probabilities, rows = (
+    def code(self) -> ReferenceCode:
+        """Properties of the reference code, with the dropout that the config states."""
+        attention, residual = (
             name in self.facts and bool(self.facts[name].value) for name in ("attention_dropout", "dropout")
         )
-        return Code(probabilities, rows, self.model_type not in NARROW_SOFTMAX)
+        return ReferenceCode(attention, residual, self.model_type not in SOFTMAX_IN_SCORE_DTYPE)
 
     @property
     def image(self) -> tuple[Number, Number] | None:
-        """Rows and columns of pixels of the images that it is made for; None: it reads text."""
+        """Rows and columns of pixels of its default input image; None for a text model."""
         if isinstance(self.body, Network):
             return self.body.image
         return self.body.embedding.image if isinstance(self.body.embedding, Patches) else None

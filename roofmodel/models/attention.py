@@ -1,4 +1,4 @@
-"""The attention blocks of a layer: multi-head, cross and multi-head latent attention (MLA).
+"""Attention blocks of a layer: multi-head, cross and multi-head latent attention (MLA).
 
 Sizes are elements: ints, or SymPy symbols.
 """
@@ -11,13 +11,13 @@ from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
 
-class Disentangled(NamedTuple):
-    """Scores between content and relative position beside those of contents (DeBERTa, arXiv 2006.03654, eq. 4)."""
+class DisentangledAttention(NamedTuple):
+    """Scores between content and relative positions, added to the content scores (DeBERTa, arXiv 2006.03654, eq. 4)."""
 
     rows: Number  # of the table of relative positions
-    to_position: bool  # queries times the keys of positions
-    to_content: bool  # keys times the queries of positions
-    shared: bool  # positions go through the matrices of the content
+    content_to_position: bool  # queries times the keys of positions
+    position_to_content: bool  # keys times the queries of positions
+    shared_projections: bool  # positions use the query and key matrices of the content
 
 
 class Attention(NamedTuple):
@@ -26,74 +26,75 @@ class Attention(NamedTuple):
     heads: Number
     kv_heads: Number
     head_dim: Number
-    value_dim: Number | None = None  # of a head's values, where it is not that of its queries and keys
+    value_dim: Number | None = None  # head size of the values, if it differs from `head_dim`
     fused: bool = False  # one matrix projects queries, keys and values
     qkv_bias: bool = False
-    bare_keys: bool = False  # keys have no bias although queries and values have one
+    keys_without_bias: bool = False  # `qkv_bias` holds for queries and values only
     out_bias: bool = False
-    rotary_dim: Number = 0  # elements of a head that rotary embedding turns; 0: none
+    rotary_dim: Number = 0  # elements of a head with rotary embedding
     alibi: bool = False  # a bias per head and key is added to the scores
-    relative_bias: bool = False  # so is a bias per head, query and key, looked up once for all layers
-    relative_rows: Number = 0  # or in a table of the layer's own, with so many rows
-    window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: ahead too
-    window_evicts: bool = True  # the cache forgets what the window has left behind
-    chunked: bool = False  # the window does not slide: a token sees those of its own chunk of `window` tokens
-    norm: HeadNorm | None = None
-    sinks: bool = False  # a learned logit per head joins the softmax
-    disentangled: Disentangled | None = None
-    values_of_keys: bool = False  # values are the keys ahead of norm and rotation
+    relative_bias: bool = False  # a bias per head, query and key is added to the scores, from one table for all layers
+    relative_rows: Number = 0  # rows of that table, if the layer has its own
+    window: Number | None = None  # each token attends to the last `window` tokens, itself included; encoders: both ways
+    window_evicts: bool = True  # the KV cache drops tokens outside the window
+    chunked: bool = False  # each token attends within its chunk of `window` tokens, instead of a sliding window
+    norm: HeadNorm | None = None  # on queries and keys
+    sinks: bool = False  # a learned logit per head is part of the softmax
+    disentangled: DisentangledAttention | None = None
+    values_from_keys: bool = False  # values are the keys before norm and rotary embedding
     value_norm: Norm | None = None
-    # a number for each head, or for each of its elements, scales what it gives; that may be of the matrix of queries
+    # scales the output of a head by one number, or by one per element; "queries": the query matrix computes the gate
     gate: Literal["", "head", "element", "queries"] = ""
-    sharing: Literal["", "lends", "borrows"] = ""  # later layers attend to its keys and values; or it to an earlier's
+    kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
 
     @property
     def cached(self) -> tuple[Number, ...]:
-        """What a token leaves in the KV cache, by tensor: keys and values; nothing where they are another layer's."""
-        if self.sharing == "borrows":
+        """Elements per token in the KV cache: keys, values. Empty if the layer reuses those of another."""
+        if self.kv_sharing == "reuses":
             return ()
         return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
 
 
 class CrossAttention(NamedTuple):
-    """Attention of a decoder to its source: keys and values come from what the encoder gives."""
+    """Attention of a decoder to its source: keys and values are computed from the encoder's output."""
 
     attention: Attention
 
     @property
     def cached(self) -> tuple[Number, ...]:
-        """What a token of the source leaves in the KV cache, by tensor: keys and values."""
+        """Elements per source token in the KV cache: keys, values."""
         return self.attention.cached
 
 
 class Indexer(NamedTuple):
-    """Small heads that say which tokens a query attends to. All of them read the same key of a token."""
+    """Small attention heads that select the tokens each query attends to. All heads share one key per token."""
 
     heads: Number
     head_dim: Number
 
 
 class LatentAttention(NamedTuple):
-    """Keys and values of all heads from one latent a token, and one rotary key that all heads share.
+    """Multi-head latent attention: keys and values of all heads come from one latent vector per token.
 
-    A head's queries and keys have `unturned` elements from the latents and `rotary_dim` that turn.
+    A head's queries and keys have `nope_dim` elements from the latent, without rotary embedding, and `rotary_dim`
+    more. All heads share the keys of the latter.
     """
 
     heads: Number
     latent: Number
-    unturned: Number
+    nope_dim: Number
     rotary_dim: Number
     value_dim: Number
     norm: Norm  # of the latents
-    query_latent: Number | None = None  # queries too go through a latent
-    turns: bool = True  # or the key that all heads share does not turn either
-    gated: bool = False  # a sigmoid for each head, on what it gives
-    down_bias: bool = False  # on the way down to the latents
+    query_latent: Number | None = None  # size of the latent of the queries, if they have one
+    rotary: bool = True  # whether rotary embedding is applied to the `rotary_dim` elements
+    gated: bool = False  # a sigmoid per head scales its output
+    down_bias: bool = False  # on the projections to the latents
     out_bias: bool = False
-    keeps: Number | None = None  # a query attends to so many tokens at most, those that an indexer chose
-    indexer: Indexer | None = None  # None: all tokens, or those that the layer before has chosen
+    index_topk: Number | None = None  # each query attends to at most this many tokens, selected by an indexer
+    indexer: Indexer | None = None  # None: the layer attends to all tokens, or to those selected by the layer before
 
     @property
     def cached(self) -> tuple[Number, ...]:
-        """What a token leaves in the KV cache, by tensor: the latent, the rotary key, the indexer's key."""
+        """Elements per token in the KV cache: the latent, the shared rotary key, the indexer's key."""
         return self.latent, self.rotary_dim, *((self.indexer.head_dim,) if self.indexer else ())

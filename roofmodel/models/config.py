@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from roofmodel.errors import ModelError, choices, shorten, suggest
-from roofmodel.models.architecture import Architecture, Dense, Fact, Head, Plan, Stack
+from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
 from roofmodel.models.family import Family
-from roofmodel.models.field_checks import Where, check, check_stages
-from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, Key, Kind
+from roofmodel.models.field_checks import ConfigLocation, check, check_stages
+from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, FieldType, Key
 from roofmodel.models.layers import MoE
 from roofmodel.models.norms_and_activations import ACTIVATIONS
 from roofmodel.models.stack_builder import max_tokens, stack
@@ -55,17 +55,17 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
 
 def _read(config: Config, name: str, where: str, notes: tuple[str, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
-    return architecture_from_row(config, name, Where(where), model_type, family, notes)
+    return architecture_from_row(config, name, ConfigLocation(where), model_type, family, notes)
 
 
 def architecture_from_row(
-    config: Config, name: str, where: Where, model_type: str, family: Family, notes: tuple[str, ...] = ()
+    config: Config, name: str, where: ConfigLocation, model_type: str, family: Family, notes: tuple[str, ...] = ()
 ) -> Architecture:
     """Read a config with a family's row, from `families` or written by the caller. Raises ModelError."""
     fields, plan = _fields(family, family.fields, config, where)
     facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
-    body, limit = plan.lay_out(fields), None if family.network else max_tokens(fields)
+    body, limit = plan.build(fields), None if family.network else max_tokens(fields)
     encoder = source_limit = source_plan = None
     if family.source:
         source, source_plan = _fields(family, {**family.fields, **family.source}, config, where, source=True)
@@ -94,8 +94,8 @@ def architecture_from_row(
 
 
 def _fields(
-    family: Family, sources: Mapping[str, Any], config: Config, where: Where, source: bool = False
-) -> tuple[dict[str, Any], Plan]:
+    family: Family, sources: Mapping[str, Any], config: Config, where: ConfigLocation, source: bool = False
+) -> tuple[dict[str, Any], BuildPlan]:
     """The fields of a stack (`source`: the encoder of an encoder-decoder) or of a network, and where each came from.
 
     A switch that no field depends on has an entry only if the config sets it.
@@ -107,11 +107,11 @@ def _fields(
     fields = {switch: reader[switch] for switch in family.switches} | values
     facts = {name: reader.facts[name] for name in fields if name not in unused or not reader.facts[name].assumed}
     (check_stages if family.network else check)(fields, facts, where)
-    lay_out = family.network or partial(
+    build = family.network or partial(
         stack, causal=not (family.encoder or source), crosses=bool(family.source) and not source
     )
     rules = {name: rule for name in facts if (rule := _rule(reader.sources[name][1], facts[name]))}
-    return fields, Plan(facts, rules, lay_out)
+    return fields, BuildPlan(facts, rules, build)
 
 
 def _rule(source: Any, fact: Fact) -> Callable[[Fields], Any] | None:
@@ -165,9 +165,9 @@ def _digits(name: str) -> str:
 class _FieldReader(Mapping[str, Any]):
     """The fields of a config by name. Each is read at its first use: a default may depend on any other field."""
 
-    def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: Where) -> None:
+    def __init__(self, family: Family, sources: Mapping[str, Any], config: Config, where: ConfigLocation) -> None:
         self.config, self.where = config, where
-        self.sources: dict[str, tuple[Kind, Any]] = dict(family.switches)
+        self.sources: dict[str, tuple[FieldType, Any]] = dict(family.switches)
         self.sources |= {field: (kind, sources.get(field, usual)) for field, (kind, usual) in family.schema.items()}
         self.facts: dict[str, Fact] = {}
 
@@ -184,7 +184,7 @@ class _FieldReader(Mapping[str, Any]):
         return len(self.sources)
 
 
-def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, where: Where) -> Fact:
+def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fields, where: ConfigLocation) -> Fact:
     """A field's value: from the config, else the default of the config class, else fixed by the family."""
     if not isinstance(source, Key):
         return Fact(_derived(source, fields, where, field) if callable(source) else source, None)
@@ -206,14 +206,14 @@ def _fact(field: str, kind: Kind, source: Any, config: Config, fields: Fields, w
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
         size = CORE.get(field, field.replace("_", " "))
-        raise ModelError(f"{where.at(source.names[0])}: lacks {names}, the {size}; it must be {kind.wanted}")
+        raise ModelError(f"{where.at(source.names[0])}: lacks {names}, the {size}; it must be {kind.expected}")
     value = _derived(default, fields, where, source.names[0]) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
     return Fact(value, next(iter(found), source.names[0]), assumed=True)
 
 
-def _derived(rule: Callable[[Fields], Any], fields: Fields, where: Where, what: str) -> Any:
+def _derived(rule: Callable[[Fields], Any], fields: Fields, where: ConfigLocation, what: str) -> Any:
     """The value that a rule computes from other fields. Raises ModelError if they contradict each other."""
     try:
         return rule(fields)
@@ -221,9 +221,9 @@ def _derived(rule: Callable[[Fields], Any], fields: Fields, where: Where, what: 
         raise ModelError(f"{where}: {what}: {error}") from None
 
 
-def _checked(value: Any, source: Key, kind: Kind, what: str) -> Any:
+def _checked(value: Any, source: Key, kind: FieldType, what: str) -> Any:
     """A config value converted to the field's own terms. Raises ModelError if it is invalid."""
-    wanted, read = kind.wanted, value
+    wanted, read = kind.expected, value
     if source.read:
         try:
             read = source.read(value)
@@ -248,7 +248,7 @@ def _look_up(config: Config, name: str) -> Any:
 
 
 def _head(
-    family: Family, fields: Fields, config: Config, model_type: str, where: Where
+    family: Family, fields: Fields, config: Config, model_type: str, where: ConfigLocation
 ) -> tuple[str, Head, tuple[str, ...]]:
     """The class suffix and the head that `architectures` names; without it, the family's usual head and a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
@@ -270,7 +270,7 @@ def _head(
     stages = tuple(
         stage._replace(
             tied=stage.tied and fields["tied"],
-            spare_bias=stage.spare_bias and not fields["tied"],
+            unused_bias=stage.unused_bias and not fields["tied"],
             activation=_activation(stage.activation, fields),
             classes=_classes(stage, fields),
             bias=fields[stage.bias] if isinstance(stage.bias, str) else stage.bias,
@@ -280,7 +280,7 @@ def _head(
     return classes[name], Head(name, stages), notes
 
 
-def _classes(stage: Dense, fields: Fields) -> int | None:
+def _classes(stage: HeadStage, fields: Fields) -> int | None:
     """The number of classes of a stage, or the width of its pooler."""
     found: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
     return found if stage.classes is None else stage.classes
@@ -295,7 +295,7 @@ def _activation(name: str | None, fields: Fields) -> str | None:
 
 
 def _assumptions(
-    facts: Mapping[str, Fact], body: Stack | Network, head: Head, family: Family, config: Config, where: Where
+    facts: Mapping[str, Fact], body: Stack | Network, head: Head, family: Family, config: Config, where: ConfigLocation
 ) -> tuple[str, ...]:
     """A note with the defaults of keys that the config lacks. A key set to null asks for the default, so it has none.
 
@@ -322,7 +322,7 @@ def _assumptions(
     return (f"{where}: not in the config, so the defaults of {family.config_class} are used: {values}",)
 
 
-def _quantization(config: Config, where: Where) -> tuple[str, ...]:
+def _quantization(config: Config, where: ConfigLocation) -> tuple[str, ...]:
     settings = config.get("quantization_config")
     if not isinstance(settings, dict):
         return ()

@@ -8,23 +8,23 @@ from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import Norm
 
 Sides = Number | tuple[Number, Number]
-"""Pixels a side; rows and columns where they differ."""
+"""Pixels per side; rows and columns if they differ."""
 
 
 class Convolution(NamedTuple):
-    """A filter that slides over a map of pixels, `stride` pixels at a time, and gives `out` channels at each place."""
+    """A 2D convolution with `out` output channels."""
 
     name: str
     out: Number
     kernel: Sides = 1
     stride: Sides = 1
-    padding: Number = 0  # pixels around the map that count as zero
-    groups: Number = 1  # of channels, convolved apart; as many as channels: depthwise
+    padding: Number = 0  # pixels of zeros on each side
+    groups: Number = 1  # of channels; as many as channels: depthwise
     bias: bool = False
 
 
 class Pool(NamedTuple):
-    """The largest value of each window of `kernel` x `kernel` pixels."""
+    """Max pooling over windows of `kernel` x `kernel` pixels."""
 
     kernel: Number
     stride: Number
@@ -32,24 +32,24 @@ class Pool(NamedTuple):
 
 
 class Activation(NamedTuple):
-    """An elementwise function, by the name that vector.ACTIVATION has for it."""
+    """An elementwise function, by its name in `counting.vector_flops.ACTIVATION`."""
 
     function: str
 
 
 class Scale(NamedTuple):
-    """A learned factor for each channel."""
+    """A learned factor per channel."""
 
 
 class ResponseNorm(NamedTuple):
-    """Each channel's norm over all pixels, divided by the mean of those, scales it (ConvNeXt V2)."""
+    """Global response normalization: each channel is scaled by its norm over all pixels, relative to the mean norm."""
 
 
 PixelStep = Convolution | Norm | Activation | Pool | Scale | ResponseNorm
 
 
 class Residual(NamedTuple):
-    """A block: a path of steps, and a sum that carries the block's input past it, by a shortcut where shapes change."""
+    """A residual block: a path of steps, and a shortcut that is not the identity where the shape changes."""
 
     path: tuple[PixelStep, ...]
     shortcut: tuple[PixelStep, ...] = ()
@@ -57,18 +57,18 @@ class Residual(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Blocks that follow one another, after the steps that lead into them."""
+    """Residual blocks in sequence, after the steps in `entry`."""
 
     blocks: tuple[Residual, ...]
     entry: tuple[PixelStep, ...] = ()
 
 
 class Network(NamedTuple):
-    """A convolutional network: a stem, stages, the mean over all pixels."""
+    """A convolutional network: a stem, stages, and average pooling over all pixels."""
 
-    image: tuple[Number, Number]  # rows and columns of pixels, where none are asked for
+    image: tuple[Number, Number]  # default input size: rows and columns of pixels
     channels: Number
     stem: tuple[PixelStep, ...]
     stages: tuple[Stage, ...]
     width: Number  # channels of the last stage
-    final_norm: Norm | None = None  # on the means
+    final_norm: Norm | None = None  # on the pooled channels

@@ -1,4 +1,4 @@
-"""What precedes the layers of a transformer: token and position tables, audio filters, image patches."""
+"""What precedes the layers of a transformer: token and position tables, audio convolutions, image patches."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from roofmodel.models.norms_and_activations import Norm
 
 
 class Projection(NamedTuple):
-    """A matrix takes the embedding to the hidden size: the token rows alone, their sums, or the sums once normed."""
+    """A matrix from the width of the token table to the hidden size, and the point at which it is applied."""
 
-    after: Literal["tokens", "sums", "norm"]
+    after: Literal["tokens", "sums", "norm"]  # the token lookup, the sum with other embeddings, or the norm of that sum
     bias: bool = False
-    back: bool = False  # another one takes what the layers give back to the embedding's width
+    projects_back: bool = False  # a second matrix takes the last layer's output back to the embedding's width
 
 
-class Filter(NamedTuple):
-    """A convolution along a sequence of frames, and the activation behind it: one frame out for `stride` frames in."""
+class FrameConvolution(NamedTuple):
+    """A convolution along a sequence of audio frames with an activation: one output frame per `stride` input frames."""
 
-    channels: Number  # of a frame that it reads
-    taps: Number  # frames that it sees at once
+    channels: Number  # of an input frame
+    taps: Number  # frames in the kernel
     stride: Number
     activation: str
 
 
-class LayerInputs(NamedTuple):
-    """Inputs of each layer's own: rows of a second table by token, added to what a matrix makes of the first's."""
+class PerLayerEmbedding(NamedTuple):
+    """A second token table with one row slice per layer, added to a projection of the token embedding (Gemma 4)."""
 
     rows: Number
     layers: Number
-    width: Number  # of one layer's
-    norm: Norm  # on what the matrix gives for a layer
+    width: Number  # per layer
+    norm: Norm  # on the projection, per layer
 
 
 class Embedding(NamedTuple):
-    """The tables at the entrance. `width` is the row of the token table (the hidden size, mostly).
+    """The embedding tables. `width` is the row length of the token table, in most models the hidden size.
 
-    Where there are `filters` it reads frames, not tokens; what the last filter gives counts as tokens from there on.
+    With `frame_convolutions` the input is audio frames; each output frame of the last convolution counts as a token.
     """
 
     vocabulary: Number
     width: Number
     position_rows: Number = 0  # 0: no position table
-    fixed_positions: bool = False  # rows of sines and cosines, not learned
+    fixed_positions: bool = False  # sines and cosines, not learned
     type_rows: Number = 0
     task_rows: Number = 0
     norm: Norm | None = None
     projection: Projection | None = None
-    relative_rows: Number = 0  # of the table of relative positions that all layers share: a bias per head, or vectors
+    relative_rows: Number = 0  # of the relative-position table that all layers share: a bias per head, or vectors
     relative_norm: Norm | None = None  # on those vectors
-    filters: tuple[Filter, ...] = ()
-    padded: bool = False  # to as many tokens as there are positions, whatever the source
-    shared: bool = True  # in an encoder-decoder, the encoder's: its token table is the decoder's
-    layer_inputs: LayerInputs | None = None
+    frame_convolutions: tuple[FrameConvolution, ...] = ()
+    padded_to_positions: bool = False  # every source is padded to the full number of positions
+    shared_with_decoder: bool = True  # for an encoder: the decoder uses the same token table
+    per_layer: PerLayerEmbedding | None = None
 
 
 class Patches(NamedTuple):
-    """The entrance of a transformer that sees: each patch of the image a token, behind a few learned tokens."""
+    """Patch embedding of a vision transformer: one token per image patch, after the learned special tokens."""
 
     image: tuple[Number, Number]  # rows and columns of pixels that the position table is made for
     patch: tuple[Number, Number]
     channels: Number
-    special: tuple[str, ...]  # the learned tokens by name
+    special: tuple[str, ...]  # names of the special tokens
     norm: None = None
 
     def tokens(self, image: tuple[Number, Number]) -> Number:
-        """How many tokens an image becomes; pixels that fill no patch are left out."""
+        """Number of tokens for an image in pixels; pixels that do not fill a patch are dropped."""
         return len(self.special) + (image[0] // self.patch[0]) * (image[1] // self.patch[1])

@@ -1,40 +1,40 @@
-"""What a family is: a row of data that says what the keys of a Hugging Face config mean. Not a class a family."""
+"""A family of models as a row of data: what the keys of a Hugging Face config mean. No family has a class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.models.architecture import Dense
+from roofmodel.models.architecture import HeadStage
 from roofmodel.models.convolutional import Network
-from roofmodel.models.fields import CORE, FIELDS, NETWORK_FIELDS, Key, Kind
+from roofmodel.models.fields import CORE, FIELDS, NETWORK_FIELDS, FieldType, Key
 
 
 class Family(NamedTuple):
-    """A row: the prefix of its class names, the heads by their suffix (the usual one first), the fields.
+    """A row: the prefix of its class names, its heads by class suffix (the usual one first), its fields.
 
-    `switches` are keys that are no field themselves; fields are derived from them (`falcon` has examples).
-    `network` lays out a convolutional network from NETWORK_FIELDS; the others are layers that FIELDS describe.
+    `switches` are config keys that are not fields; fields are derived from them (`falcon` has examples). A family
+    with `network` is a convolutional network, built from NETWORK_FIELDS; all others have the layers of FIELDS.
     """
 
     prefix: str
-    classes: Mapping[str, tuple[Dense, ...]]
+    classes: Mapping[str, tuple[HeadStage, ...]]
     fields: Mapping[str, Any]
-    switches: Mapping[str, tuple[Kind, Key]] = {}
+    switches: Mapping[str, tuple[FieldType, Key]] = {}
     encoder: bool = False
     network: Callable[[Mapping[str, Any]], Network] | None = None
-    source: Mapping[str, Any] = {}  # of an encoder-decoder: the fields in which its encoder is not as its decoder
-    source_classes: tuple[str, ...] = ()  # the heads that stand on that encoder alone
-    refuses: tuple[str, ...] = ()  # switches that, when true, add work that is not counted
-    config: str = ""  # the name of the config class, where it is not the prefix and Config
+    source: Mapping[str, Any] = {}  # of an encoder-decoder: fields whose value differs in the encoder
+    source_classes: tuple[str, ...] = ()  # heads on the encoder alone
+    refuses: tuple[str, ...] = ()  # keys that, if true, add unsupported operators
+    config: str = ""  # name of the config class, if it is not the prefix + Config
 
     @property
     def config_class(self) -> str:
         return self.config or f"{self.prefix}Config"
 
     @property
-    def schema(self) -> Mapping[str, tuple[Kind, Any]]:
-        """The fields that the row may set: what each may be, and its value where the row leaves it out."""
+    def schema(self) -> Mapping[str, tuple[FieldType, Any]]:
+        """The fields that the row may set: the type of each, and its default if the row does not set it."""
         return NETWORK_FIELDS if self.network else FIELDS
 
     def has_core_sizes(self, config: Mapping[str, Any]) -> bool:
@@ -45,16 +45,16 @@ class Family(NamedTuple):
     def like(
         self,
         prefix: str,
-        classes: Mapping[str, tuple[Dense, ...]] | None = None,
-        switches: Mapping[str, tuple[Kind, Key]] | None = None,
+        classes: Mapping[str, tuple[HeadStage, ...]] | None = None,
+        switches: Mapping[str, tuple[FieldType, Key]] | None = None,
         refuses: tuple[str, ...] | None = None,
         config: str = "",
         source: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Family:
-        """The same row under another prefix, with other heads, switches or refusals and some fields changed.
+        """A copy of the row with another prefix, and with other heads, switches, refusals or fields if given.
 
-        `source` changes fields of the encoder beside those that it has.
+        `source` adds fields in which the encoder differs.
         """
         return self._replace(
             prefix=prefix,
@@ -69,32 +69,34 @@ class Family(NamedTuple):
 
 # --- Heads, by the suffix of the class's name -------------------------------------------------------
 
-LM = (Dense("logits", "vocabulary", "logits", bias="head_bias", tied=True),)
+LM = (HeadStage("logits", "vocabulary", "logits", bias="head_bias", tied=True),)
 CAUSAL_HEADS = {
     "ForCausalLM": LM,
-    "ForSequenceClassification": (Dense("score", "classes", "logits", bias=False),),
-    "ForTokenClassification": (Dense("classifier", "classes", "tokens"),),
-    "ForQuestionAnswering": (Dense("span", "classes", "tokens", classes=2),),
+    "ForSequenceClassification": (HeadStage("score", "classes", "logits", bias=False),),
+    "ForTokenClassification": (HeadStage("classifier", "classes", "tokens"),),
+    "ForQuestionAnswering": (HeadStage("span", "classes", "tokens", classes=2),),
     "Model": (),
 }
 
 
-def heads(*suffixes: str) -> dict[str, tuple[Dense, ...]]:
-    """Those of the usual heads of a decoder that a family has."""
+def heads(*suffixes: str) -> dict[str, tuple[HeadStage, ...]]:
+    """The common decoder heads with these class suffixes."""
     return {suffix: CAUSAL_HEADS[suffix] for suffix in suffixes}
 
 
-POOLER = Dense("pooler", "hidden", "first", activation="pooler_activation")
-CLASSIFIER = Dense("classifier", "classes", "first")
-TRANSFORM = Dense("transform", "hidden", "tokens", activation="transform_activation", norm=True, from_layers=True)
-MASKED_LM = (TRANSFORM, Dense("logits", "vocabulary", "tokens", tied=True))
-BERT_MASKED_LM = (TRANSFORM, MASKED_LM[1]._replace(spare_bias=True))
+POOLER = HeadStage("pooler", "hidden", "first", activation="pooler_activation")
+CLASSIFIER = HeadStage("classifier", "classes", "first")
+TRANSFORM = HeadStage(
+    "transform", "hidden", "tokens", activation="transform_activation", norm=True, input_from_layers=True
+)
+MASKED_LM = (TRANSFORM, HeadStage("logits", "vocabulary", "tokens", tied=True))
+BERT_MASKED_LM = (TRANSFORM, MASKED_LM[1]._replace(unused_bias=True))
 BERT_HEADS = {
     "ForMaskedLM": BERT_MASKED_LM,
     "ForSequenceClassification": (POOLER, CLASSIFIER),
     "ForTokenClassification": (CLASSIFIER._replace(rows="tokens"),),
-    "ForQuestionAnswering": (Dense("span", "classes", "tokens"),),
+    "ForQuestionAnswering": (HeadStage("span", "classes", "tokens"),),
     "Model": (POOLER,),
 }
 
-IMAGE_CLASSES = Dense("classifier", "classes", "first")
+IMAGE_CLASSES = HeadStage("classifier", "classes", "first")

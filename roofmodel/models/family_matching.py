@@ -21,12 +21,12 @@ DISTINCTIVE_FIELDS = (
     "inner_heads",
     "linear_heads",
     "filter",
-    "layer_input",
-    "borrowers",
-    "keeps",
+    "per_layer_input",
+    "kv_shared_layers",
+    "index_topk",
 )
 # A family that would use its own default for one of these sizes is not suggested.
-SIZE_FIELDS = ("kv_heads", "head_dim", "mlp_width", "expert_width", "unturned", "value_dim", "rotary_dim")
+SIZE_FIELDS = ("kv_heads", "head_dim", "mlp_width", "expert_width", "nope_dim", "value_dim", "rotary_dim")
 PREFERRED = ("llama", "mixtral", "bert")  # most other families extend these
 RMS_NORM_KEY = "rms_norm_eps"
 

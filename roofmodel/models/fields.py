@@ -48,19 +48,19 @@ def key(
     return Key(names, default, null, read, about)
 
 
-class Kind(NamedTuple):
+class FieldType(NamedTuple):
     """What a value must be, as a test and in words."""
 
     accepts: Callable[[Any], bool]
-    wanted: str
+    expected: str
 
 
-def _whole(low: int, high: int) -> Kind:
-    return Kind(lambda v: type(v) is int and low <= v <= high, f"a whole number from {low} to {high}")
+def _whole(low: int, high: int) -> FieldType:
+    return FieldType(lambda v: type(v) is int and low <= v <= high, f"a whole number from {low} to {high}")
 
 
-def _one_of(*words: str) -> Kind:
-    return Kind(lambda v: v in words, f"{', '.join(words[:-1])} or {words[-1]}")
+def _one_of(*words: str) -> FieldType:
+    return FieldType(lambda v: v in words, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
 LAYER_TYPES = FULL, SLIDING = "full_attention", "sliding_attention"
@@ -89,29 +89,31 @@ def _window_rotary_dim(f: Any) -> Any:
 SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
 REACH = _whole(-1, 2**40)  # 0 and -1: as the code has it
 WINDOW = _whole(0, 2**40)  # 0 as well as null: none
-FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
-FRACTION = Kind(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1")
-ACTIVATION = Kind(lambda v: isinstance(v, str) and v in ACTIVATIONS, f"one of {', '.join(sorted(ACTIVATIONS))}")
-TYPES = Kind(
+FLAG = FieldType(lambda v: isinstance(v, bool), "true or false")
+FRACTION = FieldType(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1")
+ACTIVATION = FieldType(lambda v: isinstance(v, str) and v in ACTIVATIONS, f"one of {', '.join(sorted(ACTIVATIONS))}")
+TYPES = FieldType(
     lambda v: isinstance(v, list) and all(t in LAYER_TYPES for t in v),
     f"a list of {' and '.join(map(repr, LAYER_TYPES))}, one a layer",
 )
-INDICES = Kind(lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layers by number, from 0")
-MIXERS = Kind(lambda v: isinstance(v, list), "a list of mixers, one a layer")
-MATRICES = Kind(lambda v: isinstance(v, tuple), "names of inputs, those of each matrix together")
-LAYER_FLAGS = Kind(
+INDICES = FieldType(
+    lambda v: isinstance(v, list) and all(COUNT.accepts(i) for i in v), "a list of layers by number, from 0"
+)
+MIXERS = FieldType(lambda v: isinstance(v, list), "a list of mixers, one a layer")
+MATRICES = FieldType(lambda v: isinstance(v, tuple), "names of inputs, those of each matrix together")
+LAYER_FLAGS = FieldType(
     lambda v: isinstance(v, list) and all(flag in (0, 1) for flag in v), "a list of 0 and 1, one a layer"
 )
-LABELS = Kind(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "the classes by number, or how many")
+LABELS = FieldType(lambda v: (isinstance(v, dict) and bool(v)) or SIZE.accepts(v), "the classes by number, or how many")
 NORM = _one_of("layernorm", "rmsnorm")
 GAINS = _one_of("shared", "each", "none")
-FILTERS = Kind(lambda v: isinstance(v, list), "a list of filters: channels, taps, stride, activation")
-TERMS = Kind(
+FILTERS = FieldType(lambda v: isinstance(v, list), "a list of filters: channels, taps, stride, activation")
+TERMS = FieldType(
     lambda v: isinstance(v, tuple) and all(term in ("c2p", "p2c") for term in v), "'c2p', 'p2c' or both, joined by '|'"
 )
-GATE = Kind(lambda v: v in ("", "head", "element", "queries"), "'', 'head', 'element' or 'queries'")
-ODD = Kind(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an odd number, or 0")
-NUMBER_OR_AUTO = Kind(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
+GATE = FieldType(lambda v: v in ("", "head", "element", "queries"), "'', 'head', 'element' or 'queries'")
+ODD = FieldType(lambda v: COUNT.accepts(v) and (v == 0 or v % 2), "an odd number, or 0")
+NUMBER_OR_AUTO = FieldType(lambda v: v == "auto" or SIZE.accepts(v), "a whole number, or 'auto'")
 PLACES = _one_of("absolute", "rotary")
 PROJECTED = _one_of("tokens", "sums", "norm")
 # Of an architecture told in YAML: how tokens know their places; where norms stand.
@@ -123,13 +125,15 @@ def pair(sides: Any) -> tuple[int, int]:
     """Rows and columns of pixels, from a config's `224` or `[224, 320]`."""
     found = tuple(sides) if isinstance(sides, list | tuple) else (sides, sides)
     if len(found) != 2 or not all(map(SIZE.accepts, found)):
-        raise ValueError(SIDES.wanted)
+        raise ValueError(SIDES.expected)
     return found
 
 
-SIDES = Kind(lambda v: isinstance(v, tuple), "a number of pixels a side, or a list of two: rows and columns")
-WIDTHS = Kind(lambda v: isinstance(v, list) and bool(v) and all(map(SIZE.accepts, v)), "a list of sizes, one a stage")
-TOKENS = Kind(lambda v: isinstance(v, tuple), "names of learned tokens")
+SIDES = FieldType(lambda v: isinstance(v, tuple), "a number of pixels a side, or a list of two: rows and columns")
+WIDTHS = FieldType(
+    lambda v: isinstance(v, list) and bool(v) and all(map(SIZE.accepts, v)), "a list of sizes, one a stage"
+)
+TOKENS = FieldType(lambda v: isinstance(v, tuple), "names of learned tokens")
 
 # What training drops out of what blocks give, and of attention's probabilities, by the names that classes have for it.
 DROPPED_NONE: dict[str, Any] = dict(
@@ -144,7 +148,7 @@ DROPPED_NONE: dict[str, Any] = dict(
 DROPPED_TENTH = {field: source._replace(default=0.1) for field, source in DROPPED_NONE.items()}
 
 # field -> what it may be, and its value where a row leaves it out
-FIELDS: dict[str, tuple[Kind, Any]] = {
+FIELDS: dict[str, tuple[FieldType, Any]] = {
     "hidden": (SIZE, REQUIRED),
     "layers": (LAYERS, REQUIRED),
     "heads": (SIZE, REQUIRED),
@@ -154,13 +158,13 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "head_dim": (SIZE, lambda f: f["hidden"] // f["heads"]),
     "fused_qkv": (FLAG, False),
     "qkv_bias": (FLAG, False),
-    "bare_keys": (FLAG, False),  # no bias on keys, although queries and values have one
+    "keys_without_bias": (FLAG, False),  # no bias on keys, although queries and values have one
     "out_bias": (FLAG, False),
     "alibi": (FLAG, False),
     "relative_bias": (FLAG, False),
-    "relative_each": (FLAG, False),  # looked up in each layer anew, in a table of its own
+    "relative_table_per_layer": (FLAG, False),  # looked up in each layer anew, in a table of its own
     "disentangled": (TERMS, ()),  # scores between content and relative position, one way or both
-    "disentangled_shared": (FLAG, False),  # through the matrices of the content
+    "disentangled_shared_projections": (FLAG, False),  # through the matrices of the content
     "value_dim": (SIZE, lambda f: f["head_dim"]),
     "rotary": (FRACTION, 0),  # the fraction of a head that rotary embedding turns
     "rotary_dim": (COUNT, lambda f: int(f["head_dim"] * f["rotary"])),
@@ -177,18 +181,21 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "chunked": (FLAG, False),  # such a layer does not slide: a token sees those of its own chunk of `window` tokens
     "layer_types": (TYPES, lambda f: [SLIDING if f["window"] else FULL] * f["layers"]),
     "rotary_layers": (LAYER_FLAGS, None),  # the layers that turn at all, if not every one
-    "values_of_keys": (FLAG, False),  # in the layers that do not slide
+    "values_from_keys": (FLAG, False),  # in the layers that do not slide
     "value_norm": (FLAG, False),  # without a gain
     "attention_gate": (GATE, ""),  # on what heads give, each or each element of it; or from the matrix of queries
-    "borrowers": (COUNT, 0),  # so many layers at the end attend to the keys and values of the last one of their kind
-    "borrower_mlp_width": (SIZE, lambda f: f["mlp_width"]),
+    "kv_shared_layers": (
+        COUNT,
+        0,
+    ),  # so many layers at the end attend to the keys and values of the last one of their kind
+    "kv_shared_mlp_width": (SIZE, lambda f: f["mlp_width"]),
     # latent attention, where keys and values come from a latent
     "latent": (COUNT, 0),
     "query_latent": (SIZE, None),
-    "unturned": (SIZE, lambda f: f["head_dim"] - f["rotary_dim"]),  # elements of a head that come from the latents
-    "latent_turns": (FLAG, True),  # whether the key that all heads share turns
+    "nope_dim": (SIZE, lambda f: f["head_dim"] - f["rotary_dim"]),  # elements of a head that come from the latents
+    "latent_rotary": (FLAG, True),  # whether the key that all heads share turns
     "latent_gate": (FLAG, False),  # on what heads give, a number each
-    "keeps": (SIZE, None),  # an indexer chooses so many tokens for each query
+    "index_topk": (SIZE, None),  # an indexer chooses so many tokens for each query
     "index_heads": (SIZE, 1),
     "index_head_dim": (SIZE, 1),
     "index_layers": (LAYER_FLAGS, None),  # the layers with an indexer of their own, if not every one
@@ -200,11 +207,11 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "first_norm": (FLAG, lambda f: f["pre_norm"]),  # on what the very first block reads
     "out_norm": (FLAG, False),  # on what a block gives, ahead of the residual sum
     "sum_norm": (FLAG, lambda f: not (f["pre_norm"] or f["out_norm"])),  # on the residual sum
-    "norms_behind": (LAYER_FLAGS, None),  # the layers whose norms are on what blocks give instead, if any
+    "post_norm_layers": (LAYER_FLAGS, None),  # the layers whose norms are on what blocks give instead, if any
     "final_norm": (FLAG, lambda f: not f["sum_norm"]),
     "qk_norm": (FLAG, False),  # on the heads' queries and keys
     "qk_norm_gains": (GAINS, "shared"),
-    "qk_norm_turned_only": (FLAG, False),  # in the layers that turn
+    "qk_norm_rotary_only": (FLAG, False),  # in the layers that turn
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces, and other mixers than attention
     "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # each layer's; `mamba2+attention` has both side by side
@@ -228,11 +235,11 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "linear_value_heads": (SIZE, lambda f: f["linear_heads"]),
     "linear_head_dim": (SIZE, 1),
     "linear_value_dim": (SIZE, lambda f: f["linear_head_dim"]),
-    "linear_matrices": (MATRICES, ()),  # which of its inputs one matrix gives
+    "linear_projections": (MATRICES, ()),  # which of its inputs one matrix gives
     "linear_gate": (ACTIVATION, "silu"),
-    "linear_each": (FLAG, False),  # each element of a key decays at a pace of its own
-    "linear_bounded": (FLAG, False),  # by a sigmoid in place of a softplus
-    "linear_rank": (SIZE, None),  # of what gives decay and gate, where that is not a matrix
+    "linear_decay_per_channel": (FLAG, False),  # each element of a key decays at a pace of its own
+    "linear_sigmoid_decay": (FLAG, False),  # by a sigmoid in place of a softplus
+    "linear_gate_rank": (SIZE, None),  # of what gives decay and gate, where that is not a matrix
     # blocks
     "mlp": (FLAG, True),
     "parallel": (FLAG, False),  # attention and MLP side by side
@@ -261,11 +268,14 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "moe_every": (SIZE, 1),  # one layer in so many has experts, the last of them
     "dense_layers": (INDICES, []),
     # layers that have their parameters in common
-    "groups": (SIZE, lambda f: f["layers"]),  # the layers fall into so many runs, each the same parameters over again
-    "group_layers": (SIZE, 1),  # each being so many layers
-    "unread": (COUNT, 0),  # parameters that the class holds although its code never reads them
+    "parameter_groups": (
+        SIZE,
+        lambda f: f["layers"],
+    ),  # the layers fall into so many runs, each the same parameters over again
+    "layers_per_group": (SIZE, 1),  # each being so many layers
+    "unused_parameters": (COUNT, 0),  # parameters that the class holds although its code never reads them
     "expert_layers": (LAYER_FLAGS, lambda f: _expert_layers(f)),  # the layers with experts
-    "mlp_beside": (FLAG, False),  # experts have an MLP beside them, each with norms, and the router with one
+    "mlp_with_experts": (FLAG, False),  # experts have an MLP beside them, each with norms, and the router with one
     # embedding and head
     "embedding_width": (SIZE, lambda f: f["hidden"]),
     "embedding_projected": (FLAG, lambda f: f["embedding_width"] != f["hidden"]),
@@ -273,19 +283,19 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "embedding_projected_bias": (FLAG, True),
     "embedding_projected_back": (FLAG, False),  # after the last layer
     "embedding_norm": (FLAG, False),
-    "layer_input": (COUNT, 0),  # width of what each layer is given from tables of its own; 0: nothing
-    "layer_input_rows": (COUNT, lambda f: f["vocabulary"]),
+    "per_layer_input": (COUNT, 0),  # width of what each layer is given from tables of its own; 0: nothing
+    "per_layer_vocabulary": (COUNT, lambda f: f["vocabulary"]),
     "positions": (LENGTH, None),  # as the config states them
     "position_table": (FLAG, False),  # whether they are rows of a learned table
-    "position_fixed": (FLAG, False),  # rows of sines and cosines, which are no parameters
+    "sinusoidal_positions": (FLAG, False),  # rows of sines and cosines, which are no parameters
     "position_extra": (COUNT, 0),  # rows of that table beyond `positions`
-    "position_pad": (COUNT, None),  # the first this + 1 positions are never given to a token
-    "types": (COUNT, 0),
-    "tasks": (COUNT, 0),
+    "padding_position": (COUNT, None),  # the first this + 1 positions are never given to a token
+    "type_rows": (COUNT, 0),
+    "task_rows": (COUNT, 0),
     "relative_rows": (COUNT, 0),  # of the table of relative positions: a bias per head in each, or a vector
     "relative_norm": (FLAG, False),  # on those vectors
-    "frame_filters": (FILTERS, []),  # at the entrance of audio, one after another
-    "padded": (FLAG, False),  # each source is padded to the positions that there are
+    "frame_convolutions": (FILTERS, []),  # at the entrance of audio, one after another
+    "padded_to_positions": (FLAG, False),  # each source is padded to the positions that there are
     # images, for a model that reads no tokens
     "image": (SIDES, None),
     "patch": (SIDES, None),
@@ -293,7 +303,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "special_tokens": (TOKENS, ()),
     "pooler_width": (SIZE, lambda f: f["hidden"]),
     "tied": (FLAG, True),
-    "shared_table": (FLAG, True),  # encoder and decoder read one token table
+    "shared_token_table": (FLAG, True),  # encoder and decoder read one token table
     "head_bias": (FLAG, False),
     "transform_bias": (FLAG, True),  # of the stage ahead of a head's last
     "transform_activation": (ACTIVATION, lambda f: f["activation"]),
@@ -301,7 +311,7 @@ FIELDS: dict[str, tuple[Kind, Any]] = {
     "labels": (LABELS, key("id2label", "num_labels", default=2, null=2)),
 }
 # The fields of a convolutional network, which a function of its family lays out.
-NETWORK_FIELDS: dict[str, tuple[Kind, Any]] = {
+NETWORK_FIELDS: dict[str, tuple[FieldType, Any]] = {
     "widths": (WIDTHS, REQUIRED),  # channels of the stages
     "depths": (WIDTHS, REQUIRED),  # blocks of the stages
     "image": (SIDES, (224, 224)),

@@ -14,7 +14,7 @@ from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, Shor
 
 
 class MLP(NamedTuple):
-    """Two linear operators around an activation; three where a gate multiplies it, or two of them in one matrix."""
+    """An up projection, an activation and a down projection; gated: a third matrix, or one fused with the up matrix."""
 
     width: Number
     activation: str
@@ -24,20 +24,20 @@ class MLP(NamedTuple):
 
 
 class MoE(NamedTuple):
-    """A router sends each token to `active` of `experts` MLPs; a shared one, if any, takes every token."""
+    """Mixture of experts: a router sends each token to `active` of `experts` MLPs; a shared MLP takes every token."""
 
     experts: Number
     active: Number
     expert: MLP
     shared: MLP | None = None
-    shared_gate: bool = False  # a scalar per token weighs the shared one
+    shared_gate: bool = False  # a scalar per token scales the output of the shared MLP
     router_bias: bool = False
-    correction: bool = False  # a learned number per expert joins the choice
-    router_norm: Norm | None = None  # the router reads what the layer carries along, through a norm of its own
+    correction: bool = False  # a learned number per expert corrects the router's scores
+    router_norm: Norm | None = None  # the router reads the residual stream through its own norm
 
 
-class LayerInput(NamedTuple):
-    """A gate on one of the inputs that the embedding gives `layers` of (`LayerInputs`), and the way up to the layer."""
+class PerLayerGate(NamedTuple):
+    """Adds the layer's slice of a `PerLayerEmbedding`, multiplied by a gate and projected to the hidden size."""
 
     layers: Number
     width: Number
@@ -45,7 +45,7 @@ class LayerInput(NamedTuple):
 
 
 class TokenConvolution(NamedTuple):
-    """A filter over `kernel` neighbouring tokens, whose channels fall into `groups` that it keeps apart."""
+    """A convolution over `kernel` neighboring tokens, with its channels in `groups`."""
 
     kernel: Number
     groups: Number
@@ -63,31 +63,31 @@ Part = (
     | ShortConvolution
     | MLP
     | MoE
-    | LayerInput
+    | PerLayerGate
     | TokenConvolution
 )
 
 
 class Branch(NamedTuple):
-    """A part with the norms around it."""
+    """A part of a sublayer with the norms around it."""
 
     part: Part
-    before: Norm | None  # on what it reads; without one it reads what the branch beside it reads
-    after: Norm | None = None  # on what it gives, ahead of the sum
+    before: Norm | None  # on its input; None: the branch shares the normed input of the branch before it
+    after: Norm | None = None  # on its output, before the residual sum
 
 
 class Sublayer(NamedTuple):
-    """Branches that read the same input, side by side, and the sum that joins them to it."""
+    """Parallel branches with the same input, and the residual sum of their outputs and that input."""
 
     branches: tuple[Branch, ...]
-    after: Norm | None = None  # on the sum
-    together: Norm | None = None  # on the sum of what the branches give, ahead of that
+    after: Norm | None = None  # on the residual sum
+    sum_norm: Norm | None = None  # on the sum of the branches, before the residual sum
 
 
 Layer = tuple[Sublayer, ...]
-"""Sublayers, one after another: attention and MLP in two of them, or side by side in one."""
+"""Sublayers in sequence: attention and MLP in two of them, or in parallel in one."""
 
 
 def parts(layer: Layer) -> tuple[Part, ...]:
-    """Every part of a layer."""
+    """Every part of a layer, in order."""
     return tuple(branch.part for sub in layer for branch in sub.branches)

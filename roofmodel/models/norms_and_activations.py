@@ -1,4 +1,4 @@
-"""Norms of a model, and the activation functions that configs name."""
+"""Norms, and activation functions by the names that configs use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Norm(NamedTuple):
-    """A layer norm or RMS norm over the width of what it reads, with or without gain and bias.
-
-    A batch norm, in a convolutional network: with the means and variances that training found.
-    """
+    """A layer norm or RMS norm over the last axis; in a convolutional network, a batch norm with stored statistics."""
 
     kind: Literal["layernorm", "rmsnorm", "batchnorm"]
     gain: bool = True
@@ -17,13 +14,13 @@ class Norm(NamedTuple):
 
 
 class HeadNorm(NamedTuple):
-    """The norm of queries and keys. `gains`: one row that all heads share, or a row for each head."""
+    """The norm of queries and keys. `gains`: all heads share one vector of gains, or each has its own."""
 
     norm: Norm
     gains: Literal["shared", "each"] = "shared"
 
 
-# What transformers calls an activation (transformers.activations.ACT2FN) -> the function it is.
+# Name in transformers (transformers.activations.ACT2FN) -> function that is counted
 ACTIVATIONS = {
     **{name: name for name in ("linear", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish")},
     **dict.fromkeys(("silu", "swish"), "silu"),

@@ -1,9 +1,8 @@
-"""The layers of an Architecture that one GPU has, where several GPUs follow one another: the stages of a pipeline.
+"""Pipeline parallelism: the layers of an Architecture that each stage of a pipeline has.
 
-Layers are dealt out in their order, as evenly as it goes, to `pp` stages, or to `vpp` times as many parts of which a
-stage has every pp-th: the interleaved schedule of Narayanan et al. (arXiv 2104.04473, section 2.2). The first part has
-the embedding, the last one the head. Where layers do not divide, parts ahead of the last have one more, as in
-vLLM.
+Consecutive layers go to `pp` stages as evenly as possible, or to `pp * vpp` runs of which a stage has every pp-th: the
+interleaved schedule of Narayanan et al. (arXiv 2104.04473, section 2.2). The first run has the embedding, the last one
+the head. If the number of layers is not divisible, runs before the last have one layer more, as in vLLM.
 """
 
 from __future__ import annotations
@@ -12,68 +11,69 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from roofmodel.models.architecture import Architecture, Held
+from roofmodel.models.architecture import Architecture, StageSlice
 from roofmodel.models.attention import Attention
 from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 
 
 def parts(layers: int, pp: int, vpp: int) -> tuple[range, ...]:
-    """The layers of each part, in the order of the model; part n is of stage n modulo pp."""
-    many = pp * vpp
-    each, more = divmod(layers, many)
-    sizes = [each + (many - 1 - more <= n < many - 1) for n in range(many)]
+    """The layers of each run, in the order of the model; run n belongs to stage n modulo pp."""
+    runs = pp * vpp
+    each, remainder = divmod(layers, runs)
+    sizes = [each + (runs - 1 - remainder <= n < runs - 1) for n in range(runs)]
     return tuple(range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
 
 def stage(arch: Architecture, which: int, pp: int, vpp: int) -> Architecture:
-    """What the GPUs of one stage have of an architecture, all of its parts together."""
+    """The layers of one stage, all of its runs together."""
     return _with(arch, parts(len(arch.stack.layers), pp, vpp)[which::pp]) if pp > 1 else arch
 
 
 def parts_of_stage(arch: Architecture, which: int, pp: int, vpp: int) -> tuple[Architecture, ...]:
-    """The parts of a stage, each as if a GPU had it alone."""
-    return tuple(_with(arch, (one,)) for one in parts(len(arch.stack.layers), pp, vpp)[which::pp])
+    """The runs of one stage, each as an architecture of its own."""
+    return tuple(_with(arch, (run,)) for run in parts(len(arch.stack.layers), pp, vpp)[which::pp])
 
 
 def kinds_of_stages(arch: Architecture, pp: int, vpp: int) -> dict[int, int]:
-    """Stages that differ from those before them, and how many there are of each."""
-    seen: dict[object, int] = {}
-    found: dict[int, int] = {}
+    """The distinct stages, each by the index of its first occurrence, with the number of its occurrences."""
+    first_index: dict[object, int] = {}
+    counts: dict[int, int] = {}
     for which in range(pp):
         stack = stage(arch, which, pp, vpp).stack
-        alike = seen.setdefault((stack.held, tuple((layer, len(where)) for layer, where in stack.kinds)), which)
-        found[alike] = found.get(alike, 0) + 1
-    return found
+        layers = tuple((layer, len(indices)) for layer, indices in stack.kinds)
+        index = first_index.setdefault((stack.stage_slice, layers), which)
+        counts[index] = counts.get(index, 0) + 1
+    return counts
 
 
-def _with(arch: Architecture, held: tuple[range, ...]) -> Architecture:
-    """The architecture with the layers of these parts only."""
-    stack, layers = arch.stack, {layer for part in held for layer in part}
+def _with(arch: Architecture, runs: tuple[range, ...]) -> Architecture:
+    """The architecture with the layers of these runs only."""
+    stack, layers = arch.stack, {layer for run in runs for layer in run}
     first, last = 0 in layers, len(stack.layers) - 1 in layers
-    here = (tuple(layer for layer in indices if layer in layers) for _, indices in stack.kinds)
+    groups = (tuple(layer for layer in indices if layer in layers) for _, indices in stack.kinds)
     stack = stack._replace(
-        alike=tuple(filter(None, here)),
+        layer_groups=tuple(filter(None, groups)),
         final_norm=stack.final_norm if last else None,
-        unread=stack.unread if first else 0,
-        held=Held(first, last, len(held)),
+        unused_parameters=stack.unused_parameters if first else 0,
+        stage_slice=StageSlice(first, last, len(runs)),
     )
     return replace(arch, body=stack, head=arch.head if last else arch.head._replace(stages=()))
 
 
-def in_the_way(arch: Architecture) -> Iterator[str]:
-    """Why a model's layers cannot be dealt out to stages; nothing where they can."""
+def pipeline_obstacles(arch: Architecture) -> Iterator[str]:
+    """Reasons why a model cannot run in a pipeline; nothing if it can."""
     if isinstance(arch.body, Network):
-        yield "has no layers that could be dealt out"
+        yield "has no transformer layers"
         return
     if arch.encoder:
-        yield "is an encoder-decoder, whose decoder reads what the encoder gives in every layer"
+        yield "is an encoder-decoder: every decoder layer reads the encoder's output"
     if arch.stack.shared is not None:
         yield "has layers that share their parameters"
     table = arch.stack.embedding
     if isinstance(table, Embedding) and table.relative_rows:
         yield "has relative positions that all layers share"
-    if isinstance(table, Embedding) and table.layer_inputs:
-        yield "has an embedding that gives each layer an input of its own"
-    if any(isinstance(part, Attention) and part.sharing for part in arch.stack.parts):
-        yield "has layers that attend to the keys and values of earlier ones"
+    if isinstance(table, Embedding) and table.per_layer:
+        yield "has an embedding with an input for every layer"
+    if any(isinstance(part, Attention) and part.kv_sharing for part in arch.stack.parts):
+        yield "has layers that reuse the keys and values of earlier ones"

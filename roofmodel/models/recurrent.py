@@ -12,12 +12,12 @@ from roofmodel.models.norms_and_activations import Norm
 
 
 class Mamba(NamedTuple):
-    """A state space of `state` numbers a channel, behind a causal filter `kernel` tokens wide (arXiv 2312.00752)."""
+    """Mamba: a state of `state` numbers per channel, after a causal convolution (arXiv 2312.00752)."""
 
     width: Number  # channels
     state: Number
-    rank: Number  # of the matrices that give a channel its time step
-    kernel: Number
+    rank: Number  # of the projection that computes a channel's time step
+    kernel: Number  # tokens of the causal convolution
     activation: str
     kernel_bias: bool = True
     bias: bool = False
@@ -26,18 +26,18 @@ class Mamba(NamedTuple):
 
     @property
     def cached(self) -> Number:
-        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
         return self.width * (self.state + self.kernel)
 
 
 class Mamba2(NamedTuple):
-    """A state space of `head_dim` x `state` a head, computed in chunks (arXiv 2405.21060); groups share B and C."""
+    """Mamba-2: `head_dim` x `state` numbers per head, computed in chunks (arXiv 2405.21060); groups share B and C."""
 
     heads: Number
     head_dim: Number
     state: Number
     groups: Number
-    kernel: Number
+    kernel: Number  # tokens of the causal convolution
     chunk: Number
     activation: str
     kernel_bias: bool = True
@@ -47,58 +47,58 @@ class Mamba2(NamedTuple):
 
     @property
     def cached(self) -> Number:
-        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
         width = self.heads * self.head_dim
         return width * self.state + (width + 2 * self.groups * self.state) * self.kernel
 
 
 class ShortConvolution(NamedTuple):
-    """A causal filter `kernel` tokens wide for each channel, between two gates that the token opens (LFM2)."""
+    """A causal depthwise convolution over `kernel` tokens, between two input-dependent gates (LFM2)."""
 
     width: Number  # channels
     kernel: Number
-    bias: bool = False  # of the filter and of the matrices around it
+    bias: bool = False  # of the convolution and of the projections before and after it
 
     @property
     def cached(self) -> Number:
-        """What a sequence leaves in the cache, however long: the filter's last tokens."""
+        """Elements per sequence in the cache, at any length: the convolution's last tokens."""
         return self.width * self.kernel
 
 
 class DeltaRule(NamedTuple):
-    """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` a head.
+    """Linear attention by the gated delta rule (arXiv 2412.06464): a state of `head_dim` x `value_dim` per head.
 
-    `heads` are those of queries and keys, each for as many of values. `matrices` says which of its inputs one matrix
-    gives, by name: `qkv` (or `q`, `k`, `v`) that go through the filter, `gate`, `write` (how much of a value is
-    written), `forget` (how fast the state decays).
+    `heads` counts query and key heads; each serves the same number of value heads. `projections` lists the input
+    matrices by what each computes: `qkv` (or `q`, `k`, `v`), which go through the convolution, `gate`, `write` (how
+    much of a value is written) and `forget` (how fast the state decays).
     """
 
     heads: Number
     value_heads: Number
     head_dim: Number
     value_dim: Number
-    kernel: Number  # of the causal filter
+    kernel: Number  # tokens of the causal convolution
     chunk: Number
     activation: str
-    matrices: tuple[tuple[str, ...], ...]
+    projections: tuple[tuple[str, ...], ...]
     gate: str = "silu"
-    each: bool = False  # each element of a key decays at a pace of its own (Kimi, arXiv 2510.26692)
-    bounded: bool = False  # by a sigmoid in place of a softplus
-    rank: Number | None = None  # of what gives `forget` and `gate`, where that is not a matrix
+    decay_per_channel: bool = False  # one decay per element of a key instead of one per head (Kimi, arXiv 2510.26692)
+    sigmoid_decay: bool = False  # the decay is bounded by a sigmoid; otherwise by a softplus
+    gate_rank: Number | None = None  # of the low-rank projections for `forget` and `gate`; None: full matrices
 
     @property
     def filtered(self) -> Number:
-        """Channels that go through the filter: queries, keys and values."""
+        """Channels of the convolution: queries, keys and values."""
         return 2 * self.heads * self.head_dim + self.value_heads * self.value_dim
 
     @property
     def cached(self) -> Number:
-        """What a sequence leaves in the cache, however long: the states, and the filter's last tokens."""
+        """Elements per sequence in the cache, at any length: the states, the convolution's last tokens."""
         return self.value_heads * self.head_dim * self.value_dim + self.filtered * self.kernel
 
 
 class Lightning(NamedTuple):
-    """Linear attention whose heads fade at a pace that is fixed, in blocks of tokens (arXiv 2401.04658)."""
+    """Lightning attention: linear attention with a fixed decay per head, in blocks of tokens (arXiv 2401.04658)."""
 
     heads: Number
     head_dim: Number
@@ -107,5 +107,5 @@ class Lightning(NamedTuple):
 
     @property
     def cached(self) -> Number:
-        """What a sequence leaves in the cache, however long: a state a head."""
+        """Elements per sequence in the cache, at any length: a state per head."""
         return self.heads * self.head_dim**2

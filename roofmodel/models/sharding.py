@@ -1,9 +1,9 @@
-"""One GPU's share of an Architecture, where several GPUs share every layer.
+"""Tensor and expert parallelism: one GPU's shard of an Architecture.
 
-As Megatron-LM splits a transformer (Shoeybi et al., arXiv 1909.08053, section 3): heads, the MLP's width and the
-vocabulary are dealt out, norms and routers stand on every GPU. Key-value heads that are fewer than the GPUs stand on
-several of them, groups of a state space likewise; latents, which no head owns, on all. Vocabularies are padded to a
-multiple of the GPUs. The width of an expert is dealt out to those GPUs that share it.
+As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): heads, MLP width and vocabulary are sharded; norms and
+routers are replicated. If there are fewer key-value heads (or groups of a state space) than GPUs, each is replicated on
+several GPUs; latents are replicated on all. The vocabulary is padded to a multiple of the GPUs. The width of an expert
+is sharded over the GPUs that share the expert.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from roofmodel.models.architecture import Architecture, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
 from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
-from roofmodel.models.layers import MLP, Layer, LayerInput, MoE, Part
+from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
-MOST = 64  # GPUs that are tried where a message says which numbers of them would work
+MAX_SUGGESTED_GPUS = 64  # the largest number of GPUs that a message suggests
 
 
-def share(arch: Architecture, tp: Number, within: Number) -> Architecture:
-    """The architecture of one of `tp` GPUs that share each layer, `within` of them each expert.
+def shard(arch: Architecture, tp: Number, within: Number) -> Architecture:
+    """The shard of one of `tp` GPUs; `within` of them share each expert.
 
-    A mixture keeps the number of all its experts. Sizes must divide, as `obstacles` tells.
+    An MoE keeps the number of all its experts. Sizes must be divisible: see `obstacles`.
     """
     if is_just(tp, 1):
         return arch
@@ -44,7 +44,7 @@ def _stack(stack: Stack, tp: Number, within: Number) -> Stack:
     return stack._replace(
         embedding=table,
         layers=tuple(layers[index] for index in sorted(layers)),
-        alike=tuple(indices for _, indices in kinds),  # alike they stay, and no others become so
+        layer_groups=tuple(indices for _, indices in kinds),  # the same groups: sharding makes no other layers equal
     )
 
 
@@ -56,9 +56,9 @@ def _layer(layer: Layer, tp: Number, within: Number) -> Layer:
 
 
 def _part(part: Part, tp: Number, within: Number) -> Part:
-    """What a GPU has of a part."""
+    """The shard of a part."""
     if isinstance(part, Attention):
-        return part._replace(heads=quotient(part.heads, tp), kv_heads=_dealt(part.kv_heads, tp))
+        return part._replace(heads=quotient(part.heads, tp), kv_heads=_replicated_share(part.kv_heads, tp))
     if isinstance(part, CrossAttention):
         return CrossAttention(_part(part.attention, tp, within))  # type: ignore[arg-type]
     if isinstance(part, LatentAttention):
@@ -73,57 +73,57 @@ def _part(part: Part, tp: Number, within: Number) -> Part:
         return part._replace(heads=quotient(part.heads, tp))
     if isinstance(part, DeltaRule):
         return part._replace(heads=quotient(part.heads, tp), value_heads=quotient(part.value_heads, tp))
-    assert isinstance(part, Mamba2)  # others are in the way
-    return part._replace(heads=quotient(part.heads, tp), groups=_dealt(part.groups, tp))
+    assert isinstance(part, Mamba2)  # `obstacles` excludes all others
+    return part._replace(heads=quotient(part.heads, tp), groups=_replicated_share(part.groups, tp))
 
 
 def _mlp(mlp: MLP, gpus: Number) -> MLP:
     return mlp._replace(width=quotient(mlp.width, gpus))
 
 
-def _dealt(things: Number, gpus: Number) -> Number:
-    """How many of some things a GPU has, of which several GPUs hold the same one where there are too few."""
-    return maximum(1, quotient(things, gpus))
+def _replicated_share(count: Number, gpus: Number) -> Number:
+    """How many of `count` items a GPU has: at least one, replicated if there are fewer items than GPUs."""
+    return maximum(1, quotient(count, gpus))
 
 
-# --- What divides -----------------------------------------------------------------------------------
+# --- Divisibility -----------------------------------------------------------------------------------
 
 
 def obstacles(arch: Architecture, tp: int, ep: int) -> Iterator[str]:
-    """What cannot be dealt out to so many GPUs, such as `25 heads`; nothing where all of it can."""
+    """Sizes that are not divisible by this number of GPUs, such as `25 heads`; nothing if all are."""
     if isinstance(arch.body, Network):
         if tp > 1:
-            yield "no layers of heads and widths"
+            yield "no transformer layers"
         return
     for part in dict.fromkeys((*arch.stack.parts, *(arch.encoder.parts if arch.encoder else ()))):
-        yield from _in_the_way(part, tp, ep)
+        yield from _obstacles_of_part(part, tp, ep)
 
 
-def _in_the_way(part: Part, tp: int, ep: int) -> Iterator[str]:
+def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
     if isinstance(part, CrossAttention):
         part = part.attention
     within = max(1, tp // ep)  # GPUs that share an expert
-    dealt: list[tuple[str, Any, int]] = []  # what divides among how many
-    held: list[tuple[str, Any]] = []  # what divides, or stands on several GPUs
+    sharded: list[tuple[str, Any, int]] = []  # name, size, GPUs: the size must be divisible
+    replicated: list[tuple[str, Any]] = []  # name, size: divisible by `tp`, or a divisor of it
     if isinstance(part, Attention):
-        dealt = [("heads", part.heads, tp)]
-        held = [("key-value heads", part.kv_heads)] if part.kv_heads != part.heads else []
+        sharded = [("heads", part.heads, tp)]
+        replicated = [("key-value heads", part.kv_heads)] if part.kv_heads != part.heads else []
     elif isinstance(part, LatentAttention):
-        dealt = [("heads", part.heads, tp)]
+        sharded = [("heads", part.heads, tp)]
     elif isinstance(part, MLP):
-        dealt = [("columns of the MLP", part.width, tp)]
+        sharded = [("columns of the MLP", part.width, tp)]
     elif isinstance(part, MoE):
-        dealt = [("experts", part.experts, ep), ("columns of an expert", part.expert.width, within)]
-        dealt += [("columns of the shared expert", part.shared.width, tp)] if part.shared else []
+        sharded = [("experts", part.experts, ep), ("columns of an expert", part.expert.width, within)]
+        sharded += [("columns of the shared expert", part.shared.width, tp)] if part.shared else []
     elif isinstance(part, Mamba):
-        dealt = [("channels of the state space", part.width, tp)]
+        sharded = [("channels of the state space", part.width, tp)]
     elif isinstance(part, ShortConvolution):
-        dealt = [("channels of the filter", part.width, tp)]
+        sharded = [("channels of the convolution", part.width, tp)]
     elif isinstance(part, Mamba2):
-        dealt, held = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
+        sharded, replicated = [("heads of the state space", part.heads, tp)], [("groups of its heads", part.groups)]
     elif isinstance(part, DeltaRule | Lightning):
-        dealt = [("heads of linear attention", part.heads, tp)]
+        sharded = [("heads of linear attention", part.heads, tp)]
     elif tp > 1:
-        yield "inputs of each layer's own" if isinstance(part, LayerInput) else "filters over tokens"
-    yield from (f"{size} {name}" for name, size, gpus in dealt if size % gpus)
-    yield from (f"{size} {name}" for name, size in held if size % tp and tp % size)
+        yield "per-layer embeddings" if isinstance(part, PerLayerGate) else "token convolutions"
+    yield from (f"{size} {name}" for name, size, gpus in sharded if size % gpus)
+    yield from (f"{size} {name}" for name, size in replicated if size % tp and tp % size)

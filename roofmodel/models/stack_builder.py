@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roofmodel.models.architecture import Stack
-from roofmodel.models.attention import Attention, CrossAttention, Disentangled, Indexer, LatentAttention
-from roofmodel.models.embeddings import Embedding, Filter, LayerInputs, Patches, Projection
+from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention, Indexer, LatentAttention
+from roofmodel.models.embeddings import Embedding, FrameConvolution, Patches, PerLayerEmbedding, Projection
 from roofmodel.models.fields import SLIDING, Fields
-from roofmodel.models.layers import MLP, Branch, Layer, LayerInput, MoE, Part, Sublayer, TokenConvolution
+from roofmodel.models.layers import MLP, Branch, Layer, MoE, Part, PerLayerGate, Sublayer, TokenConvolution
 from roofmodel.models.norms_and_activations import ACTIVATIONS, HeadNorm, Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
@@ -21,11 +21,11 @@ def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
         causal=causal,
         embedding=_patches(fields) if fields["patch"] else _embedding(fields, norm),
         layers=tuple(
-            _layer(i, fields, norm, crosses) for i in range(fields["layers"]) for _ in range(fields["group_layers"])
+            _layer(i, fields, norm, crosses) for i in range(fields["layers"]) for _ in range(fields["layers_per_group"])
         ),
         norm=norm,
         final_norm=norm if fields["final_norm"] else None,
-        unread=fields["unread"],
+        unused_parameters=fields["unused_parameters"],
         shared=_shared(fields),
     )
 
@@ -35,35 +35,35 @@ def _embedding(fields: Fields, norm: Norm) -> Embedding:
         vocabulary=fields["vocabulary"],
         width=fields["embedding_width"],
         position_rows=fields["positions"] + fields["position_extra"] if fields["position_table"] else 0,
-        fixed_positions=fields["position_fixed"],
-        type_rows=fields["types"],
-        task_rows=fields["tasks"],
+        fixed_positions=fields["sinusoidal_positions"],
+        type_rows=fields["type_rows"],
+        task_rows=fields["task_rows"],
         norm=norm if fields["embedding_norm"] else None,
         projection=_projection(fields) if fields["embedding_projected"] else None,
-        relative_rows=0 if fields["relative_each"] else fields["relative_rows"],
+        relative_rows=0 if fields["relative_table_per_layer"] else fields["relative_rows"],
         relative_norm=norm if fields["relative_rows"] and fields["relative_norm"] else None,
-        filters=tuple(Filter(*sizes) for sizes in fields["frame_filters"]),
-        padded=fields["padded"],
-        shared=fields["shared_table"],
-        layer_inputs=_layer_inputs(fields, norm) if fields["layer_input"] else None,
+        frame_convolutions=tuple(FrameConvolution(*sizes) for sizes in fields["frame_convolutions"]),
+        padded_to_positions=fields["padded_to_positions"],
+        shared_with_decoder=fields["shared_token_table"],
+        per_layer=_per_layer(fields, norm) if fields["per_layer_input"] else None,
     )
 
 
-def _layer_inputs(fields: Fields, norm: Norm) -> LayerInputs:
-    return LayerInputs(fields["layer_input_rows"], fields["layers"], fields["layer_input"], norm)
+def _per_layer(fields: Fields, norm: Norm) -> PerLayerEmbedding:
+    return PerLayerEmbedding(fields["per_layer_vocabulary"], fields["layers"], fields["per_layer_input"], norm)
 
 
 def _projection(fields: Fields) -> Projection:
     return Projection(
         after=fields["embedding_projected_after"],
         bias=fields["embedding_projected_bias"],
-        back=fields["embedding_projected_back"],
+        projects_back=fields["embedding_projected_back"],
     )
 
 
 def _shared(fields: Fields) -> tuple[int, ...] | None:
     """For each layer, which set of parameters it uses: ALBERT's rule, runs of equal length as far as it goes."""
-    layers, groups, inner = fields["layers"], fields["groups"], fields["group_layers"]
+    layers, groups, inner = fields["layers"], fields["parameter_groups"], fields["layers_per_group"]
     if groups == layers:
         return None
     return tuple(int(i / (layers / groups)) * inner + j for i in range(layers) for j in range(inner))
@@ -82,7 +82,7 @@ def _norm(fields: Fields) -> Norm:
 def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     """A layer's sublayers; layers that are alike compare equal. A decoder's layer `crosses` over to the source."""
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
-    if fields["norms_behind"] and fields["norms_behind"][index]:
+    if fields["post_norm_layers"] and fields["post_norm_layers"][index]:
         before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
@@ -94,13 +94,13 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
     has_experts = fields["experts"] and fields["expert_layers"][index]
-    width = fields["borrower_mlp_width" if _borrows(index, fields) else "mlp_width"]
+    width = fields["kv_shared_mlp_width" if _borrows(index, fields) else "mlp_width"]
     mlp = Branch(_mlp(fields, width), before, after)
     experts = Branch(_moe(fields), before, after)
     if not has_experts:
         block = Sublayer((mlp,), closing)
-    elif fields["mlp_beside"]:
-        block = Sublayer((mlp, experts), closing, together=norm)
+    elif fields["mlp_with_experts"]:
+        block = Sublayer((mlp, experts), closing, sum_norm=norm)
     else:
         block = Sublayer((experts,), closing)
     if not fields["parallel"]:
@@ -119,9 +119,9 @@ def _crossing(index: int, fields: Fields, before: Norm | None, after: Norm | Non
 
 
 def _own_input(fields: Fields, after: Norm | None) -> Layer:
-    if not fields["layer_input"]:
+    if not fields["per_layer_input"]:
         return ()
-    part = LayerInput(fields["layers"], fields["layer_input"], ACTIVATIONS[fields["activation"]])
+    part = PerLayerGate(fields["layers"], fields["per_layer_input"], ACTIVATIONS[fields["activation"]])
     return (Sublayer((Branch(part, before=None, after=after),)),)
 
 
@@ -149,27 +149,27 @@ def _attention(index: int, fields: Fields) -> Attention:
         value_dim=fields[f"{of}value_dim"] if fields[f"{of}value_dim"] != fields[f"{of}head_dim"] else None,
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
-        bare_keys=fields["bare_keys"],
+        keys_without_bias=fields["keys_without_bias"],
         out_bias=fields["out_bias"],
         rotary_dim=fields[f"{of}rotary_dim"] if turns else 0,
         alibi=fields["alibi"],
         relative_bias=fields["relative_bias"],
-        relative_rows=fields["relative_rows"] if fields["relative_each"] else 0,
+        relative_rows=fields["relative_rows"] if fields["relative_table_per_layer"] else 0,
         disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
         window=(fields["window"] or None) if slides else None,
         window_evicts=fields["window_evicts"],
         chunked=fields["chunked"],
-        norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_turned_only"]) else None,
+        norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_rotary_only"]) else None,
         sinks=fields[f"{of}sinks"],
-        values_of_keys=fields["values_of_keys"] and not slides,
+        values_from_keys=fields["values_from_keys"] and not slides,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
         gate=fields["attention_gate"],
-        sharing=("borrows" if _borrows(index, fields) else "lends") if fields["borrowers"] else "",
+        kv_sharing=("reuses" if _borrows(index, fields) else "source") if fields["kv_shared_layers"] else "",
     )
 
 
 def _borrows(index: int, fields: Fields) -> bool:
-    return index >= fields["layers"] - fields["borrowers"]  # type: ignore[no-any-return]
+    return index >= fields["layers"] - fields["kv_shared_layers"]  # type: ignore[no-any-return]
 
 
 def _mamba(index: int, fields: Fields) -> Mamba:
@@ -212,11 +212,11 @@ def _delta_rule(index: int, fields: Fields) -> DeltaRule:
         kernel=fields["filter"],
         chunk=fields["chunk"],
         activation=ACTIVATIONS[fields["activation"]],
-        matrices=fields["linear_matrices"],
+        projections=fields["linear_projections"],
         gate=ACTIVATIONS[fields["linear_gate"]],
-        each=fields["linear_each"],
-        bounded=fields["linear_bounded"],
-        rank=fields["linear_rank"],
+        decay_per_channel=fields["linear_decay_per_channel"],
+        sigmoid_decay=fields["linear_sigmoid_decay"],
+        gate_rank=fields["linear_gate_rank"],
     )
 
 
@@ -230,20 +230,20 @@ def _lightning(index: int, fields: Fields) -> Lightning:
 
 
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
-    indexes = fields["keeps"] and (fields["index_layers"] is None or fields["index_layers"][index])
+    indexes = fields["index_topk"] and (fields["index_layers"] is None or fields["index_layers"][index])
     return LatentAttention(
         heads=fields["heads"],
         latent=fields["latent"],
-        unturned=fields["unturned"],
+        nope_dim=fields["nope_dim"],
         rotary_dim=fields["rotary_dim"],
         value_dim=fields["value_dim"],
         norm=_norm(fields),
         query_latent=fields["query_latent"],
-        turns=fields["latent_turns"],
+        rotary=fields["latent_rotary"],
         gated=fields["latent_gate"],
         down_bias=fields["qkv_bias"],
         out_bias=fields["out_bias"],
-        keeps=fields["keeps"],
+        index_topk=fields["index_topk"],
         indexer=Indexer(fields["index_heads"], fields["index_head_dim"]) if indexes else None,
     )
 
@@ -270,9 +270,11 @@ MIXERS: dict[str, Callable[[int, Fields], Part]] = {
 }  # fmt: skip
 
 
-def _disentangled(fields: Fields) -> Disentangled:
+def _disentangled(fields: Fields) -> DisentangledAttention:
     terms = fields["disentangled"]
-    return Disentangled(fields["relative_rows"], "c2p" in terms, "p2c" in terms, fields["disentangled_shared"])
+    return DisentangledAttention(
+        fields["relative_rows"], "c2p" in terms, "p2c" in terms, fields["disentangled_shared_projections"]
+    )
 
 
 def _mlp(fields: Fields, width: int, fused: str = "fused_gate", bias: str = "mlp_bias") -> MLP:
@@ -294,12 +296,12 @@ def _moe(fields: Fields) -> MoE:
         shared_gate=fields["shared_gate"],
         router_bias=fields["router_bias"],
         correction=fields["correction"],
-        router_norm=_norm(fields) if fields["mlp_beside"] else None,
+        router_norm=_norm(fields) if fields["mlp_with_experts"] else None,
     )
 
 
 def max_tokens(fields: Fields) -> int | None:
     """The longest sequence that the positions allow; None: no limit."""
     positions: int | None = fields["positions"]
-    pad: int | None = fields["position_pad"]
+    pad: int | None = fields["padding_position"]
     return positions if positions is None or pad is None else max(positions - pad - 1, 0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number
-from roofmodel.models.architecture import Architecture, Dense, Fact, Plan, Stack
+from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 
 # field -> its symbol. Other fields stay the numbers that they are: switches, lists, pixels.
@@ -32,20 +32,20 @@ SYMBOLS: dict[str, str] = {
     "window": "W",
     "latent": "D_c",
     "query_latent": "D_q",
-    "unturned": "D_n",
-    "keeps": "K",
+    "nope_dim": "D_n",
+    "index_topk": "K",
     "index_heads": "H_I",
     "index_head_dim": "D_I",
     "mlp_width": "F",
-    "borrower_mlp_width": "F_b",
+    "kv_shared_mlp_width": "F_b",
     "experts": "E",
     "experts_active": "k",
     "expert_width": "F_e",
     "shared_width": "F_s",
     "vocabulary": "V",
     "embedding_width": "D_e",
-    "layer_input": "D_l",
-    "layer_input_rows": "V_l",
+    "per_layer_input": "D_l",
+    "per_layer_vocabulary": "V_l",
     "positions": "P",
     "relative_rows": "N_rel",
     "inner_width": "D_i",
@@ -60,7 +60,7 @@ SYMBOLS: dict[str, str] = {
     "linear_value_heads": "H_lv",
     "linear_head_dim": "D_l",
     "linear_value_dim": "D_lv",
-    "linear_rank": "R_l",
+    "linear_gate_rank": "R_l",
     "conv_kernel": "R_c",
     "conv_groups": "G_c",
     "pooler_width": "D_pool",
@@ -81,17 +81,17 @@ WORDS = {
     "window": "tokens that a layer with a window sees",
     "latent": "latent of keys and values",
     "query_latent": "latent of queries",
-    "unturned": "elements of a head that do not turn",
-    "keeps": "tokens that the indexer keeps",
+    "nope_dim": "elements of a head that do not turn",
+    "index_topk": "tokens that the indexer keeps",
     "mlp_width": "width of the MLP",
-    "borrower_mlp_width": "width of the MLP of layers that borrow keys and values",
+    "kv_shared_mlp_width": "width of the MLP of layers that borrow keys and values",
     "experts_active": "experts that a token meets",
     "expert_width": "width of an expert",
     "shared_width": "width of the shared expert",
     "vocabulary": "vocabulary",
     "embedding_width": "width of the token embedding",
-    "layer_input": "width of a layer's own input",
-    "layer_input_rows": "rows of the table of layers' inputs",
+    "per_layer_input": "width of a layer's own input",
+    "per_layer_vocabulary": "rows of the table of layers' inputs",
     "positions": "positions",
     "relative_rows": "relative positions",
     "inner_width": "channels of the state space",
@@ -103,7 +103,7 @@ WORDS = {
     "linear_value_heads": "heads of values of linear attention",
     "linear_head_dim": "head size of linear attention",
     "linear_value_dim": "head size of its values",
-    "linear_rank": "rank of its decay and gate",
+    "linear_gate_rank": "rank of its decay and gate",
     "labels": "classes",
 }
 
@@ -136,7 +136,7 @@ def symbol(name: str) -> Any:
     return sympy.Symbol(name, integer=True, positive=True)
 
 
-def settled(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, dict[Any, Any]]:
+def resolve_min_max(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, dict[Any, Any]]:
     """The expression with each minimum and maximum as the one that it is for these numbers; and which those are."""
     import sympy
 
@@ -166,7 +166,7 @@ def symbolic(arch: Architecture) -> SymbolicArchitecture:
     )
 
 
-def _stage(stage: Dense, fields: _Sizes) -> Dense:
+def _stage(stage: HeadStage, fields: _Sizes) -> HeadStage:
     field = {"classes": "labels", "pooler": "pooler_width"}.get(stage.out)
     if field is None or field not in fields or fields.plan.facts[field].value != stage.classes:
         return stage
@@ -174,10 +174,10 @@ def _stage(stage: Dense, fields: _Sizes) -> Dense:
 
 
 def _laid_out(
-    plan: Plan, body: Stack | Network, mark: str, sources: dict[Any, Source], counts: dict[tuple[int, ...], Any]
+    plan: BuildPlan, body: Stack | Network, mark: str, sources: dict[Any, Source], counts: dict[tuple[int, ...], Any]
 ) -> Stack | Network:
     """A body of symbols; layers that are alike in numbers are alike in symbols."""
-    found = plan.lay_out(_Sizes(plan, mark, sources))
+    found = plan.build(_Sizes(plan, mark, sources))
     if isinstance(found, Network) or isinstance(body, Network):
         return found
     alike = [indices for _, indices in body.kinds]
@@ -201,7 +201,7 @@ def _source(meaning: str, value: int, fact: Fact) -> Source:
 class _Sizes(Mapping[str, Any]):
     """The fields of a plan as symbols, those that are sizes; each when it is asked for."""
 
-    def __init__(self, plan: Plan, mark: str, sources: dict[Any, Source]) -> None:
+    def __init__(self, plan: BuildPlan, mark: str, sources: dict[Any, Source]) -> None:
         self.plan, self.mark, self.sources = plan, mark, sources
         self.known: dict[str, Any] = {}
 

@@ -15,7 +15,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture_from_row
 from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
-from roofmodel.models.field_checks import Where
+from roofmodel.models.field_checks import ConfigLocation
 from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
 from roofmodel.text_files import Place, read
 
@@ -46,9 +46,9 @@ ROW = Family(
         tied=key("tied", about="the LM head shares the token embedding's matrix"),
         positions=key("max_tokens", default=None),
         position_table=_is("placed", "learned"),
-        position_fixed=_is("placed", "sinusoidal"),
+        sinusoidal_positions=_is("placed", "sinusoidal"),
         alibi=_is("placed", "alibi"),
-        types=key("token_types", default=0),
+        type_rows=key("token_types", default=0),
         embedding_norm=key("embedding_norm", default=False),
         head_bias=key("head_bias", default=False),
         labels=2,  # which no head reads
@@ -106,7 +106,7 @@ def load(path: Path) -> Architecture:
         raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
     row = ROW._replace(encoder=config.get("causal") is False)
     found = architecture_from_row(
-        {**config, "architectures": [word]}, path.stem, Where(str(path), lines), MODEL_TYPE, row
+        {**config, "architectures": [word]}, path.stem, ConfigLocation(str(path), lines), MODEL_TYPE, row
     )
     return replace(found, notes=())  # a default here is the format's, not another class's
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from roofmodel.algebra import largest
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
-from roofmodel.models.architecture import Code
+from roofmodel.models.architecture import ReferenceCode
 from roofmodel.prediction.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
 
 GEMM_KINDS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
@@ -47,11 +47,11 @@ class TensorTypes(NamedTuple):
         return "narrow" if not self.wide else "wide" if all(rows) else "mixed"
 
 
-def cast_kernels(operators: Sequence[Operator], code: Code) -> Iterator[tuple[ExtraKernel, ...]]:
+def cast_kernels(operators: Sequence[Operator], code: ReferenceCode) -> Iterator[tuple[ExtraKernel, ...]]:
     """The casts of each operator, in order, and its additional bytes for fp32 tensors (`in fp32`).
 
     Dropout on attention probabilities runs in the output format of softmax, or in the format of the queries, to which
-    most models cast them (`code.wide_softmax`). The loss is not counted here: `eager.extra_kernels` computes it in fp32
+    most models cast them (`code.fp32_softmax`). The loss is not counted here: `eager.extra_kernels` computes it in fp32
     in every runtime. An optimizer counts its own state. Collectives between layers count 16 bits per element.
     """
     wide: dict[str, bool] = {}  # tensor -> whether it was last written as fp32
@@ -74,8 +74,8 @@ def cast_kernels(operators: Sequence[Operator], code: Code) -> Iterator[tuple[Ex
             found += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
         if operator.kind == "bmm" and not gradient and operator.name.endswith("scores"):
             wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
-        dropped = code.drops_probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
-        if dropped and (wide_queries.get(operator.layers, True) or not code.wide_softmax):
+        dropped = code.attention_dropout and operator.kind == "softmax" and operator.group.endswith("attention")
+        if dropped and (wide_queries.get(operator.layers, True) or not code.fp32_softmax):
             found.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
         yield tuple(found)
 

@@ -13,7 +13,7 @@ from roofmodel.algebra import either, largest, maximum
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Code
+from roofmodel.models.architecture import ReferenceCode
 from roofmodel.prediction.casting import after_casts, cast_kernels
 from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 from roofmodel.prediction.roofline import Placement
@@ -39,7 +39,7 @@ def expect_eager(
 
 
 def extra_kernels(
-    operators: Sequence[Operator], code: Code, runtime: str = "eager"
+    operators: Sequence[Operator], code: ReferenceCode, runtime: str = "eager"
 ) -> Iterator[tuple[ExtraKernel, ...]]:
     """The extra kernels of PyTorch's eager mode, operator by operator, in order.
 
@@ -61,7 +61,7 @@ def extra_kernels(
     """
     fused = runtime == "megatron"
     cast = cast_kernels(operators, code) if runtime == "autocast" else repeat(())
-    added = {tensor.name for operator in operators for tensor in _added(operator) if code.drops_rows}
+    added = {tensor.name for operator in operators for tensor in _added(operator) if code.residual_dropout}
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
@@ -72,9 +72,9 @@ def extra_kernels(
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
-            if code.wide_softmax and runtime == "eager" and not _is_wide(operator):
+            if code.fp32_softmax and runtime == "eager" and not _is_wide(operator):
                 found.append(_softmax_in_fp32(operator, gradient))
-            found += [_dropout(operator, first)] * code.drops_probabilities
+            found += [_dropout(operator, first)] * code.attention_dropout
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif several and runtime == "eager":  # under autocast `cast_kernels` counts them

@@ -12,7 +12,7 @@ import pytest
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import NARROW_SOFTMAX
+from roofmodel.models.architecture import SOFTMAX_IN_SCORE_DTYPE
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
@@ -189,7 +189,7 @@ def test_softmax_is_in_fp32_where_transformers_has_it_so(family: str) -> None:
     calls = re.findall(r"softmax\((?:attn|attention|combined|\n)[^\n]*", text)
     if not calls:
         pytest.skip("not applicable: this model file has no softmax call")
-    assert any(re.search(r"float32|\.float\(", call) for call in calls) == (family not in NARROW_SOFTMAX), calls
+    assert any(re.search(r"float32|\.float\(", call) for call in calls) == (family not in SOFTMAX_IN_SCORE_DTYPE), calls
 
 
 def test_softmax_in_fp32_moves_its_casts() -> None:

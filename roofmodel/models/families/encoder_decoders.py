@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.architecture import Dense
+from roofmodel.models.architecture import HeadStage
 from roofmodel.models.family import LM, Family
-from roofmodel.models.fields import DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, Kind, key
+from roofmodel.models.fields import DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, FieldType, key
 from roofmodel.models.norms_and_activations import ACTIVATIONS
 
 # The state of one token, the last of the sequence, stands for all of it.
-LAST = (Dense("dense", "hidden", "first", activation="tanh"), Dense("classifier", "classes", "first"))
-SPAN = (Dense("span", "classes", "tokens"),)
+LAST = (HeadStage("dense", "hidden", "first", activation="tanh"), HeadStage("classifier", "classes", "first"))
+SPAN = (HeadStage("span", "classes", "tokens"),)
 
-PROJECTION = Kind(
+PROJECTION = FieldType(
     lambda v: isinstance(v, str) and v.removeprefix("gated-") in ACTIVATIONS,
     f"one of {', '.join(sorted(ACTIVATIONS))}, with gated- in front where a gate multiplies it",
 )
@@ -33,7 +33,7 @@ T5 = Family(
     classes={
         "ForConditionalGeneration": LM,
         "ForSequenceClassification": LAST,
-        "ForTokenClassification": (Dense("classifier", "classes", "tokens"),),
+        "ForTokenClassification": (HeadStage("classifier", "classes", "tokens"),),
         "ForQuestionAnswering": SPAN,
         "EncoderModel": (),
         "Model": (),
@@ -98,8 +98,8 @@ BART = Family(
         heads=key("encoder_attention_heads", "num_attention_heads"),
         mlp_width=key("encoder_ffn_dim", default=4096),
         # untied, each stack and the head have a table of their own, and the one that they would share stays unread
-        shared_table=lambda f: f["tied"],
-        unread=lambda f: 0 if f["tied"] else f["vocabulary"] * f["hidden"],
+        shared_token_table=lambda f: f["tied"],
+        unused_parameters=lambda f: 0 if f["tied"] else f["vocabulary"] * f["hidden"],
     ),
 )
 MBART = BART.like(
@@ -117,7 +117,7 @@ PEGASUS = MBART.like(
 FAMILIES: dict[str, Family] = {
     "t5": T5,
     "mt5": MT5,
-    "umt5": MT5.like("UMT5", relative_each=True),
+    "umt5": MT5.like("UMT5", relative_table_per_layer=True),
     "bart": BART,
     "mbart": MBART,
     "pegasus": PEGASUS,
@@ -130,8 +130,8 @@ FAMILIES: dict[str, Family] = {
         ),
         source=dict(
             vocabulary=lambda f: f["source_vocabulary"],
-            shared_table=lambda f: f["tied"] and f["one_vocabulary"],
-            unread=lambda f: f["vocabulary"] * f["hidden"] if f["one_vocabulary"] and not f["tied"] else 0,
+            shared_token_table=lambda f: f["tied"] and f["one_vocabulary"],
+            unused_parameters=lambda f: f["vocabulary"] * f["hidden"] if f["one_vocabulary"] and not f["tied"] else 0,
         ),
         vocabulary=key("decoder_vocab_size", default=lambda f: f["source_vocabulary"]),
         pre_norm=False,
@@ -153,21 +153,21 @@ FAMILIES: dict[str, Family] = {
     "m2m_100": PEGASUS.like(
         "M2M100",
         activation=key("activation_function", default="relu"),
-        position_fixed=True,
+        sinusoidal_positions=True,
         **DROPPED_TENTH,
     ),
     "whisper": PEGASUS.like(
         "Whisper",
         source=dict(
             mlp_width=key("encoder_ffn_dim", default=1536),
-            frame_filters=lambda f: [(f["mel_bins"], 3, 1, "gelu"), (f["hidden"], 3, 2, "gelu")],
+            frame_convolutions=lambda f: [(f["mel_bins"], 3, 1, "gelu"), (f["hidden"], 3, 2, "gelu")],
             positions=key("max_source_positions", default=1500),
-            padded=True,
-            shared_table=False,
-            unread=0,
+            padded_to_positions=True,
+            shared_token_table=False,
+            unused_parameters=0,
         ),
         switches=dict(mel_bins=(SIZE, key("num_mel_bins", default=80))),
-        bare_keys=True,
+        keys_without_bias=True,
         mlp_width=key("decoder_ffn_dim", default=1536),
         positions=key("max_target_positions", default=448),
         dropout=DROPPED_NONE["dropout"],

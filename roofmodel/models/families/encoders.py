@@ -47,12 +47,12 @@ BERT = Family(
         embedding_norm=True,
         positions=key("max_position_embeddings", default=512),
         position_table=True,
-        types=key("type_vocab_size", default=2),
+        type_rows=key("type_vocab_size", default=2),
         tied=key("tie_word_embeddings", default=True),
         **DROPPED_TENTH,
     ),
 )
-ROBERTA = BERT.like("Roberta", classes=ROBERTA_HEADS, position_pad=key("pad_token_id", default=1, null=None))
+ROBERTA = BERT.like("Roberta", classes=ROBERTA_HEADS, padding_position=key("pad_token_id", default=1, null=None))
 
 
 def _terms(value: Any) -> tuple[str, ...] | None:
@@ -87,7 +87,7 @@ FAMILIES: dict[str, Family] = {
             has_tasks=(FLAG, key("use_task_id", default=False)),
             task_types=(COUNT, key("task_type_vocab_size", default=3)),
         ),
-        tasks=lambda f: f["task_types"] if f["has_tasks"] else 0,
+        task_rows=lambda f: f["task_types"] if f["has_tasks"] else 0,
     ),
     "megatron-bert": BERT.like(
         "MegatronBert",
@@ -118,8 +118,8 @@ FAMILIES: dict[str, Family] = {
             "ForMaskedLM": (NARROW, BERT_MASKED_LM[1]),
             "ForPreTraining": (POOLER, CLASSIFIER, NARROW, BERT_MASKED_LM[1]),
         },
-        groups=key("num_hidden_groups", default=1),
-        group_layers=key("inner_group_num", default=1),
+        parameter_groups=key("num_hidden_groups", default=1),
+        layers_per_group=key("inner_group_num", default=1),
         mlp_width=key("intermediate_size", default=16384),
         activation=key("hidden_act", default="gelu_new"),
         embedding_width=key("embedding_size", default=128),
@@ -129,8 +129,8 @@ FAMILIES: dict[str, Family] = {
     "mpnet": BERT.like(
         "MPNet",
         classes=ROBERTA_HEADS,
-        types=0,
-        position_pad=1,
+        type_rows=0,
+        padding_position=1,
         relative_bias=True,
         relative_rows=key("relative_attention_num_buckets", default=32),
     ),
@@ -146,7 +146,7 @@ FAMILIES: dict[str, Family] = {
         rotary=1,
         positions=key("max_position_embeddings", default=1536),
         position_table=False,
-        unread=lambda f: f["positions"] * f["head_dim"],  # sines and cosines, a parameter to the class
+        unused_parameters=lambda f: f["positions"] * f["head_dim"],  # sines and cosines, a parameter to the class
         embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
     ),
     "esm": BERT.like(
@@ -164,9 +164,9 @@ FAMILIES: dict[str, Family] = {
         embedding_norm=key("emb_layer_norm_before", default=None, null=False),
         positions=key("max_position_embeddings", default=1026),
         position_table=lambda f: f["places"] == "absolute",
-        position_pad=lambda f: f["pad"] if f["position_table"] else None,
-        types=0,
-        unread=lambda f: f["layers"] * f["heads"] + 1,  # the contact head: a linear operator on all scores
+        padding_position=lambda f: f["pad"] if f["position_table"] else None,
+        type_rows=0,
+        unused_parameters=lambda f: f["layers"] * f["heads"] + 1,  # the contact head: a linear operator on all scores
     ),
     "deberta-v2": BERT.like(
         "DebertaV2",
@@ -185,15 +185,15 @@ FAMILIES: dict[str, Family] = {
         head_dim=key("attention_head_size", default=lambda f: f["hidden"] // f["heads"]),
         mlp_width=key("intermediate_size", default=6144),
         disentangled=key("pos_att_type", default=None, null=(), read=_terms),
-        disentangled_shared=key("share_att_key", default=False),
+        disentangled_shared_projections=key("share_att_key", default=False),
         relative_rows=_relative_rows,
         relative_norm=key("norm_rel_ebd", default="none", read=_is_normed),
-        unread=lambda f: 2 * f["hidden"] if f["relative_norm"] and not f["relative_rows"] else 0,
+        unused_parameters=lambda f: 2 * f["hidden"] if f["relative_norm"] and not f["relative_rows"] else 0,
         conv_kernel=key("conv_kernel_size", default=0),
         conv_groups=key("conv_groups", default=1),
         conv_activation=key("conv_act", default="tanh"),
         position_table=key("position_biased_input", default=True),
-        types=key("type_vocab_size", default=0),
+        type_rows=key("type_vocab_size", default=0),
         embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
         embedding_projected_after="sums",
         embedding_projected_bias=False,
@@ -232,7 +232,7 @@ FAMILIES: dict[str, Family] = {
         first_norm=False,
         positions=key("max_position_embeddings", default=8192),
         position_table=False,
-        types=0,
+        type_rows=0,
         head_bias=key("decoder_bias", default=True),
         transform_bias=key("classifier_bias", default=False),
         transform_activation=key("classifier_activation", default="gelu"),
@@ -267,6 +267,6 @@ FAMILIES: dict[str, Family] = {
         heads=key("n_heads", "num_attention_heads"),
         mlp_width=key("hidden_dim", default=3072),
         activation=key("activation", default="gelu"),
-        types=0,
+        type_rows=0,
     ),
 }

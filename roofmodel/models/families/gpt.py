@@ -232,7 +232,7 @@ FAMILIES: dict[str, Family] = {
             activation=key("activation_function", default="gelu"),
             positions=key("max_position_embeddings", default=2048),
             position_table=True,
-            position_fixed=True,
+            sinusoidal_positions=True,
             position_extra=2,
             tied=key("tie_word_embeddings", default=True),
             **DROPPED_TENTH,

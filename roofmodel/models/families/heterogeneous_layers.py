@@ -10,11 +10,11 @@ from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, sh
 from roofmodel.models.families.llama import GEMMA2, LLAMA, one_full_in
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.family import LM, Family, heads
-from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, TYPES, Kind, key
+from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, TYPES, FieldType, key
 
-OVERRIDES = Kind(lambda v: isinstance(v, dict), "a mapping from layers to what is other there")
+OVERRIDES = FieldType(lambda v: isinstance(v, dict), "a mapping from layers to what is other there")
 OF_HEADS = {"head_dim", "num_key_value_heads", "num_attention_heads"}
-EITHER_WAY = Kind(lambda v: v == "vision", "null or 'vision': tokens that see those ahead of them are not counted")
+EITHER_WAY = FieldType(lambda v: v == "vision", "null or 'vision': tokens that see those ahead of them are not counted")
 
 
 def _full_last(types: Any) -> Any:
@@ -55,7 +55,7 @@ def _overridden(kind: str, name: str, alike: str, otherwise: Any) -> Any:
 
 
 def _global_kv_heads(f: Any) -> Any:
-    return f["global_kv_heads"] if f["values_of_keys"] and f["global_kv_heads"] else f["window_kv_heads"]
+    return f["global_kv_heads"] if f["values_from_keys"] and f["global_kv_heads"] else f["window_kv_heads"]
 
 
 def _experts(f: Any) -> list[int]:
@@ -117,7 +117,9 @@ def _granularity(gating: Any) -> Any:
     return found[gating]
 
 
-HEADS = Kind(lambda v: isinstance(v, list) and all(map(SIZE.accepts, v)), "a list of numbers of heads, one a layer")
+HEADS = FieldType(
+    lambda v: isinstance(v, list) and all(map(SIZE.accepts, v)), "a list of numbers of heads, one a layer"
+)
 TURNED_BY_KIND: dict[str, Any] = dict(
     rotary=_turned(FULL),
     window_rotary_dim=lambda f: int(f["window_head_dim"] * f["window_turned"]),
@@ -143,11 +145,11 @@ GEMMA4 = GEMMA2.like(
     rotary=1,  # a part of a full layer's heads turns by zero degrees, in the same kernel
     window=key("sliding_window", default=512),
     layer_types=key("layer_types", default=_one_full_in_six, read=_full_last),
-    values_of_keys=key("attention_k_eq_v", default=False),
+    values_from_keys=key("attention_k_eq_v", default=False),
     qk_norm=True,
     value_norm=True,
-    borrowers=key("num_kv_shared_layers", default=0),
-    borrower_mlp_width=lambda f: (1 + f["doubled"]) * f["mlp_width"],
+    kv_shared_layers=key("num_kv_shared_layers", default=0),
+    kv_shared_mlp_width=lambda f: (1 + f["doubled"]) * f["mlp_width"],
     mlp_width=key("intermediate_size", default=9216),
     experts=key("num_experts", default=None, null=0),
     experts_active=key("top_k_experts", default=None, null=0),
@@ -155,9 +157,9 @@ GEMMA4 = GEMMA2.like(
     expert_layers=_experts,
     fused_experts=True,
     correction=True,  # it scales what the expert gives
-    mlp_beside=True,
-    layer_input=key("hidden_size_per_layer_input", default=256, null=0),
-    layer_input_rows=key("vocab_size_per_layer_input", default=262144),
+    mlp_with_experts=True,
+    per_layer_input=key("hidden_size_per_layer_input", default=256, null=0),
+    per_layer_vocabulary=key("vocab_size_per_layer_input", default=262144),
     positions=key("max_position_embeddings", default=131072),
 )
 
@@ -201,8 +203,8 @@ FAMILIES: dict[str, Family] = {
         experts_active=1,
         expert_width=1,
         expert_layers=lambda f: [0] * f["layers"],
-        layer_input=0,
-        layer_input_rows=0,
+        per_layer_input=0,
+        per_layer_vocabulary=0,
         positions=key("max_position_embeddings", default=262144),
     ),
     "step3p5": LLAMA.like(
@@ -214,7 +216,7 @@ FAMILIES: dict[str, Family] = {
             further=(COUNT, key("num_nextn_predict_layers", "num_mtp_layers", default=0)),
             types_written=(TYPES, key("layer_types", default=None)),
             sparse_written=(
-                Kind(lambda v: isinstance(v, list), ""),
+                FieldType(lambda v: isinstance(v, list), ""),
                 key("mlp_layer_types", default=None, read=SPARSE_LAYERS),
             ),
             named=(INDICES, key("moe_layers_enum", default=None, read=_layers_named)),

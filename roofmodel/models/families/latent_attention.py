@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA
 from roofmodel.models.family import Family, heads
-from roofmodel.models.fields import COUNT, Kind, key
+from roofmodel.models.fields import COUNT, FieldType, key
 
 ROUTED = ("n_routed_experts", "num_experts", "num_local_experts")
 ACTIVE = "num_experts_per_tok"
@@ -30,7 +30,7 @@ def words(**flags: int) -> Any:
 
 
 SPARSE_LAYERS = words(sparse=1, dense=0)
-PATTERN = Kind(lambda v: isinstance(v, list), "a text such as 'FSS' or a list of 'full' and 'shared', one a layer")
+PATTERN = FieldType(lambda v: isinstance(v, list), "a text such as 'FSS' or a list of 'full' and 'shared', one a layer")
 
 
 def sparse_after(first: Any) -> Any:
@@ -58,8 +58,8 @@ LATENT = LLAMA.like(
     "Youtu",
     classes=heads("ForCausalLM", "Model"),
     kv_heads=lambda f: f["heads"],
-    head_dim=lambda f: f["unturned"] + f["rotary_dim"],
-    unturned=key("qk_nope_head_dim", default=128),
+    head_dim=lambda f: f["nope_dim"] + f["rotary_dim"],
+    nope_dim=key("qk_nope_head_dim", default=128),
     rotary_dim=key("qk_rope_head_dim", default=64),
     value_dim=key("v_head_dim", default=128),
     latent=key("kv_lora_rank", default=512),
@@ -87,7 +87,7 @@ DEEPSEEK_V32 = DEEPSEEK.like(
     "DeepseekV32",
     classes=heads("ForCausalLM", "Model"),
     query_latent=key("q_lora_rank", default=1536),
-    keeps=key("index_topk", default=2048),
+    index_topk=key("index_topk", default=2048),
     index_heads=key("index_n_heads", default=64),
     index_head_dim=key("index_head_dim", default=128),
     expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
@@ -117,7 +117,7 @@ FAMILIES: dict[str, Family] = {
             index_every=(COUNT, key("index_topk_freq", default=1)),
             index_from=(COUNT, key("index_skip_topk_offset", default=2)),
         ),
-        unturned=key("qk_nope_head_dim", default=192),
+        nope_dim=key("qk_nope_head_dim", default=192),
         value_dim=key("v_head_dim", default=256),
         query_latent=key("q_lora_rank", default=2048),
         index_heads=key("index_n_heads", default=32),
@@ -128,7 +128,7 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe_lite": DEEPSEEK.like(
         "Glm4MoeLite",
         classes=heads("ForCausalLM", "Model"),
-        unturned=key("qk_nope_head_dim", default=192),
+        nope_dim=key("qk_nope_head_dim", default=192),
         value_dim=key("v_head_dim", default=256),
         query_latent=key("q_lora_rank", default=768, null=None),
         mlp_width=key("intermediate_size", default=10240),
@@ -141,7 +141,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "mistral4": DEEPSEEK.like(
         "Mistral4",
-        unturned=key("qk_nope_head_dim", default=64),
+        nope_dim=key("qk_nope_head_dim", default=64),
         latent=key("kv_lora_rank", default=256),
         query_latent=key("q_lora_rank", default=1024, null=None),
         mlp_width=key("intermediate_size", default=12288),
@@ -153,7 +153,7 @@ FAMILIES: dict[str, Family] = {
     "minicpm3": LATENT.like(
         "MiniCPM3",
         classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),
-        unturned=key("qk_nope_head_dim", default=64),
+        nope_dim=key("qk_nope_head_dim", default=64),
         rotary_dim=key("qk_rope_head_dim", default=32),
         value_dim=key("v_head_dim", default=lambda f: f["hidden"] // f["heads"]),
         latent=key("kv_lora_rank", default=256),

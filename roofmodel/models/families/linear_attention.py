@@ -11,9 +11,9 @@ from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, SPARSE_
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
-from roofmodel.models.fields import COUNT, INDICES, SIZE, Kind, key
+from roofmodel.models.fields import COUNT, INDICES, SIZE, FieldType, key
 
-ANGLE = Kind(lambda v: type(v) in (int, float) and v >= 0, "a number; null where nothing turns")
+ANGLE = FieldType(lambda v: type(v) in (int, float) and v >= 0, "a number; null where nothing turns")
 OWN = "linear_attn_config"
 SCORE = CAUSAL_HEADS["ForSequenceClassification"]
 MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
@@ -66,7 +66,7 @@ QWEN3_5 = LLAMA.like(
     linear_value_heads=key("linear_num_value_heads", default=32),
     linear_head_dim=key("linear_key_head_dim", default=128),
     linear_value_dim=key("linear_value_head_dim", default=128),
-    linear_matrices=(("qkv",), ("gate",), ("write",), ("forget",)),
+    linear_projections=(("qkv",), ("gate",), ("write",), ("forget",)),
     filter=key("linear_conv_kernel_dim", default=4),
     chunk=64,  # whatever the config says
     mlp_width=key("intermediate_size", default=12288),
@@ -92,14 +92,14 @@ KIMI = DEEPSEEK.like(
         full_layers=(INDICES, key(f"{OWN}.full_attn_layers", default=None)),
     ),
     query_latent=key("q_lora_rank", default=None),
-    latent_turns=False,
+    latent_rotary=False,
     mixers=key("layer_types", default=_kimi_types, read=_mixers),
     linear_heads=key(f"{OWN}.num_heads", "linear_num_heads", default=32),
     linear_head_dim=key(f"{OWN}.head_dim", "linear_head_dim", default=128),
-    linear_matrices=(("q",), ("k",), ("v",), ("forget",), ("write",), ("gate",)),
-    linear_each=True,
+    linear_projections=(("q",), ("k",), ("v",), ("forget",), ("write",), ("gate",)),
+    linear_decay_per_channel=True,
     linear_gate="sigmoid",
-    linear_rank=lambda f: f["linear_head_dim"],
+    linear_gate_rank=lambda f: f["linear_head_dim"],
     filter=key(f"{OWN}.short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
     chunk=64,
     mlp_width=key("intermediate_size", default=9216),
@@ -137,14 +137,14 @@ FAMILIES: dict[str, Family] = {
             written_head_dim=(SIZE, key("head_dim", default=128)),
         ),
         query_latent=None,
-        latent_turns=True,
+        latent_rotary=True,
         latent_gate=True,
         mixers=key("layer_types", default=_one_full_in, read=_mixers),
         linear_heads=lambda f: f["heads"],
         # the class writes the latent's `head_dim` in the place of what it has read
         linear_head_dim=key("linear_head_dim", default=lambda f: f["written_head_dim"]),
-        linear_rank=None,
-        linear_bounded=key("kda_safe_gate", default=True),
+        linear_gate_rank=None,
+        linear_sigmoid_decay=key("kda_safe_gate", default=True),
         filter=key("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
         mlp_width=key("intermediate_size", default=6144),
         experts=key(*EXPERTS, default=512),
@@ -155,7 +155,7 @@ FAMILIES: dict[str, Family] = {
         "Qwen3Next",
         classes=CAUSAL_HEADS,
         config="",
-        linear_matrices=(("qkv", "gate"), ("write", "forget")),
+        linear_projections=(("qkv", "gate"), ("write", "forget")),
         mlp_width=key("intermediate_size", default=5632),
         **EXPERTS_BESIDE_ONE
         | dict(experts=key(*reversed(EXPERTS), default=512), experts_active=key(ACTIVE, default=10)),
@@ -173,14 +173,14 @@ FAMILIES: dict[str, Family] = {
         switches=dict(theta=(ANGLE, key("rope_parameters.rope_theta", default=10000.0, null=0))),
         pre_norm=True,
         out_norm=False,
-        norms_behind=lambda f: [int(mixer == "attention") for mixer in f["mixers"]],
+        post_norm_layers=lambda f: [int(mixer == "attention") for mixer in f["mixers"]],
         rotary=lambda f: int(f["theta"] != 0),
         mixers=key("layer_types", default=_one_full_in_four, read=_mixers),
         linear_heads=key("linear_num_key_heads", default=lambda f: f["heads"]),
         linear_value_heads=key("linear_num_value_heads", default=lambda f: f["heads"]),
         linear_head_dim=key("linear_key_head_dim", default=lambda f: int(0.75 * f["hidden"] / f["linear_heads"])),
         linear_value_dim=key("linear_value_head_dim", default=lambda f: 2 * f["linear_head_dim"]),
-        linear_matrices=(("q",), ("k",), ("v",), ("gate",), ("write",), ("forget",)),
+        linear_projections=(("q",), ("k",), ("v",), ("gate",), ("write",), ("forget",)),
         filter=key("linear_conv_kernel_dim", default=4),
         chunk=64,
         positions=key("max_position_embeddings", default=65536),

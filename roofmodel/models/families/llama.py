@@ -246,13 +246,13 @@ FAMILIES: dict[str, Family] = {
         "SmolLM3",
         switches=dict(
             window_used=(FLAG, key("use_sliding_window", default=False)),
-            unturned_every=(SIZE, key("no_rope_layer_interval", default=4)),
+            nope_every=(SIZE, key("no_rope_layer_interval", default=4)),
         ),
         kv_heads=key("num_key_value_heads", default=4, null=lambda f: f["heads"]),
         head_dim=key("head_dim", default=lambda f: f["hidden"] // f["heads"]),
         rotary_layers=key(
             "no_rope_layers",
-            default=lambda f: [int((layer + 1) % f["unturned_every"] != 0) for layer in range(f["layers"])],
+            default=lambda f: [int((layer + 1) % f["nope_every"] != 0) for layer in range(f["layers"])],
         ),
         window=key("sliding_window", default=None),
         layer_types=key(

@@ -10,14 +10,14 @@ from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, HUNYUAN
 from roofmodel.models.families.llama_variants import FAMILIES as LLAMA_VARIANTS
 from roofmodel.models.family import LM, Family, heads
-from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, Kind, key
+from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, FieldType, key
 
 EXPERTS = ("num_local_experts", "num_experts")
-LAST = Kind(lambda v: type(v) is int and v >= -1, "a layer by number, or -1 for the last")
+LAST = FieldType(lambda v: type(v) is int and v >= -1, "a layer by number, or -1 for the last")
 
 
 def _turns_but_one_in(f: Any) -> list[int]:
-    return [int((layer + 1) % f["unturned_every"] != 0) for layer in range(f["layers"])]
+    return [int((layer + 1) % f["nope_every"] != 0) for layer in range(f["layers"])]
 
 
 def _chunked_where_turned(f: Any) -> list[str]:
@@ -229,7 +229,7 @@ FAMILIES: dict[str, Family] = {
         classes={"ForCausalLM": LM, "TextModel": ()},
         config="Llama4TextConfig",
         switches=dict(
-            unturned_every=(SIZE, key("no_rope_layer_interval", default=4)),
+            nope_every=(SIZE, key("no_rope_layer_interval", default=4)),
             sparse_every=(SIZE, key("interleave_moe_layer_step", default=1)),
             sparse_layers=(INDICES, key("moe_layers", default=None)),
         ),
@@ -238,7 +238,7 @@ FAMILIES: dict[str, Family] = {
         rotary_layers=key("no_rope_layers", default=_turns_but_one_in),
         qk_norm=key("use_qk_norm", default=True),
         qk_norm_gains="none",
-        qk_norm_turned_only=True,
+        qk_norm_rotary_only=True,
         window=key("attention_chunk_size", default=8192, null=None),
         chunked=True,
         layer_types=key("layer_types", default=_chunked_where_turned, read=_chunked),

@@ -9,10 +9,10 @@ from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.llama_variants import MODEL
 from roofmodel.models.family import Family
-from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, Kind, key
+from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, FieldType, key
 
 KINDS = ("conv", FULL, SLIDING)
-FACTOR = Kind(lambda v: type(v) in (int, float) and v > 0, "a factor, more than 0")
+FACTOR = FieldType(lambda v: type(v) in (int, float) and v > 0, "a factor, more than 0")
 
 
 def _checked(types: Any) -> list[str]:

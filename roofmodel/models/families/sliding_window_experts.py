@@ -10,9 +10,9 @@ from roofmodel.models.families.llama_variants import EXAONE4, GRANITE_SWA, MODEL
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE_FAMILIES
 from roofmodel.models.family import Family
-from roofmodel.models.fields import COUNT, FULL, SIZE, SLIDING, Kind, key
+from roofmodel.models.fields import COUNT, FULL, SIZE, SLIDING, FieldType, key
 
-EPSILON = Kind(lambda v: type(v) in (int, float), "a small number")
+EPSILON = FieldType(lambda v: type(v) in (int, float), "a small number")
 
 
 def _cohere_types(f: Any) -> list[str]:

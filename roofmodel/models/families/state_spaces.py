@@ -9,7 +9,7 @@ from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.family import Family, heads
-from roofmodel.models.fields import COUNT, INDICES, NUMBER_OR_AUTO, SIZE, Kind, key
+from roofmodel.models.fields import COUNT, INDICES, NUMBER_OR_AUTO, SIZE, FieldType, key
 
 
 def _rank(f: Any) -> int:
@@ -80,7 +80,7 @@ HYBRID = LLAMA.like(
     positions=key("max_position_embeddings", default=262144),
 )
 
-PLACED = Kind(lambda v: v in ("rope", "nope"), "'rope', 'nope' or null")
+PLACED = FieldType(lambda v: v in ("rope", "nope"), "'rope', 'nope' or null")
 MIXER_WORDS = {
     "linear_attention": "mamba2", "mamba": "mamba2", "full_attention": "attention", "attention": "attention",
 }  # fmt: skip
@@ -95,8 +95,8 @@ def _mixers(types: Any) -> Any:
 BLOCKS = {
     **MIXER_WORDS, "M": "mamba2", "*": "attention", "mlp": "mlp", "-": "mlp", "moe": "experts", "E": "experts",
 }  # fmt: skip
-PATTERN = Kind(lambda v: isinstance(v, str) and set(v) <= set("M*-E"), "a text of the letters M, *, - and E")
-NO_LATENT = Kind(lambda v: False, "null: experts between ways down to a latent and up are not counted")
+PATTERN = FieldType(lambda v: isinstance(v, str) and set(v) <= set("M*-E"), "a text of the letters M, *, - and E")
+NO_LATENT = FieldType(lambda v: False, "null: experts between ways down to a latent and up are not counted")
 
 
 def _blocks(told: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roofmodel.models.architecture import Dense
+from roofmodel.models.architecture import HeadStage
 from roofmodel.models.convolutional import (
     Activation,
     Convolution,
@@ -18,15 +18,15 @@ from roofmodel.models.convolutional import (
     Stage,
 )
 from roofmodel.models.family import IMAGE_CLASSES, Family
-from roofmodel.models.fields import FLAG, SIDES, SIZE, Kind, key, pair
+from roofmodel.models.fields import FLAG, SIDES, SIZE, FieldType, key, pair
 from roofmodel.models.norms_and_activations import ACTIVATIONS, Norm
 
-BLOCK = Kind(lambda v: v in ("basic", "bottleneck"), "basic or bottleneck")
+BLOCK = FieldType(lambda v: v in ("basic", "bottleneck"), "basic or bottleneck")
 VIT = Family(
     "ViT",
     classes={
         "ForImageClassification": (IMAGE_CLASSES,),
-        "Model": (Dense("pooler", "pooler", "first", activation="pooler_activation"),),
+        "Model": (HeadStage("pooler", "pooler", "first", activation="pooler_activation"),),
     },
     encoder=True,
     fields=dict(
@@ -51,7 +51,7 @@ VIT = Family(
 # The last head gives the mean of both: 2 FLOPs a class, left out.
 DISTILLED = (
     IMAGE_CLASSES._replace(name="class_classifier"),
-    IMAGE_CLASSES._replace(name="distillation_classifier", from_layers=True),
+    IMAGE_CLASSES._replace(name="distillation_classifier", input_from_layers=True),
 )
 
 

@@ -15,7 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError, WorkloadError, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.symbols import Source, SymbolicArchitecture, settled, symbol, symbolic
+from roofmodel.models.symbols import Source, SymbolicArchitecture, resolve_min_max, symbol, symbolic
 from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
@@ -314,7 +314,7 @@ def _memory(
     most = max(range(len(needs)), key=lambda i: needs[i][1].total)
     (step, need), (other, symbols) = needs[most], named[most]
     roles = {
-        role: Quantity(name, settled(getattr(symbols, role), values)[0], getattr(need, role), "B")
+        role: Quantity(name, resolve_min_max(getattr(symbols, role), values)[0], getattr(need, role), "B")
         for role, name in MEMORY.items()
         if getattr(need, role)
     }

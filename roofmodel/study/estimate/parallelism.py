@@ -11,8 +11,8 @@ from roofmodel.models.attention import Attention
 from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, MoE
-from roofmodel.models.pipeline_stages import in_the_way
-from roofmodel.models.sharding import MOST, obstacles
+from roofmodel.models.pipeline_stages import pipeline_obstacles
+from roofmodel.models.sharding import MAX_SUGGESTED_GPUS, obstacles
 
 GPUS = tuple(ONE_GPU.ways)
 """The options that say how GPUs share the work."""
@@ -74,7 +74,7 @@ def _in_the_way_of_sequences(arch: Architecture) -> str | None:
     if arch.encoder:
         return "is an encoder-decoder"
     others = (part for part in arch.stack.parts if not isinstance(part, Attention | MLP))
-    if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.filters:
+    if any(others) or arch.stack.embedding.relative_rows or arch.stack.embedding.frame_convolutions:
         return "has parts other than attention and MLPs, which are not known to be run so"
     if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
         return "has a head that does more than give logits"
@@ -96,7 +96,7 @@ def _staged(arch: Architecture, pp: int, vpp: int) -> None:
     """Raises WorkloadError where layers cannot be dealt out to so many stages."""
     if pp == 1:
         return
-    for why in in_the_way(arch):
+    for why in pipeline_obstacles(arch):
         raise WorkloadError(f"--pp {pp}: {arch.name} {why}; try --pp 1")
     if (layers := len(arch.stack.layers)) < pp * vpp:
         parts = f" --vpp {vpp}" if vpp > 1 else ""
@@ -127,12 +127,12 @@ def nested(tp: int, dp: int, ep: int) -> bool:
 
 def possible(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
     """The values of --tp that a model allows, beside others of --dp and --ep."""
-    return (tp for tp in range(1, MOST + 1) if nested(tp, dp, ep) and not any(obstacles(arch, tp, ep)))
+    return (tp for tp in range(1, MAX_SUGGESTED_GPUS + 1) if nested(tp, dp, ep) and not any(obstacles(arch, tp, ep)))
 
 
 def dealt(arch: Architecture) -> dict[int, list[int]]:
     """By values of --ep, those of --tp beside which everything can be dealt out evenly; --dp decides which nest."""
-    counts = range(1, MOST + 1)
+    counts = range(1, MAX_SUGGESTED_GPUS + 1)
     found = {
         ep: [tp for tp in counts if not any(obstacles(arch, tp, ep))] for ep in (counts if has_experts(arch) else (1,))
     }

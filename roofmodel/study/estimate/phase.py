@@ -13,7 +13,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
-from roofmodel.models.architecture import Architecture, Code
+from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.prediction.engine import fused
 from roofmodel.prediction.extra_kernels import ExtraKernel
@@ -64,7 +64,7 @@ class PhaseEstimate(NamedTuple):
     all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
     model_flops: Number  # of these, what the model asks for: not what is computed again
     ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
-    code: Code = Code()  # of the model
+    code: ReferenceCode = ReferenceCode()  # of the model
     kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
     launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
     uncached: Uncached | None = None  # generation: the same without a KV cache
@@ -163,7 +163,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
         all_pairs_matmul_flops=sum(each for _, each in flops),
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
-        code=arch.code if step.phase == "train" else Code(wide_softmax=arch.code.wide_softmax),
+        code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
     )
     return timed(phase, device, host)
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from roofmodel import units
-from roofmodel.models.symbols import settled, symbol
+from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.study.derive.bound_changes import Change, Changes, Equation, Side, assumptions
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, Mostly
 from roofmodel.study.derive.explain import Explanation, Quantity
@@ -136,7 +136,7 @@ def _counted(side: Side, derived: Explanation) -> Quantity:
 
 def _settled(quantity: Quantity, derived: Explanation) -> Form:
     """A formula in symbols; of a minimum or the like the part that holds at the change, and why."""
-    found, chosen = settled(quantity.symbolic, derived.values)
+    found, chosen = resolve_min_max(quantity.symbolic, derived.values)
     work = formula.readable(found)
     if not chosen:
         return Form(formula.text(work), formula.latex(work))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
-from roofmodel.models.symbols import settled
+from roofmodel.models.symbols import resolve_min_max
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.study.estimate.phase import Lap, PhaseEstimate
@@ -78,7 +78,7 @@ def _totals(explanation: Explanation) -> Iterator[Block]:
 
 def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
     """A total as its closed form: collected, with numbers, and what that is."""
-    found, chosen = settled(formula.readable(quantity.symbolic), explanation.values)
+    found, chosen = resolve_min_max(formula.readable(quantity.symbolic), explanation.values)
     written = forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
     if chosen:
         where = ", ".join(f"{formula.text(a)} = {formula.text(b)}" for a, b in chosen.items())

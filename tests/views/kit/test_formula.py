@@ -6,7 +6,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.models.symbols import settled, symbol
+from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.views.kit import formula
 
 B, S, D, H, L, V, W, E, k = map(symbol, ("B", "S", "D", "H", "L", "V", "W", "E", "k"))
@@ -39,7 +39,7 @@ def test_fractions_powers_and_functions() -> None:
 
 
 def test_a_minimum_settles_to_what_it_is_for_the_numbers() -> None:
-    found, chosen = settled(D * sympy.Min(S, W), {S: 10, W: 4, D: 2})
+    found, chosen = resolve_min_max(D * sympy.Min(S, W), {S: 10, W: 4, D: 2})
     assert found == D * W
     assert chosen == {sympy.Min(S, W): W}
 
