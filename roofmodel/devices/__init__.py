@@ -1,1 +1,1 @@
-"""A device's YAML file -> a Device. Knows no models."""
+"""Devices: reading and writing their YAML files, ceilings and calibration. Imports no models."""

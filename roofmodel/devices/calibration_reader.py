@@ -1,4 +1,4 @@
-"""The `calibration` of a device's file, read; `recalibrated.py` writes it back."""
+"""Reader of the `calibration` section of a device's file; `calibration_writer.py` writes it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SECONDS = (
     "expert", "late", "part",
 )  # fmt: skip
 POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth")
-WIDER = 1.5  # how much wider an interval is, as a power of its ends, where the sets are another device's
+BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 
 
 def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
-    """The device with its file's own sets, and those of another device that it names, of everything or of one kind.
+    """The device with the parameter sets of its file, and with sets of another device that the file names by `like`.
 
-    `like: a100-sxm-80gb` stands for the sets of a device of the same design; their interval is taken wider. Where the
-    same benchmark of matrix products ran on both devices, their pipes are taken as far as it got here (see `_pace`).
+    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Where the
+    same GEMM benchmark ran on both devices, it scales their `pipe` (see `_peak_ratio`). Raises DeviceError.
     """
     entries = place.mapping(("like", *TIMINGS))
     own = device.id
@@ -51,16 +51,16 @@ def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
         try:
             found = load(of.text()) if of.text() != own else device
         except RecursionError:
-            raise of.error(f"{of.path} is {of.text()!r}, whose own calibration leads back here") from None
+            raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
         if found.calibration is None:
-            raise of.error(f"{of.path} is {of.text()!r}, which is no other device that is calibrated")
-        return found.calibration, _pace(device, found)
+            raise of.error(f"{of.path} is {of.text()!r}, which is not another, calibrated device")
+        return found.calibration, _peak_ratio(device, found)
 
     if "like" in entries:
         if len(entries) > 1:
-            raise entries["like"].error(f"{place.path} is either 'like' another device or has sets of its own")
-        other, pace = like(entries["like"])
-        sets = {kind: _carried(getattr(other, kind), pace) for kind in TIMINGS}
+            raise entries["like"].error(f"{place.path} has both 'like' and its own parameter sets; keep one of them")
+        other, ratio = like(entries["like"])
+        sets = {kind: _borrowed(getattr(other, kind), ratio) for kind in TIMINGS}
         borrowed = {other.device: [kind for kind in TIMINGS if sets[kind]]}
         return replace(device, calibration=Calibration(other.device, borrowed, **sets))
     sets, borrowed = {}, {}
@@ -69,8 +69,8 @@ def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
             inside = entries[kind].mapping()
             same = inside.get("like")
             if same:
-                other, pace = like(same)
-                sets[kind] = _carried(getattr(other, kind), pace)
+                other, ratio = like(same)
+                sets[kind] = _borrowed(getattr(other, kind), ratio)
                 borrowed.setdefault(other.device, []).append(kind)
             else:
                 sets[kind] = _sets(entries[kind], timing)
@@ -108,15 +108,15 @@ def _read(place: Place, timing: type[Any], name: str) -> float:
 
 
 def is_seconds(timing: type[Timing], name: str) -> bool:
-    """Whether a parameter is a time, which the file states with its unit."""
+    """Whether a parameter is a time, which has a unit in the file."""
     return name in SECONDS or (name == "fill" and timing is GemmTiming)
 
 
-def _pace(here: Device, there: Device) -> float:
-    """How much less of its tensor pipes' peaks a device gets than another, by the benchmarks that both ran; 1 at most.
+def _peak_ratio(here: Device, there: Device) -> float:
+    """The ratio of the fractions of peak that two devices reach in the benchmarks that ran on both; at most 1.
 
-    That is what a card's power does: one that is given little for its peak lowers its clock while it multiplies. All
-    formats draw on the same power, so that their mean stands for each.
+    The power limit causes it: a card with little power for its peak lowers its clock in GEMMs. All formats share the
+    power limit, so the mean over formats is used for each of them.
     """
     mine, others = _reached(here), _reached(there)
     ratios = [mine[benchmark] / others[benchmark] for benchmark in mine.keys() & others.keys()]
@@ -124,7 +124,7 @@ def _pace(here: Device, there: Device) -> float:
 
 
 def _reached(device: Device) -> dict[tuple[str, str, str], float]:
-    """By tensor pipe and benchmark, the part of the peak that it got."""
+    """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
     return {
         (m.ceiling, m.by, device.sources[m.source]): m.value / device.pipes[m.ceiling].peak
         for m in device.measured
@@ -132,12 +132,12 @@ def _reached(device: Device) -> dict[tuple[str, str, str], float]:
     }
 
 
-def _carried(sets: Sets[Timing], pace: float) -> Sets[Timing]:
-    """Another device's sets: their pipes at the pace of this one, their intervals wider."""
+def _borrowed(sets: Sets[Timing], ratio: float) -> Sets[Timing]:
+    """Another device's sets with `pipe` scaled by `ratio`, and with wider intervals."""
 
-    def carried(one: Fitted[Any]) -> Fitted[Any]:
+    def borrow(one: Fitted[Any]) -> Fitted[Any]:
         timing, fit = one
-        slower = timing._replace(pipe=timing.pipe * pace) if "pipe" in timing._fields else timing
-        return Fitted(slower, fit.wider(WIDER))
+        scaled = timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
+        return Fitted(scaled, fit.wider(BORROWED_POWER))
 
-    return {name: {form: carried(one) for form, one in forms.items()} for name, forms in sets.items()}
+    return {name: {form: borrow(one) for form, one in forms.items()} for name, forms in sets.items()}

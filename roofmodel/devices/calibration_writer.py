@@ -1,4 +1,4 @@
-"""A device's file with the sets that `roof calibrate` fitted, in the place of its own."""
+"""Writer of a device's file with the parameter sets that `roof calibrate` fitted."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from roofmodel.devices.calibration_reader import TIMINGS, is_seconds
 from roofmodel.errors import DeviceError
 
 _HEADING = "calibration:"
-_REMARK = "# Fitted by `roof calibrate`; roofmodel/devices/calibration.py says what a parameter means."
+_COMMENT = "# Fitted by `roof calibrate`. roofmodel/devices/calibration.py explains the parameters."
 
 
 def device_file(text: str, calibration: Calibration) -> str:
-    """A device's YAML with these sets in the place of those of their kinds; the section comes last in the file.
+    """A device's YAML text with these sets; the calibration section moves to the end of the file.
 
-    Where the device was like another one, it stays so in the kinds that are not fitted. Raises DeviceError for a
-    section in braces.
+    Fitted kinds are replaced. Other kinds stay, including those that refer to another device by `like`. Raises
+    DeviceError for a section in braces.
     """
     found = re.search(r"^calibration:(.*)$", text, re.MULTILINE)
     before, section = (text[: found.start()], text[found.end() :]) if found else (text, "")
     if found and found[1].partition("#")[0].strip():
-        raise DeviceError(f"{found[0]!r}: roof calibrate replaces sets that stand in lines of their own, not in braces")
+        raise DeviceError(
+            f"{found[0]!r}: roof calibrate cannot replace a section in braces; write each set on lines of its own"
+        )
     kept: dict[str, list[str]] = {}
     for line in filter(str.strip, section.splitlines()):
         if line[2:3].strip() and line.startswith("  "):  # a kind, at the first level
@@ -30,16 +32,16 @@ def device_file(text: str, calibration: Calibration) -> str:
             kept[kind] = []
         if kept:
             kept[kind].append(line)
-    if "like" in kept:  # of everything
+    if "like" in kept:  # for all kinds
         kept = {name: [f"  {name}:", f"  {kept['like'][0]}"] for name in TIMINGS}
     kept |= sections(calibration)
     lines = [line for name in TIMINGS for line in kept.get(name, [])]
-    before = before.rstrip().removesuffix(_REMARK).rstrip()
-    return "\n".join((before, "", _REMARK, _HEADING, *lines)) + "\n"
+    before = before.rstrip().removesuffix(_COMMENT).rstrip()
+    return "\n".join((before, "", _COMMENT, _HEADING, *lines)) + "\n"
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:
-    """By kind, its lines of YAML."""
+    """Kind -> its lines of YAML."""
     written: dict[str, list[str]] = {}
     for kind in TIMINGS:
         sets: Sets[Any] = getattr(calibration, kind)
@@ -47,9 +49,9 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
         for name, forms in sets.items():
             lines.append(f"    {_quoted(name)}:")
             for form, one in forms.items():
-                timing, usual = one.timing._asdict(), one.timing._field_defaults
-                said = {n: v for n, v in timing.items() if n not in usual or v != usual[n]}
-                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in said.items())
+                timing, defaults = one.timing._asdict(), one.timing._field_defaults
+                stated = {n: v for n, v in timing.items() if n not in defaults or v != defaults[n]}
+                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in stated.items())
                 fit = ", ".join(
                     f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
                 )

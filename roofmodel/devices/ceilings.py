@@ -1,7 +1,7 @@
-"""A device's ceilings under other conditions than its datasheet's: at another clock, or as far as benchmarks got.
+"""Ceilings of a device at another clock, or as measured by benchmarks.
 
-Compute peaks are stated at a boost clock. Whoever holds the clock elsewhere (Nsight Compute locks it to base by
-default) moves everything that the clock drives: pipes, L1 and L2. DRAM has a clock of its own and stays.
+Datasheets state compute peaks at the boost clock. Another clock (Nsight Compute locks the base clock by default) scales
+all ceilings that depend on it: pipes, L1 and L2. DRAM has its own clock.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from roofmodel.devices.device import Device, Level, Measured, Pipe
 
 
 def with_ceilings(device: Device, clock: float | None = None, measured: bool = False) -> Device:
-    """The device with the ceilings that hold at `clock` hertz; None: at the clocks that its file states.
+    """The device with its ceilings at `clock` hertz; None: at the clocks in its file.
 
-    A ceiling scales with the clock that it is stated at; one that states none stays. `measured` puts what
-    benchmarks reached in place of the datasheet's, where there is such a figure: its clock is not recorded, so
-    that with a `clock` the lower of the two holds.
+    A ceiling scales with the clock that it is stated at; a ceiling without a clock does not change. `measured` replaces
+    datasheet ceilings by measured ones where the file has them. The clock of a measurement is not recorded: with a
+    `clock`, the lower of the measured and the scaled ceiling is used.
     """
     best = measured_ceilings(device) if measured else {}
 
@@ -47,13 +47,13 @@ def with_ceilings(device: Device, clock: float | None = None, measured: bool = F
 
 
 def measured_ceilings(device: Device) -> dict[str, Measured]:
-    """By pipe or level, the most that any benchmark in the device's file reached."""
-    rising = sorted(device.measured, key=lambda m: m.value)
-    return {m.ceiling: m for m in rising if m.ceiling in device.pipes or m.ceiling in device.levels}
+    """Pipe or level -> the highest measurement of it in the device's file."""
+    ascending = sorted(device.measured, key=lambda m: m.value)
+    return {m.ceiling: m for m in ascending if m.ceiling in device.pipes or m.ceiling in device.levels}
 
 
 def ceilings_without_clock(device: Device) -> list[str]:
-    """The pipes and caches that state a ceiling and no clock, and so cannot be scaled."""
+    """The pipes and caches with a ceiling but no clock, which cannot be scaled."""
     pipes = [p.name for p in device.pipes.values() if p.clock is None]
     caches = [v.name for v in device.levels.values() if v.name != "dram" and v.bandwidth and v.clock is None]
     return pipes + caches

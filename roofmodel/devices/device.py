@@ -1,7 +1,6 @@
-"""A device: its pipes (what computes), its memory levels (what feeds them), its links.
+"""A device: its pipes (execution units), memory levels and links.
 
-All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense; what a field
-does not know is None.
+All values are in base units: FLOP/s, bytes per second, bytes, hertz. Peaks are dense. An unknown value is None.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from roofmodel.errors import WorkloadError
 
 
 class Pipe(NamedTuple):
-    """A functional unit's ceiling. `peak` is what its source states, in FLOP/s."""
+    """The ceiling of an execution unit. `peak` is the figure of its source, in FLOP/s."""
 
     name: str
     peak: float
-    per_multiprocessor: float | None = None  # FLOP per clock of one multiprocessor
+    per_multiprocessor: float | None = None  # FLOP per clock of one SM
     clock: float | None = None  # hertz
     accumulator: str | None = None
     source: str | None = None
-    per_clock: float | None = None  # FLOP per clock of the device, where it has no multiprocessors (a TPU)
+    per_clock: float | None = None  # FLOP per clock of the whole device, where it has no SMs (a TPU)
 
     def computed(self, multiprocessors: int | None) -> float | None:
-        """Clock x rate, of all multiprocessors where it has such: what the peak should be, in FLOP/s."""
+        """The peak from clock x FLOP per clock (x SMs), in FLOP/s, to check `peak`; None without these."""
         rate = self.per_clock
         if rate is None and multiprocessors is not None and self.per_multiprocessor is not None:
             rate = multiprocessors * self.per_multiprocessor
@@ -35,11 +34,11 @@ class Pipe(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A memory level's ceiling. L2 and L1 bandwidths follow from bytes per clock where stated."""
+    """The ceiling of a memory level. Bandwidths of L2 and L1 come from bytes per clock where the file has those."""
 
     name: str
     bandwidth: float | None = None  # bytes per second
-    capacity: int | None = None  # bytes; of all multiprocessors together for L1
+    capacity: int | None = None  # bytes; for L1 of all SMs together
     kind: str | None = None
     bus_bits: int | None = None
     clock: float | None = None
@@ -48,7 +47,7 @@ class Level(NamedTuple):
 
     @property
     def data_rate(self) -> float | None:
-        """Bus width x clock x transfers per clock, in bytes per second: what bandwidth should be."""
+        """Bus width x clock x transfers per clock, in bytes/s, to check `bandwidth`; None without these."""
         if self.bus_bits is None or self.clock is None:
             return None
         return self.bus_bits / 8 * self.clock * (self.transfers_per_clock or 1)
@@ -57,8 +56,8 @@ class Level(NamedTuple):
 class Link(NamedTuple):
     """A connection to other devices or the host; bandwidth is the total of both directions.
 
-    `joins` is how many devices it connects with one another; None: all those of a node. A network connects nodes: what
-    is `beyond` so many devices, each of which has a port of this bandwidth.
+    `joins` is the number of devices that it connects; None: all devices of a node. A network connects nodes: `beyond`
+    is the number of devices per node, each of which has a network port of this bandwidth.
     """
 
     name: str
@@ -69,13 +68,12 @@ class Link(NamedTuple):
 
     @property
     def parameters(self) -> str:
-        """What parameters of collectives hold for it: those of a `network`, of `pcie`, where data pass the host, or of
-        `any` other link of devices."""
+        """The key of its collective parameters: `network`, `pcie` (through the host), or `any` other link."""
         return "network" if self.beyond is not None else "pcie" if self.name == "pcie" else "any"
 
 
 class Measured(NamedTuple):
-    """A ceiling as a benchmark reached it, named like the pipe or level that it measures."""
+    """A measured ceiling; `ceiling` names the pipe or level, `by` the benchmark."""
 
     ceiling: str
     by: str
@@ -85,7 +83,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Device:
-    """One device in one form factor. `id` is the file's stem, `name` the full name for print."""
+    """One device in one form factor. `id` is the stem of its file, `name` the full name to print."""
 
     id: str
     name: str
@@ -112,12 +110,12 @@ class Device:
 
     @property
     def calibrated(self) -> bool:
-        """Whether the timing model was fitted to measurements of this very device."""
+        """Whether the timing model was fitted to measurements of this device, not of a similar one."""
         return self.calibration is not None and self.calibration.device == self.id
 
     @property
     def missing_timing_fields(self) -> list[str]:
-        """What the timing model counts with and the file does not say, by its keys there."""
+        """The keys that the timing model needs and the file lacks."""
         needed = {"multiprocessors": self.multiprocessors, "clocks: boost": self.clocks.get("boost")}
         return [key for key, value in needed.items() if value is None]
 
@@ -125,19 +123,18 @@ class Device:
     def bandwidth(self) -> float:
         """DRAM bandwidth in bytes per second."""
         bandwidth = self.levels["dram"].bandwidth
-        assert bandwidth is not None  # the reader insists on it
+        assert bandwidth is not None  # the reader requires it
         return bandwidth
 
     @property
     def inside(self) -> Link | None:
-        """The fastest link among all devices of a node; of few, or between nodes, where there is no other; None where
-        there is none at all."""
+        """The fastest link among all devices of a node; without one, another link; None without any link."""
         ranks = {name: (one.beyond is None, one.joins is None, one.bandwidth) for name, one in self.links.items()}
         return self.links[max(ranks, key=ranks.__getitem__)] if ranks else None
 
     @property
     def bridge(self) -> Link | None:
-        """A link of few devices that is faster than the one among all; None where there is none."""
+        """A link among some devices of a node that is faster than `inside`; None where there is none."""
         inside = self.inside
         found = [link for link in self.links.values() if link.joins and inside and link.bandwidth > inside.bandwidth]
         return max(found, key=lambda link: link.bandwidth, default=None)
@@ -149,7 +146,7 @@ class Device:
 
     @property
     def link(self) -> float | None:
-        """Bytes per second to a neighbour, in one direction, over the fastest link; None where the file has none."""
+        """Bytes per second to a neighbor in one direction, over the fastest link; None without any link."""
         fastest = self.bridge or self.inside
         return fastest and fastest.bandwidth / 2
 
@@ -160,14 +157,14 @@ class Device:
 
     @property
     def types(self) -> set[str]:
-        """The types that it has a pipe for."""
+        """The number formats that it has a pipe for."""
         return {name.removeprefix("tensor_") for name in self.pipes if not name.endswith("_acc16")}
 
     def matmul_pipe(self, dtype: str) -> Pipe:
-        """The fastest dense pipe that multiplies matrices of this type.
+        """The fastest dense pipe for GEMMs in the format `dtype`.
 
-        fp32 means fp32: on an A100 it runs on the CUDA cores, and tf32 is a type of its own.
-        Raises WorkloadError, with the types the device has, where it has none for this one.
+        fp32 is not tf32: on an A100 it runs on the CUDA cores. Raises WorkloadError, with the formats of the device,
+        where it has no pipe for `dtype`.
         """
         candidates = [self.pipes[n] for n in (f"tensor_{dtype}", dtype) if n in self.pipes]
         if not candidates:
@@ -175,9 +172,9 @@ class Device:
         return max(candidates, key=lambda pipe: pipe.peak)
 
     def vector_pipe(self, dtype: str) -> Pipe | None:
-        """The pipe of everything but matrix products; None where the file names none.
+        """The pipe of all operators that are no GEMMs; None where the file has none.
 
-        Frameworks evaluate softmax, norms, activations and sums in fp32 whatever the tensors' type
-        (PyTorch's opmath type), and in fp64 for fp64.
+        Frameworks evaluate softmax, norms, activations and sums in fp32 for all tensor formats (PyTorch's opmath type),
+        except in fp64 for fp64.
         """
         return self.pipes.get("fp64" if dtype == "fp64" else "fp32")

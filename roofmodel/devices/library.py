@@ -1,4 +1,4 @@
-"""Where device files are found: a path, the user's folder, the files that come with roofmodel."""
+"""Lookup of device files: a path, the user's folder, the files that come with roofmodel."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def find(name: str | os.PathLike[str]) -> Path:
 
 
 def names() -> list[str]:
-    """The stems of all device files, the user's included."""
+    """The stems of all device files, including the user's."""
     return sorted({path.stem for folder in folders() for path in folder.glob("*.yaml")})
 
 
 def folders() -> tuple[Path, ...]:
-    """The user's folder, then roofmodel's own."""
+    """The user's folder, then the folder of roofmodel."""
     config = expand(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
     package = Path(__file__).parents[1]
-    # In a wheel the files travel inside the package; in a checkout they stand beside it.
+    # A wheel has the files inside the package; a checkout has them next to it.
     shipped = package / "hardware" if (package / "hardware").is_dir() else package.parent / "hardware"
     return config / "roofmodel" / "hardware", shipped

@@ -1,4 +1,4 @@
-"""A device's YAML file -> Device, and what `roof hw check` has to say about it."""
+"""Reader of a device's YAML file, and the checks of `roof hw check`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from roofmodel.text_files import Place, read
 from roofmodel.units import si
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
-# GeForce's tensor cores are twice as fast where they accumulate in fp16, which frameworks do not ask for.
+# Tensor cores of GeForce cards are twice as fast with fp16 accumulation, which frameworks do not use.
 ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
 LEVELS = ("dram", "l2", "l1")
-TOLERANCE = 0.025  # datasheets round: 33.45 becomes 34 TFLOP/s
+TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
@@ -43,7 +43,7 @@ def load_file(path: Path) -> Device:
 
     found = pipes("pipes")
     if not found:
-        raise top["pipes"].error("pipes names none; it wants at least one such as tensor_fp16")
+        raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
 
     def text(key: str) -> str | None:
         return top[key].text() if key in top else None
@@ -71,7 +71,7 @@ def load_file(path: Path) -> Device:
 
 
 def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:
-    """A clock by the name that `clocks` gives it, or as a quantity."""
+    """A clock: a name from `clocks`, or a quantity."""
     if "clock" not in entries:
         return None
     name = entries["clock"].text()
@@ -97,7 +97,7 @@ def _pipe(
     entries = place.mapping(_PIPE, required=("peak",))
     rate, whole = entries.get("per_multiprocessor"), entries.get("per_clock")
     if rate and whole:
-        raise whole.error(f"{place.path} has a rate of one multiprocessor and one of the device; give one of them")
+        raise whole.error(f"{place.path} has both a rate per SM and a rate of the device; keep one of them")
     pipe = Pipe(
         name=name,
         peak=entries["peak"].quantity("FLOP/s"),
@@ -153,7 +153,7 @@ _HOW_PEAK, _HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x tra
 
 
 def _plausible(place: Place, stated: float, computed: float | None, how: str) -> None:
-    """Refuse a figure that its own parts contradict by more than a factor of two: a slip of a prefix."""
+    """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
     if computed is not None and not 0.5 <= computed / stated <= 2:
         unit = "B/s" if how == _HOW_BANDWIDTH else "FLOP/s"
         raise place.error(
@@ -162,7 +162,7 @@ def _plausible(place: Place, stated: float, computed: float | None, how: str) ->
 
 
 def _at_least_one(place: Place | None, value: float | None) -> int | None:
-    """A number of bytes or bits, whole; less than one is a slip."""
+    """A whole number of bytes or bits. Raises DeviceError for less than one."""
     if place is not None and value is not None and value < 1:
         raise place.error(f"{place.path} is {place.text()!r}; it must be at least one whole byte or bit")
     return None if value is None else int(value)
@@ -180,7 +180,8 @@ def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
     joins, beyond = (entries[key].whole() if key in entries else None for key in ("joins", "beyond"))
     if joins is not None and beyond is not None:
         raise place.error(
-            f"{place.path} joins {joins} devices and is beyond a node of {beyond}: a link is one or the other"
+            f"{place.path} has both joins ({joins}) and beyond ({beyond}); "
+            "keep joins for a link in a node, beyond for a network"
         )
     if joins == 1:
         raise entries["joins"].error(f"{entries['joins'].path} is {joins}; it must be 2 or more")
@@ -191,29 +192,30 @@ def _measured(place: Place, sources: dict[str, str]) -> Measured:
     entries = place.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
     ceiling = entries["ceiling"].text()
     if ceiling not in PIPES + LEVELS:
-        raise entries["ceiling"].error(f"ceiling {ceiling!r} is no pipe and no level: {', '.join(LEVELS + PIPES)}")
+        known = ", ".join(LEVELS + PIPES)
+        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {known}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), _source(entries, sources))
 
 
 def doubtful_entries(device: Device) -> list[str]:
-    """What is legal but doubtful: numbers that do not reproduce, or that name no source."""
+    """Valid but doubtful entries: numbers that their own factors contradict, and numbers without a source."""
     found = []
     for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
         if pipe.source is None:
-            found.append(f"pipe {pipe.name}: names no source")
+            found.append(f"pipe {pipe.name}: no source")
         found += _disagreement(
             f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", _HOW_PEAK
         )
     for level in device.levels.values():
         if level.source is None:
-            found.append(f"memory {level.name}: names no source")
+            found.append(f"memory {level.name}: no source")
         if level.bandwidth:
             found += _disagreement(
                 f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", _HOW_BANDWIDTH
             )
     if device.calibration and device.missing_timing_fields:
-        found.append(f"calibration: no time is expected without {' and '.join(device.missing_timing_fields)}")
+        found.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
     return found
 
 

@@ -202,8 +202,8 @@ def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("like: examples/toy-gpu.yaml", "which is no other device that is calibrated"),
-        ("like: a100\n  gemm: {}", "either 'like' another device or has sets of its own"),
+        ("like: examples/toy-gpu.yaml", "which is not another, calibrated device"),
+        ("like: a100\n  gemm: {}", "has both 'like' and its own parameter sets"),
         ("gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
         ("stream: {like: nothing}", "unknown device 'nothing'"),
     ],
@@ -298,5 +298,5 @@ def test_two_devices_that_name_each_other_are_refused(tmp_path: Path) -> None:
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     one.write_text(f"{text}\ncalibration:\n  like: {other}\n")
     other.write_text(f"{text}\ncalibration:\n  like: {one}\n")
-    with pytest.raises(DeviceError, match="leads back here"):
+    with pytest.raises(DeviceError, match="refers back to this device"):
         schema.load_file(one)
