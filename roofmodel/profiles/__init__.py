@@ -1,1 +1,1 @@
-"""Profiler files -> one table of measured kernels. Knows no models and no predictions."""
+"""Read profiler files into one list of measured kernels. Independent of models and predictions."""

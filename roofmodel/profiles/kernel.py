@@ -1,8 +1,7 @@
-"""A measured kernel, as every reader gives it, and the profile that a run of a tool amounts to.
+"""The common result of all profile readers: `Kernel` (one launch) and `Profile` (the kernels of a run).
 
-One normalised form, whatever the tool: base units (seconds, FLOP, bytes, hertz), None for what was not
-collected, 0 for what was collected and is zero. Readers fill it and never guess; what they could not
-know, or would not add up, they say in `warnings`.
+Values are in base units (seconds, FLOP, bytes, hertz). None means not collected; 0 means collected and zero. Readers
+never guess: `Profile.warnings` lists what is unknown or incomplete.
 """
 
 from __future__ import annotations
@@ -12,27 +11,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Extent = tuple[int, int, int]  # of a grid or a block: (x, y, z)
+Extent = tuple[int, int, int]  # grid or block size (x, y, z)
 
 
 def extent(sizes: Iterable[int | None]) -> Extent | None:
-    """Three sizes as one; None where one is missing, or where there are not three."""
+    """Three sizes as (x, y, z); None unless there are exactly three and none is missing."""
     found = tuple(size for size in sizes if size is not None)
     return found if len(found) == 3 else None
 
 
-def unlisted(copies: int) -> list[str]:
-    """What a reader says of the copies and sets of memory that it passed over."""
-    many = "1 memory copy or set is" if copies == 1 else f"{copies} memory copies and sets are"
-    return [f"{many} not listed among the kernels"] if copies else []
+def copies_warning(copies: int) -> list[str]:
+    """The warning about memory copies and memsets, which are not kernels; empty if there are none."""
+    subject = "1 memory copy or memset is" if copies == 1 else f"{copies} memory copies and memsets are"
+    return [f"{subject} not listed as kernels"] if copies else []
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of a kernel by pipe; a multiply-add is 2.
+    """Floating-point operations of a kernel by pipe; a multiply-add counts as 2.
 
-    `fp16` counts a packed half-precision instruction as two lanes, `fp16_legacy` as one: bounds where
-    nobody knows which it was. `tensor_low` and `tensor_high` are bounds where only tensor instructions
-    were counted and their shape is not known.
+    `fp16` counts a packed half-precision instruction as two lanes, `fp16_legacy` as one. `tensor_low` and
+    `tensor_high` are bounds for profiles that count tensor instructions of unknown shape instead of operations.
     """
 
     fp64: float | None = None
@@ -57,24 +55,24 @@ class Traffic(NamedTuple):
     l1: float | None = None
 
 
-OF_AMD = "of AMD's GPUs, traces of the PyTorch profiler can be read"
+AMD_ALTERNATIVE = "for AMD GPUs, use traces of the PyTorch profiler"
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 
 class Call(NamedTuple):
-    """The framework's operator that launched a kernel; kernels of one call share its `id`."""
+    """The framework operator that launched a kernel; kernels of the same call share its `id`."""
 
     id: int
     name: str  # aten::addmm
-    shapes: tuple[tuple[int, ...], ...] = ()  # of its arguments; empty for what is no tensor
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the arguments; () for an argument that is not a tensor
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch, or, in a summary, all launches of one name (`invocations` says how many).
+    """One launch or, in a summary, all `invocations` of a kernel name.
 
-    `seconds`, `flops` and `bytes` are totals over the invocations. `nvtx` holds the enclosing ranges,
-    outermost first, `call` the operator of the framework that launched it.
+    `seconds`, `flops` and `bytes` are totals over the invocations. `nvtx` lists the enclosing ranges, outermost
+    first; `call` is the framework operator that launched the kernel.
     """
 
     id: str
@@ -90,38 +88,41 @@ class Kernel:
     invocations: int = 1
     seconds: float | None = None
     start: float | None = None  # seconds from the start of the trace
-    occupancy: float | None = None  # achieved, as a fraction of the maximum
+    occupancy: float | None = None  # achieved, as a fraction of the maximum warps
     registers: int | None = None  # per thread
-    clock: float | None = None  # hertz at which the multiprocessors ran while it was measured
+    clock: float | None = None  # SM clock in hertz during the measurement
     flops: Flops = NO_FLOPS
     bytes: Traffic = NO_TRAFFIC
 
 
-def without_copies(listed: Iterable[Kernel]) -> tuple[list[Kernel], int]:
-    """The kernels among what nvprof and Nsight Systems list, and how many copies and sets stand beside them."""
-    work = list(listed)
+def without_copies(activities: Iterable[Kernel]) -> tuple[list[Kernel], int]:
+    """Separate kernels from the memory copies and memsets that nvprof and Nsight Systems list with them.
+
+    Returns the kernels and the number of copies and memsets.
+    """
+    work = list(activities)
     kernels = [kernel for kernel in work if "[CUDA mem" not in kernel.name]
     return kernels, sum(kernel.invocations for kernel in work) - sum(kernel.invocations for kernel in kernels)
 
 
-class Columns(Sequence[Kernel]):
-    """Very many kernels, each of which is made when it is looked at, and which add themselves up."""
+class KernelColumns(Sequence[Kernel]):
+    """A long sequence of kernels stored as columns: `Kernel` objects are created on access."""
 
     def summed(self) -> tuple[Kernel, ...]:
-        """A kernel for each name and range: the sums over its launches, None where one lacks a figure.
+        """One kernel per name and NVTX range: sums over its launches, None if a launch lacks the value.
 
-        Occupancy is weighted by time, registers and clock are the most of any. Launches without a time are apart.
+        Occupancy is averaged over time; registers and clock are maxima. Launches without a time are summed separately.
         """
         raise NotImplementedError
 
-    def longest(self, most: int) -> list[Kernel]:
-        """The kernels that took most time, at most so many, longest first; those of one time in order."""
+    def longest(self, limit: int) -> list[Kernel]:
+        """At most `limit` kernels with the longest times, longest first; equal times keep their order."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a file says of the device it was taken on; None where it says nothing."""
+    """Device attributes that a profile records; None if it does not record them."""
 
     name: str | None = None
     compute_capability: str | None = None
@@ -130,12 +131,12 @@ class Evidence:
     dram_bandwidth: float | None = None  # bytes per second
     dram_bytes: int | None = None
     clock: float | None = None  # boost clock, hertz
-    file: str | None = field(default=None, compare=False)  # which says so; others may say the same
+    file: str | None = field(default=None, compare=False)  # the file that records it; other files may record the same
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one or several files of one tool hold."""
+    """The content of one or several files of one tool."""
 
     tool: str  # "ncu", "nvprof", "nsys" or "torch"
     files: tuple[str, ...]
@@ -144,11 +145,11 @@ class Profile:
     warnings: tuple[str, ...] = field(default=())
 
     def summed(self) -> Sequence[Kernel]:
-        """Few kernels that stand for all, wherever those of one name are added up."""
-        return self.kernels.summed() if isinstance(self.kernels, Columns) else self.kernels
+        """The kernels summed by name and NVTX range if there are very many (`KernelColumns`), else all kernels."""
+        return self.kernels.summed() if isinstance(self.kernels, KernelColumns) else self.kernels
 
-    def longest(self, most: int) -> list[Kernel]:
-        """The kernels that took most time, at most so many, longest first; those of one time in order."""
-        if isinstance(self.kernels, Columns):
-            return self.kernels.longest(most)
-        return heapq.nlargest(most, self.kernels, key=lambda kernel: kernel.seconds or 0)
+    def longest(self, limit: int) -> list[Kernel]:
+        """At most `limit` kernels with the longest times, longest first; equal times keep their order."""
+        if isinstance(self.kernels, KernelColumns):
+            return self.kernels.longest(limit)
+        return heapq.nlargest(limit, self.kernels, key=lambda kernel: kernel.seconds or 0)

@@ -1,17 +1,17 @@
-"""nvprof's prints: GPU traces, summaries, metrics and events, as CSV or as text -> a Profile.
+"""Read nvprof output: GPU traces, summaries, metrics and events, as CSV or text.
 
-nvprof serves devices of compute capability 7.x and before. What its prints hold of the GPU's work:
+nvprof supports devices up to compute capability 7.x. Its tables with GPU work:
 
-    launch    a row a kernel, copy or set of memory, with its time (`--print-gpu-trace`)
-    summary   a row a kernel name, with calls and total time (no option)
-    metric    a row a kernel name and metric, with invocations and average (`-m`, `-e`)
-    wide      a row a launch, a column a metric (`--print-gpu-trace -m`)
+    launch    a row per kernel, memory copy or memset, with its time (`--print-gpu-trace`)
+    summary   a row per kernel name, with calls and total time (no option)
+    metric    a row per kernel name and metric, with invocations and average (`-m`, `-e`)
+    wide      a row per launch, a column per metric (`--print-gpu-trace -m`)
 
-Copies and sets are no kernels; they are counted in a warning. A total is average x invocations. FLOPs are
-flop_count_dp, _sp and _hp, which count a multiply-add as 2 (a packed half-precision one as 4). DRAM is
-dram_read_bytes + dram_write_bytes, or transactions of 32 bytes; L2 is l2_read_transactions +
-l2_write_transactions, of 32 bytes. nvprof's KB, MB, GB are powers of 1024: it prints a copy of 256.00MB in
-33.831ms as 7.3896GB/s, which is 2^28 B / 33.831 ms / 2^30.
+Copies and memsets are not kernels; a warning gives their number. A total is average x invocations. FLOPs are
+flop_count_dp, _sp and _hp, which count a multiply-add as 2 (packed half precision as 4). DRAM bytes are
+dram_read_bytes + dram_write_bytes, or transactions of 32 bytes; L2 bytes are l2_read_transactions +
+l2_write_transactions, of 32 bytes. KB, MB and GB are powers of 1024: nvprof prints a copy of 256.00MB in 33.831ms as
+7.3896GB/s, which is 2^28 B / 33.831 ms / 2^30.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from roofmodel.profiles.kernel import (
     Kernel,
     Profile,
     Traffic,
+    copies_warning,
     extent,
-    unlisted,
     without_copies,
 )
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
-from roofmodel.profiles.streams import UNENDED, Lines, decode
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode
 
-_SPEAKS = re.compile(
+_BANNER = re.compile(
     r"^==+(\d+==+)?\s(NVPROF is|Profiling (application|result)|(Metric|Event) result|API calls|Generated result)",
     re.MULTILINE,
 )
-_HOW = "collect with `nvprof --csv --print-gpu-trace --log-file trace.csv COMMAND`"
+_HOW_TO_COLLECT = "collect with `nvprof --csv --print-gpu-trace --log-file trace.csv COMMAND`"
 
 _TRANSACTION = 32  # bytes of a DRAM or L2 transaction
 _BYTES = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 _CONTEXT = {"Device", "Context", "Stream", "Kernel", "Name", "Correlation_ID", "Start", "Duration"}
-# Column headings of wide tables are descriptions. Those of the metrics used here, without blanks.
+# Column headers of wide tables are descriptions; these are the metrics used here, without blanks.
 _DESCRIBED = {
     "floatingpointoperations(doubleprecision)": "flop_count_dp",
     "floatingpointoperations(singleprecision)": "flop_count_sp",
@@ -65,7 +65,7 @@ _USED = {*_DESCRIBED.values(), "flop_count_sp_add", "flop_count_sp_mul", "flop_c
 
 @dataclass
 class _Counted:
-    """The averages of the metrics of a launch, or of all launches of one name on one device."""
+    """Average metrics of a launch, or of all launches of a kernel name on a device."""
 
     process: str | None
     device: str
@@ -73,14 +73,14 @@ class _Counted:
     name: str
     invocations: int
     averages: dict[str, Decimal | None] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)  # launches that an average is over, where they may be fewer
+    times: dict[str, int] = field(default_factory=dict)  # launches that were averaged, by metric
 
     def total(self, metric: str) -> Decimal | None:
-        """Over all launches; None where the metric was not collected in each of them."""
+        """The total over all launches; None unless the metric was collected in every launch."""
         average = self.averages.get(metric)
-        return None if average is None or self.lost(metric) else average * self.invocations
+        return None if average is None or self.incomplete(metric) else average * self.invocations
 
-    def lost(self, metric: str) -> bool:
+    def incomplete(self, metric: str) -> bool:
         return self.times.get(metric, self.invocations) != self.invocations
 
 
@@ -96,27 +96,26 @@ class _Found:
         self.tally[what] = self.tally.get(what, 0) + n
 
 
-def recognise(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a print of nvprof's."""
-    return bool(_SPEAKS.search(decode(head))) or holds_table(head)
+def recognize(head: bytes) -> bool:
+    """Whether a file that starts with these bytes is output of nvprof."""
+    return bool(_BANNER.search(decode(head))) or has_table(head)
 
 
-def holds_table(head: bytes) -> bool:
-    """Whether a header of nvprof's stands among these bytes."""
+def has_table(head: bytes) -> bool:
+    """Whether these bytes contain the header of an nvprof table."""
     return any(map(layout, decode(head).splitlines()))
 
 
 def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of a print of nvprof's; a summary has one row a name.
+    """The kernels in nvprof output; a summary gives one kernel per name.
 
-    Raises ProfileError, with the line, for a damaged or ambiguous row, and for a print without a table
-    of the GPU's work.
+    Raises ProfileError, with the line, for a damaged or ambiguous row, and for output without a table of GPU work.
     """
     found = _Found()
     with Lines(file, name) as lines:
         for entry in entries(lines):
             try:
-                _take(entry, found, name)
+                _add_entry(entry, found, name)
             except ValueError as error:
                 raise ProfileError(f"{entry.where}: {error}") from None
             except KeyError as error:
@@ -128,18 +127,18 @@ def read(file: BinaryIO, name: str) -> Profile:
     found.count("copies", copies)
     kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(work))))
     if not kernels and not work and not found.tally.get("no kernels"):
-        raise ProfileError(f"{name}: nvprof printed no table of the GPU's work into it; {_HOW}")
+        raise ProfileError(f"{name}: no nvprof table of GPU work; {_HOW_TO_COLLECT}")
     return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), tuple(_warnings(found)))
 
 
-def _take(entry: Entry, found: _Found, file: str) -> None:
-    """Put one row where it belongs."""
+def _add_entry(entry: Entry, found: _Found, file: str) -> None:
+    """Add one row to the result."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
-        found.devices.setdefault(device, Evidence(name=cell_values.device(device)[0]))
+        found.devices.setdefault(device, Evidence(name=cell_values.split_device(device)[0]))
     if entry.kind == "note":
-        if lost := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
-            found.count("lost", int(lost[1]))
+        if invalid := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
+            found.count("invalid", int(invalid[1]))
         found.count("no kernels", int(row[""] == "No kernels were profiled."))
     elif entry.kind == "launch":
         seconds = _seconds(row["Duration"], units.get("Duration"))
@@ -152,7 +151,7 @@ def _take(entry: Entry, found: _Found, file: str) -> None:
         if kind == "GPU activities":
             found.summary.append(_summary(entry, len(found.summary), file))
         elif not kind.startswith(("API calls", "OpenACC", "OpenMP")):
-            raise ValueError(f"{shorten(kind)} is no type of work that nvprof sums up")
+            raise ValueError(f"{shorten(kind)} is not a known type of activity")
     elif entry.kind == "metric":
         _add_metric(entry, found)
     elif entry.kind == "wide":
@@ -172,38 +171,38 @@ def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
         file=file,
         name=_name(row["Name"]),
         process=entry.process,
-        device=cell_values.device(row.get("Device", ""))[1],
+        device=cell_values.split_device(row.get("Device", ""))[1],
         stream=row.get("Stream") or None,
         grid=_sizes(row, "Grid"),
         block=_sizes(row, "Block"),
         seconds=seconds,
         start=_seconds(row["Start"], units.get("Start")),
-        registers=cell_values.whole(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        registers=cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
     )
 
 
 def _summary(entry: Entry, index: int, file: str) -> Kernel:
     row = entry.row
-    calls, seconds = cell_values.whole(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
+    calls, seconds = cell_values.parse_count(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
     if not calls or seconds is None:
-        raise ValueError(f"a row of the summary lacks its time or its calls: {shorten(row['Name'])}")
+        raise ValueError(f"the summary row has no time or no calls: {shorten(row['Name'])}")
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
 
 
 def _add_metric(entry: Entry, found: _Found) -> None:
-    """One metric of one kernel name; equal repetitions collapse, unequal ones are an error."""
+    """Add one metric of one kernel name. An equal duplicate is ignored; a different one is an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
-    kernel, invocations = _name(row["Kernel"]), cell_values.whole(row["Invocations"]) or 0
+    kernel, invocations = _name(row["Kernel"]), cell_values.parse_count(row["Invocations"]) or 0
     counted = found.counted.setdefault(
         (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
     )
     average = _average(metric, row["Avg"])
-    said = counted.averages.get(metric, average), counted.times.get(metric, invocations)
-    if not invocations or said != (average, invocations):
+    known = counted.averages.get(metric, average), counted.times.get(metric, invocations)
+    if not invocations or known != (average, invocations):
         raise ValueError(
-            f"{shorten(metric)} of {shorten(kernel)} contradicts a row above (another number of invocations, or "
-            "another value); give the files of different runs one by one"
+            f"{shorten(metric)} of {shorten(kernel)} contradicts an earlier row (different invocations or "
+            "value); give the files of different runs one at a time"
         )
     counted.averages[metric], counted.times[metric] = average, invocations
     counted.invocations = max(counted.invocations, invocations)
@@ -220,7 +219,7 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
     if single is None:
         add, multiply, fused = (total(f"flop_count_sp_{part}") for part in ("add", "mul", "fma"))
         if add is not None and multiply is not None and fused is not None:
-            single = add + multiply + 2 * fused  # here nvprof counts a multiply-add once
+            single = add + multiply + 2 * fused  # this counter counts a multiply-add once
     dram = both("dram_read_bytes", "dram_write_bytes")
     if dram is None:
         dram = both("dram_read_transactions", "dram_write_transactions", _TRANSACTION)
@@ -229,7 +228,7 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
         file=file,
         name=counted.name,
         process=counted.process,
-        device=cell_values.device(counted.device)[1],
+        device=cell_values.split_device(counted.device)[1],
         stream=counted.stream,
         invocations=counted.invocations,
         occupancy=_float(counted.averages.get("achieved_occupancy")),
@@ -241,68 +240,68 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
 def _warnings(found: _Found) -> Iterable[str]:
     tally, counted = found.tally, list(found.counted.values())
     if not (found.launches or found.summary or counted):
-        yield f"nvprof saw no kernels; {_HOW}"
+        yield f"nvprof recorded no kernels; {_HOW_TO_COLLECT}"
     if found.launches and found.summary:
-        yield "the file holds a GPU trace and a summary of it: the summary is left out"
+        yield "the summary is ignored: the file also has the GPU trace"
     if counted and (found.launches or found.summary):
-        yield "the file holds times and metrics in separate tables: their rows are listed one after the other"
-    yield from unlisted(tally.get("copies", 0))
+        yield "times and metrics are in separate tables: the same kernel may be listed once with each"
+    yield from copies_warning(tally.get("copies", 0))
     if tally.get("cut"):
-        yield "the file breaks off within its last row, which is left out: more may be lost"
+        yield "the file is truncated in its last row, which is ignored: more rows may be missing"
     elif tally.get("unended"):
-        yield UNENDED
-    if tally.get("lost"):
-        yield f"nvprof lost {tally['lost']} records (invalid timestamps): the totals are too low"
+        yield NO_LAST_NEWLINE
+    if tally.get("invalid"):
+        yield f"nvprof dropped {tally['invalid']} records with invalid timestamps: the totals are too low"
     if tally.get("no work"):
-        yield f"{tally['no work']} rows that are no work of a GPU's engines (page faults and such) are left out"
+        yield f"{tally['no work']} rows that are not kernels, copies or memsets (such as page faults) are ignored"
     if tally.get("stray"):
-        yield f"{tally['stray']} lines between the rows belong to no table and were skipped"
+        yield f"{tally['stray']} lines between the rows do not belong to a table and were skipped"
     metrics = {metric for c in counted for metric in c.averages}
     if any(value is None and metric in _USED for c in counted for metric, value in c.averages.items()):
-        yield "some metrics have no value (an overflow, or not available): they stay unknown"
-    if partial := sorted({metric for c in counted for metric in _USED & c.times.keys() if c.lost(metric)}):
-        yield f"{', '.join(partial)} of some kernels was not collected in every launch: these totals stay unknown"
+        yield "some metrics have no value (overflow or not available): they are unknown"
+    if partial := sorted({metric for c in counted for metric in _USED & c.times.keys() if c.incomplete(metric)}):
+        yield f"{', '.join(partial)} of some kernels was not collected in every launch: these totals are unknown"
     families = [{metric.rsplit("_", 1)[0] for metric in c.averages} for c in counted]
     for level in ("dram", "l2"):
         if any(len(family & {f"{level}_read", f"{level}_write"}) == 1 for family in families):
-            yield f"only the reads or only the writes of {level} were collected: its bytes stay unknown"
+            yield f"only the reads or only the writes of {level} were collected: its bytes are unknown"
     if metrics & {"flop_count_sp", "flop_count_hp", "flop_count_dp"}:
-        yield "nvprof has no count of tensor-core operations: on Volta and later these FLOPs are those of CUDA cores"
+        yield "nvprof cannot count tensor-core operations: on Volta and later the FLOPs are of CUDA cores only"
     if unused := sorted(metrics - _USED):
         listed = ", ".join(shorten(metric, 40).strip("'") for metric in unused[:8])
-        yield f"metrics not used here: {listed}{' and more' if len(unused) > 8 else ''}"
+        yield f"unused metrics: {listed}{' and more' if len(unused) > 8 else ''}"
 
 
 # Cells.
 
 
 def _seconds(cell: str, unit: str | None) -> float | None:
-    """A time in the unit of its suffix, or else of its column."""
+    """A time in the unit of its suffix, or else of its column; None if missing."""
     match = re.fullmatch(r"(.*?)\s*([a-z]*)", cell.strip(), re.DOTALL)
     number, suffix = match.groups() if match else (cell, "")
-    return cell_values.seconds(number, suffix or unit or "")
+    return cell_values.parse_seconds(number, suffix or unit or "")
 
 
 def _average(metric: str, cell: str) -> Decimal | None:
-    """The value of a metric that is used here: a count, or bytes with a binary prefix; None for an overflow."""
+    """The value of a metric in `_USED`: a count, or bytes with a binary prefix; None for an overflow."""
     if metric not in _USED:
         return None
     match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", cell)
-    value = cell_values.number(match[1]) if match else None
+    value = cell_values.parse_number(match[1]) if match else None
     if value is not None and value < 0:
-        raise ValueError(f"{metric} is {shorten(cell)}, and no count is below zero")
+        raise ValueError(f"{metric} is {shorten(cell)}, but counts cannot be negative")
     return None if value is None or match is None else value * _BYTES[match[2]]
 
 
 def _sizes(row: Row, what: str) -> Extent | None:
-    """`Grid X`, `Grid Y`, `Grid Z`, or `(32768 1 1)` in one cell; None where they are not given."""
+    """A size from `Grid X`, `Grid Y`, `Grid Z`, or from `(32768 1 1)` in one cell; None if missing."""
     if f"{what} Size" in row:
-        return cell_values.triple(row[f"{what} Size"])
-    return extent(cell_values.whole(row.get(f"{what} {axis}", "")) for axis in "XYZ")
+        return cell_values.parse_extent(row[f"{what} Size"])
+    return extent(cell_values.parse_count(row.get(f"{what} {axis}", "")) for axis in "XYZ")
 
 
 def _name(cell: str) -> str:
-    """A kernel's name without the correlation number that some tables append."""
+    """A kernel name without the correlation number that some tables append."""
     name = re.sub(r" \[\d+\]$", "", cell).strip()
     if not name:
         raise ValueError("the row has no name")

@@ -1,8 +1,8 @@
-"""The layouts of nvprof's prints: lines in, rows out, each with the names of its columns and its units.
+"""Parse the table layouts of nvprof output into rows with column names and units.
 
-CSV tables have a quoted header and, for traces and summaries, a row of units below it. Text tables are
-aligned: cells lie two blanks apart, the name is the last, units are suffixes.
-Lines `==PID== …` (`======== …` on import) title the tables and may stand between their rows.
+CSV tables have a quoted header and, for traces and summaries, a row of units below it. Text tables are aligned: cells
+are separated by at least two blanks, the kernel name is last, and units are suffixes.
+Lines `==PID== …` (`======== …` on import) are titles of tables, and may also interrupt the rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ NOTE = re.compile(r"==+(?:(\d+)==+)?\s+(.*)")
 
 
 class Entry(NamedTuple):
-    """A row of a table, or a line between them.
+    """A table row, or a line between rows.
 
-    `kind` is "launch", "summary", "metric", "wide" (a launch with metrics as columns), "other" (a row
-    of a table that holds no work of the GPU), "note" (its text under ""), "stray" (no row at all) or "cut" (the last
-    row, which the file breaks off in).
+    `kind` is "launch", "summary", "metric", "wide" (a launch with metrics as columns), "other" (a row of a table
+    without GPU work), "note" (its text is the value of key ""), "stray" (not a row) or "cut" (a truncated last row).
     """
 
     kind: str
@@ -35,13 +34,13 @@ class Entry(NamedTuple):
 
 
 def entries(lines: Lines) -> Iterator[Entry]:
-    """Every row and note of a print, in order; ProfileError, with the line, for a damaged row.
+    """Every row and note of nvprof output, in order. Raises ProfileError, with the line, for a damaged row.
 
-    Messages do not quote what is no row: it may be what a program printed of its machine.
+    Messages do not quote other lines, because a program may print private data.
     """
     table: _Table | None = None
-    process, section, ended = None, "", False  # whether a blank line may have ended the table
-    for line in lines.printed():
+    process, section, ended = None, "", False  # ended: a blank line may have ended the table
+    for line in lines.text_lines():
         where = lines.where
         if note := NOTE.match(line):
             process = note[1] or process
@@ -51,7 +50,7 @@ def entries(lines: Lines) -> Iterator[Entry]:
         elif header := layout(line):
             table, ended = header(line), False
             if table.kind == "summary" and "Type" not in table.columns and section.startswith("API calls"):
-                table.kind = "other"  # before CUDA 9 the summary of the API had the columns of that of the GPU
+                table.kind = "other"  # before CUDA 9, API and GPU summaries had the same columns
         elif table is None or not line.strip():
             ended |= not line.strip()
             if line.strip() == "No kernels were profiled.":
@@ -65,15 +64,15 @@ def entries(lines: Lines) -> Iterator[Entry]:
                     continue
                 if not ended or not isinstance(table, _Text):
                     raise ProfileError(f"{where}: {error}") from None
-                table = None  # what a program printed before another run of nvprof
+                table = None  # output of the program
                 continue
             if row is not None:
                 yield Entry(table.kind if row else "stray", row, table.units, process, where)
 
 
 def layout(line: str) -> type[_Table] | None:
-    """The kind of table that this line heads; None for any other line."""
-    if line.startswith('"') or line.count(",") > 4:  # without quotes where another program has written it again
+    """The table class for a header line; None for any other line."""
+    if line.startswith('"') or line.count(",") > 4:  # without quotes if another program saved the file
         return _Csv if _kind(split(line) or ()) != "other" else None
     words = line.split()
     if words[-1:] == ["Name"] and (words[:2] == ["Start", "Duration"] or words[-6:-4] == ["Time", "Calls"]):
@@ -85,17 +84,17 @@ def _kind(columns: Sequence[str]) -> str:
     has = set(columns)
     if {"Kernel", "Invocations", "Avg"} <= has and has & {"Metric Name", "Event Name"}:
         return "metric"
-    if {"Start", "Duration", "Name"} <= has and "Strm" not in has:  # which is nsys's word
-        return "launch" if has & {"Grid X", "Grid Size", "Device"} else "other"  # else a trace of API calls
+    if {"Start", "Duration", "Name"} <= has and "Strm" not in has:  # `Strm` is of nsys
+        return "launch" if has & {"Grid X", "Grid Size", "Device"} else "other"  # other: a trace of API calls
     if {"Time(%)", "Time", "Calls", "Name"} <= has:
         return "summary"
     return "wide" if {"Device", "Stream", "Kernel"} <= has else "other"
 
 
 class _Table:
-    """A table that a header has opened; `row` takes a line below it.
+    """A table below a header; `row` parses a line of it.
 
-    A row without cells is a line that is none of the table's, None one to pass over in silence.
+    `row` returns {} for a line that does not belong to the table, and None for a line to ignore.
     """
 
     def __init__(self, line: str) -> None:
@@ -111,13 +110,13 @@ class _Table:
 
 
 class _Csv(_Table):
-    """Cells by the header's names."""
+    """A CSV table."""
 
     def split_header(self, line: str) -> list[str]:
         return split(line) or []
 
     def lacks_cells(self, line: str) -> bool:
-        """Whether a line holds the beginning of a row."""
+        """Whether a line is only the beginning of a row."""
         found = split(line)
         return found is None or len(found) < len(self.columns)
 
@@ -125,25 +124,25 @@ class _Csv(_Table):
         found = split(line)
         if found is None or len(found) != len(self.columns):
             if line[0] not in '"0123456789+-,' and line.count(",") < len(self.columns) - 1:
-                return {}  # what a program wrote in between
-            had = "quotes that do not close" if found is None else f"{len(found)} cells"
+                return {}  # output of the program
+            problem = "an unclosed quote" if found is None else f"{len(found)} cells"
             raise ValueError(
-                f"the row has {had}, its header {len(self.columns)} columns; the file is damaged, "
-                "or was written with decimal commas (LC_ALL=C writes points) or without quotes around names with commas"
+                f"the row has {problem} but the header {len(self.columns)} columns; the file is damaged, "
+                "has decimal commas (export with LC_ALL=C), or has names with commas but without quotes"
             )
         row = dict(zip(self.columns, found, strict=True))
         if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in found):
             self.units = row
             return None
-        # what programs write again may have the unit in each cell
+        # files saved by other programs may have the unit in each cell
         timed = row.get("Duration", row.get("Time", ""))
         if not self.units and self.kind in ("launch", "summary") and not re.fullmatch(r"[\d.]+[num]?s", timed):
-            raise ValueError("the row of units below the header is missing, so nobody knows s from ms")
+            raise ValueError("the row of units below the header is missing, so times are ambiguous")
         return row
 
 
 class _Text(_Table):
-    """Aligned text whose last column is the name."""
+    """Aligned text whose last column is the kernel name."""
 
     def split_header(self, line: str) -> list[str]:
         self.type = ""
@@ -159,12 +158,12 @@ class _Text(_Table):
         columns = [column for column in self.columns if column != "Type"]
         found = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
         if len(found) != len(columns):
-            raise ValueError(f"the row has {len(found)} cells, its header {len(columns)}: the file is damaged")
+            raise ValueError(f"the row has {len(found)} cells but the header {len(columns)}: the file is damaged")
         return {"Type": self.type or "GPU activities", **dict(zip(columns, found, strict=True))}
 
 
 class _Metrics(_Table):
-    """The text of `nvprof -m`: a line for the device, one for the kernel, then one for each metric."""
+    """The text of `nvprof -m`: a line for the device, a line for the kernel, then a line per metric."""
 
     def split_header(self, line: str) -> list[str]:
         self.context: Row = {}
@@ -179,7 +178,7 @@ class _Metrics(_Table):
         elif re.match(r"\s+\d+\s", line):
             found = re.split(r"\s{2,}", line.strip())
             if len(found) != len(self.columns) or len(self.context) != 2:
-                raise ValueError("this is no row of the metrics headed above: the file is damaged")
+                raise ValueError("not a row of the metric table above: the file is damaged")
             return {**dict(zip(self.columns, found, strict=True)), **self.context}
         else:
             return {}

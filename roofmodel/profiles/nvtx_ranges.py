@@ -1,7 +1,7 @@
-"""Which named ranges (NVTX, user annotations) a kernel's launch lies in.
+"""Find the named ranges (NVTX, user annotations) that enclose each kernel launch.
 
-Launches run ahead of the kernels, by milliseconds, so a range is compared with the time of the *launch*,
-never with that of the kernel. Times are integer nanoseconds of one clock.
+The CPU launches kernels milliseconds before they run, so a range is compared with the time of the *launch*, never
+with the start of the kernel. All times are integer nanoseconds of the same clock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-FOREVER = 1 << 63  # the end of a range that was still open when the trace ended
+NEVER_ENDED = 1 << 63  # end of a range that is still open at the end of the trace
 
 
 class Range(NamedTuple):
-    """A named range on a thread, or, where `thread` is None, on all threads of its process."""
+    """A named range on a thread or, if `thread` is None, on all threads of its process."""
 
     process: Hashable
     thread: Hashable | None
@@ -24,32 +24,32 @@ class Range(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The call that launched a kernel."""
+    """The API call that launched a kernel."""
 
     process: Hashable
     thread: Hashable
     time: int
 
 
-class Placed(NamedTuple):
-    """The enclosing ranges of each launch, outermost first, and how sure that is."""
+class EnclosingRanges(NamedTuple):
+    """The enclosing ranges of each launch, outermost first, and the number of uncertain assignments."""
 
     labels: list[tuple[str, ...]]
-    borrowed: int  # launches placed by time in the ranges of another thread
-    ambiguous: int  # launches left alone, as several other threads had a range open
+    from_other_thread: int  # launches assigned by time to the ranges of another thread
+    ambiguous: int  # launches without ranges because several other threads had open ranges
 
 
-def place(launches: Sequence[Launch | None], ranges: Iterable[Range]) -> Placed:
-    """The ranges with start <= launch < end on the launching thread, outermost first, for each launch.
+def enclosing_ranges(launches: Sequence[Launch | None], ranges: Iterable[Range]) -> EnclosingRanges:
+    """For each launch, the ranges with start <= launch < end on the launching thread, outermost first.
 
-    A thread that has none open (backward passes launch on autograd's thread) borrows those of the one
-    other thread of its process that has; where several have, nobody knows whose they are.
+    A thread without open ranges (autograd launches the backward pass on its own thread) takes the ranges of the only
+    other thread of its process that has some. If several threads have open ranges, the launch gets none.
     """
     of_process: dict[Hashable, list[Range]] = defaultdict(list)
     for item in ranges:
         of_process[item.process].append(item)
     labels: list[tuple[str, ...]] = [()] * len(launches)
-    borrowed = ambiguous = 0
+    from_other_thread = ambiguous = 0
     queues = {process: sorted(items, key=lambda r: (r.start, -r.end)) for process, items in of_process.items()}
     upcoming = dict.fromkeys(queues, 0)
     open_now: dict[Hashable, list[Range]] = {process: [] for process in queues}
@@ -68,25 +68,25 @@ def place(launches: Sequence[Launch | None], ranges: Iterable[Range]) -> Placed:
         if launch.thread in threads or not threads:
             threads = {launch.thread}
         elif len(threads) == 1:
-            borrowed += 1
+            from_other_thread += 1
         else:
             ambiguous += 1
             threads = set()
         labels[i] = tuple(r.label for r in enclosing if r.thread is None or r.thread in threads)
-    return Placed(labels, borrowed, ambiguous)
+    return EnclosingRanges(labels, from_other_thread, ambiguous)
 
 
-def remarks(placed: Placed) -> list[str]:
-    """What a reader must know of launches that did not simply lie in a range of their own thread."""
-    said = []
-    if placed.borrowed:
-        said.append(
-            f"{placed.borrowed} kernels were launched on a thread without an open range (backward passes are); "
-            "they are placed, by time, in the ranges of the one other thread that had some"
+def placement_warnings(placed: EnclosingRanges) -> list[str]:
+    """Warnings about launches whose ranges come from another thread or are ambiguous."""
+    warnings = []
+    if placed.from_other_thread:
+        warnings.append(
+            f"{placed.from_other_thread} kernels were launched by a thread without NVTX ranges (such as autograd's); "
+            "they are assigned, by time, to the open ranges of the only other thread that has some"
         )
     if placed.ambiguous:
-        said.append(
-            f"{placed.ambiguous} kernels were launched while several other threads had ranges open; "
-            "they are placed in none of them"
+        warnings.append(
+            f"{placed.ambiguous} kernels were launched by a thread without NVTX ranges while several other threads had "
+            "open ranges; they are assigned to no range"
         )
-    return said
+    return warnings

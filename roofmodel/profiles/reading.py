@@ -1,7 +1,7 @@
-"""Profiler files of any tool -> one profile. What a file is, its content says; its name says nothing.
+"""Detect the tool of profiler files by their content and read them into one profile. File names do not matter.
 
-`READERS` is the registry: a tool is a line there, with a function that recognises it from the first bytes and
-one that reads the files of it that one call was given.
+`READERS` is the registry of tools: each entry has a function that recognizes the tool from the first bytes of a file,
+and a function that reads all files of one call.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
-from roofmodel.profiles.kernel import OF_AMD, Profile
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile
 from roofmodel.profiles.ncu import reader as ncu
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_HEAD = 1 << 20  # bytes of a file that must suffice to recognise it: programs print much before a profiler does
+_HEAD = 1 << 20  # bytes read for recognition; much, because a program may print a lot before the profiler does
 _SPREADSHEET = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
-)  # of ncu's and nsys's tables, saved again
-# Headings of tables, and the one key of a document, that AMD's profilers write.
+)  # tables of ncu and nsys that a spreadsheet saved
+# Table headers and the top-level JSON key that AMD's profilers write.
 _AMD = re.compile(
     rb'^"?(Dispatch_ID|Kernel_Name"?,"?Count|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id)\b'
     rb'|^\s*\{\s*"rocprofiler-sdk-tool"',
@@ -44,9 +44,9 @@ _AMD = re.compile(
 
 @dataclass(frozen=True)
 class Source:
-    """A file as a reader gets it: `open` gives its bytes, decompressed and seekable; `path` is where they stand.
+    """An input file: `open` returns a decompressed, seekable stream; `path` is the file itself.
 
-    `path` is None for standard input and for what was compressed.
+    `path` is None for standard input and for compressed files.
     """
 
     name: str
@@ -54,17 +54,17 @@ class Source:
     path: Path | None = None
 
 
-Watch = Callable[[str, int, int], None]
-"""Is told a file's name, how many of its bytes were read, and how many there are."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with a file's name, the number of bytes read, and the file's size in bytes."""
 
-watching: ContextVar[Watch] = ContextVar("watching", default=lambda name, done, total: None)
+watching: ContextVar[ProgressCallback] = ContextVar("watching", default=lambda name, done, total: None)
 
-Recognise = Callable[[bytes], bool]
+Recognize = Callable[[bytes], bool]
 Read = Callable[[Sequence[Source], str | None], Profile]
 
 
-def one_by_one(read: Callable[[BinaryIO, str], Profile]) -> Read:
-    """A reader of one stream, for the registry: its files are read one by one and stand side by side."""
+def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
+    """Turn a reader of one stream into a reader for the registry, which concatenates the profiles of its files."""
 
     def read_each(sources: Sequence[Source], generation: str | None) -> Profile:
         def profiles() -> Iterator[Profile]:
@@ -86,46 +86,46 @@ def _read_ncu(sources: Sequence[Source], generation: str | None) -> Profile:
     return ncu.read_all(streams(), generation)
 
 
-# Whose tables stand in a file: none may be lost because another tool's was recognised first.
-_TABLES: tuple[tuple[str, Recognise], ...] = (
-    ("Nsight Compute", ncu.holds_table),
-    ("nvprof", nvprof.holds_table),
-    ("Nsight Systems", nsys_stats.holds_table),
+# Detect tables of several tools in one file: otherwise all but the first tool's would be ignored.
+_TABLE_DETECTORS: tuple[tuple[str, Recognize], ...] = (
+    ("Nsight Compute", ncu.has_table),
+    ("nvprof", nvprof.has_table),
+    ("Nsight Systems", nsys_stats.has_table),
 )
 
-READERS: tuple[tuple[str, Recognise, Read], ...] = (
-    ("Nsight Compute", ncu.recognise, _read_ncu),
-    ("nvprof", nvprof.recognise, one_by_one(nvprof.read)),
-    ("Nsight Systems", nsys.recognise, one_by_one(nsys.read)),
-    ("the PyTorch profiler", torch_trace.recognise, one_by_one(torch_trace.read)),
+READERS: tuple[tuple[str, Recognize, Read], ...] = (
+    ("Nsight Compute", ncu.recognize, _read_ncu),
+    ("nvprof", nvprof.recognize, read_each_file(nvprof.read)),
+    ("Nsight Systems", nsys.recognize, read_each_file(nsys.read)),
+    ("the PyTorch profiler", torch_trace.recognize, read_each_file(torch_trace.read)),
 )
 
 
 def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     """Read profiler files: paths, patterns such as `out.*`, `-` for standard input; compressed with gzip or not.
 
-    `generation` is the compute capability (`7.0`) for files that do not say it. Raises ProfileError, which says
-    where, what, and what would work, for anything that is no profile, and for files of different tools.
+    `generation` is the compute capability (`7.0`), used for files that do not record it. Raises ProfileError for a
+    file that is not a profile, cannot be read or is damaged, and for files of different tools.
     """
     with _sources(paths) as sources:
         if not sources:
-            raise ProfileError("no profiler file was given; give one, such as the line of `roof ncu-command` writes")
-        found = [(_recognise(source), source) for source in sources]
+            raise ProfileError("no profiler file given; `roof ncu-command` prints a command that writes one")
+        found = [(_recognize(source), source) for source in sources]
         tools = list(dict.fromkeys(tool for (tool, _), _ in found))
         if len(tools) > 1:
             first = {tool: source.name for (tool, _), source in reversed(found)}
             raise ProfileError(
-                f"files of different tools: {', '.join(f'{first[tool]} is of {tool}' for tool in tools)}; "
-                "read those of one tool at a time"
+                f"files of different tools: {', '.join(f'{first[tool]} ({tool})' for tool in tools)}; "
+                "give the files of one tool at a time"
             )
         try:
             return found[0][0][1](sources, generation)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError(f"{', '.join(s.name for s in sources[:3])}: cannot be read: {_why(error)}") from None
+            raise ProfileError(f"{', '.join(s.name for s in sources[:3])}: cannot be read: {_reason(error)}") from None
 
 
 def concatenate(profiles: Iterable[Profile]) -> Profile:
-    """Profiles of one tool, one after the other."""
+    """Concatenate profiles of one tool."""
     every = list(profiles)
     return Profile(
         tool=every[0].tool,
@@ -136,45 +136,45 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
     )
 
 
-def _recognise(source: Source) -> tuple[str, Read]:
+def _recognize(source: Source) -> tuple[str, Read]:
     try:
         with source.open() as stream:
             head = stream.read(_HEAD)
     except (OSError, EOFError, zlib.error) as error:
-        raise ProfileError(f"{source.name}: cannot be read: {_why(error)}") from None
-    if len(tools := [tool for tool, holds_table in _TABLES if holds_table(head)]) > 1:
+        raise ProfileError(f"{source.name}: cannot be read: {_reason(error)}") from None
+    if len(tools := [tool for tool, has_table in _TABLE_DETECTORS if has_table(head)]) > 1:
+        raise ProfileError(f"{source.name}: contains tables of {' and '.join(tools)}; split it into one file per tool")
+    if spreadsheet := _SPREADSHEET.search(head):
         raise ProfileError(
-            f"{source.name}: holds tables of {' and of '.join(tools)}; give each tool's a file of its own"
+            f"{source.name}: its columns are separated by {spreadsheet[1].decode()!r}, as a spreadsheet saves them; "
+            "give the file that the profiler wrote"
         )
-    if parted := _SPREADSHEET.search(head):
-        raise ProfileError(
-            f"{source.name}: its columns are parted by {parted[1].decode()!r}, as spreadsheets save them; "
-            "give the file as the profiler wrote it"
-        )
-    for tool, recognise, reader in READERS:
-        if recognise(head):
+    for tool, recognize, reader in READERS:
+        if recognize(head):
             return tool, reader
     known = ", ".join(tool for tool, _, _ in READERS)
     if not head.strip():
         what = "the file is empty"
     elif head.startswith(b"PK\x03\x04"):
-        what = "a zip archive; unpack it and give the files in it"
+        what = "a zip archive; extract it first"
     elif _AMD.search(head):
-        raise ProfileError(f"{source.name}: of AMD's rocprof or rocprofiler, whose files are not read; {OF_AMD}")
+        raise ProfileError(
+            f"{source.name}: files of AMD's rocprof and rocprofiler are not supported; {AMD_ALTERNATIVE}"
+        )
     elif b"\0" in head:
-        what = "a binary file of a kind not known here"
+        what = "an unknown binary format"
     else:
-        what = "a text without anything that a profiler writes"
-    raise ProfileError(f"{source.name}: {what}; files of these tools can be read: {known}")
+        what = "not a profiler export"
+    raise ProfileError(f"{source.name}: {what}; supported tools: {known}")
 
 
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "it is damaged"
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "the file is damaged"
 
 
 @contextmanager
 def _sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
-    """What the paths stand for, each file once. What cannot be read twice, such as a pipe, is copied first."""
+    """The files that the paths and patterns name, each once. Pipes are copied first: they cannot be read twice."""
     sources: dict[object, Source] = {}
     with ExitStack() as copies:
 
@@ -201,26 +201,26 @@ def _sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
 
 def _files(path: str) -> list[Path]:
     if not path:
-        raise ProfileError("'' is no file's name; give a profiler file, or - for standard input")
+        raise ProfileError("'' is not a file name; give a profiler file, or - for standard input")
     file = Path(path)
     try:
         if file.is_dir():
-            raise ProfileError(f"{path}: a folder; give the files in it, such as {path.rstrip('/')}/*")
+            raise ProfileError(f"{path}: is a folder; give its files, such as {path.rstrip('/')}/*")
         if file.exists():
             return [file]
-    except (OSError, ValueError):  # a name too long, or with a zero byte, is no file's
+    except (OSError, ValueError):  # too long, or contains a null byte
         pass
     if glob.has_magic(path):
         if found := [Path(name) for name in sorted(glob.glob(path, recursive=True)) if Path(name).is_file()]:
             return found
-        raise ProfileError(f"{path}: no file matches this pattern")
-    raise ProfileError(f"{shorten(path)}: there is no such file")
+        raise ProfileError(f"{path}: no file matches the pattern")
+    raise ProfileError(f"{shorten(path)}: no such file")
 
 
 def _source(name: str, file: Path | Callable[[], int]) -> Source:
     def plain() -> BinaryIO:
-        raw = _Watched(file if isinstance(file, Path) else file(), name)
-        raw.seek(0)  # a copy shares its place with those that were opened before
+        raw = _FileWithProgress(file if isinstance(file, Path) else file(), name)
+        raw.seek(0)  # duplicated descriptors of a copy share their position
         return cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
 
     def unpacked() -> BinaryIO:
@@ -231,20 +231,20 @@ def _source(name: str, file: Path | Callable[[], int]) -> Source:
         with plain() as stream:
             packed = _is_gzip(stream)
     except OSError as error:
-        raise ProfileError(f"{name}: cannot be read: {_why(error)}") from None
+        raise ProfileError(f"{name}: cannot be read: {_reason(error)}") from None
     return Source(name, unpacked, None if packed or not isinstance(file, Path) else file)
 
 
-class _Watched(io.FileIO):
-    """A file that says how much of it was read; of a compressed one, as it lies on the disk."""
+class _FileWithProgress(io.FileIO):
+    """A file that reports how many of its bytes (compressed, if it is) were read."""
 
     def __init__(self, file: Path | int, name: str) -> None:
         super().__init__(file, "r")
-        self._said, self._watch, self._size = name, watching.get(), os.fstat(self.fileno()).st_size
+        self._label, self._report, self._size = name, watching.get(), os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         count = super().readinto(buffer)
-        self._watch(self._said, self.tell(), self._size)
+        self._report(self._label, self.tell(), self._size)
         return count
 
 
@@ -255,12 +255,12 @@ def _is_gzip(stream: BinaryIO) -> bool:
 
 
 class _Gzip(gzip.GzipFile):
-    """A compressed file that takes the file beneath it along when it closes."""
+    """A gzip stream that closes the underlying file when it is closed."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._beneath = stream
+        self._compressed = stream
         super().__init__(fileobj=stream, mode="rb")
 
     def close(self) -> None:
         super().close()
-        self._beneath.close()
+        self._compressed.close()

@@ -1,4 +1,4 @@
-"""From the bytes of a file to lines with numbers, and from a line of CSV to its cells. Nobody declared the encoding."""
+"""Decode profiler files of unknown encoding, iterate over their lines, split CSV rows, and give a stream a path."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 
-_LONGEST = 1 << 24  # characters of a line; a row is never so long
-# A quote stands around a cell or, doubled, within such a one: anywhere else it is what is left of a damaged one.
+_MAX_LINE_LENGTH = 1 << 24  # characters; no row is that long
+# Quotes enclose a cell or, doubled, stand within a quoted cell; a quote anywhere else means a damaged row.
 _ROW = re.compile(r'(?:"(?:[^"]|"")*+"|[^",]*+)(?:,(?:"(?:[^"]|"")*+"|[^",]*+))*+\n?')
 
-UNENDED = "the last line does not end: what it says may be cut"
+NO_LAST_NEWLINE = "the last line has no line end: it may be truncated"
 
 
 def encoding(head: bytes) -> str:
-    """UTF-16 where a redirect of PowerShell made it so; UTF-8, with or without its mark, elsewhere."""
+    """UTF-16 if the bytes show it (PowerShell redirects write it), else UTF-8 with or without BOM."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     some = head[:200]
-    first, second = some[0::2].count(0), some[1::2].count(0)  # of Latin text one byte of each pair is zero
+    first, second = some[0::2].count(0), some[1::2].count(0)  # in Latin text one byte of each pair is zero
     if max(first, second) > len(some) // 3 and not min(first, second):
         return "utf-16-be" if first else "utf-16-le"
     return "utf-8-sig"
 
 
 def decode(content: bytes) -> str:
-    """The text of a file, or of its beginning."""
+    """Decode a file, or its first bytes."""
     return content.decode(encoding(content), errors="replace")
 
 
 def printable(text: str) -> str:
-    """A text that no terminal obeys: what is no visible character becomes a blank, or `\ufffd`.
+    """Replace unprintable characters with a blank or `\ufffd`, so that the text is safe to print in a terminal.
 
-    Names are what somebody's program chose: they may hold escape sequences, marks that turn the direction of writing,
-    or half a character, which cannot be written anywhere.
+    Kernel and range names come from users' programs: they may contain escape sequences, bidirectional control
+    characters, or unpaired surrogates.
     """
     if text.isprintable():
         return text
@@ -50,11 +50,11 @@ def printable(text: str) -> str:
 
 
 def cells(row: str) -> list[str] | None:
-    """The cells of a row of CSV; None where its quotes do not close or enclose part of a cell."""
+    """The cells of a CSV row; None if a quote does not close or encloses only part of a cell."""
     line = row.removesuffix("\n")
     if line[:1] == line[-1:] == '"':
         plain = line[1:-1].split('","')
-        if line.count('"') == 2 * len(plain):  # every quote begins or ends a cell
+        if line.count('"') == 2 * len(plain):  # every quote starts or ends a cell
             return plain
     if not _ROW.fullmatch(row):
         return None
@@ -66,16 +66,16 @@ def cells(row: str) -> list[str] | None:
 
 
 def split(row: str) -> list[str] | None:
-    """The cells of a row of CSV, blanks around them removed; None as for `cells`."""
+    """The cells of a CSV row without surrounding blanks; None as for `cells`."""
     found = cells(row)
     return None if found is None else [cell.strip() for cell in found]
 
 
 class Lines:
-    """The lines of a seekable stream, to be used as a context, which leaves the stream open.
+    """The decoded lines of a seekable stream. A context manager that leaves the stream open.
 
-    `number` is that of the line last given, from 1; `where` is the file and that number, as messages begin; `ended`
-    says of a line of `printed` whether its end was there, without which the file may have been cut within it.
+    `number` is the number of the last line, from 1; `where` is `file:number` for messages. After each line of
+    `text_lines`, `ended` is False if that line has no line end, so that the file may be truncated there.
     """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
@@ -95,56 +95,57 @@ class Lines:
 
     def _lines(self) -> Iterator[str]:
         readline = self._text.readline
-        while line := readline(_LONGEST):
+        while line := readline(_MAX_LINE_LENGTH):
             self.number += 1
-            yield line if line[0] != "\ufeff" and len(line) < _LONGEST else self._odd(line)
+            yield line if line[0] != "\ufeff" and len(line) < _MAX_LINE_LENGTH else self._clean(line)
 
     @property
     def where(self) -> str:
         return f"{self.file}:{self.number}"
 
     def next(self) -> str:
-        """The next line, or an empty string at the end. Of one beyond all measure an empty line is left."""
+        """The next line, or an empty string at the end. An oversized line becomes an empty line."""
         return next(self._each, "")
 
-    def _odd(self, line: str) -> str:
-        while len(line) == _LONGEST and not line.endswith("\n"):
-            more = self._text.readline(_LONGEST)
-            line = more if len(more) == _LONGEST else "\n"
+    def _clean(self, line: str) -> str:
+        while len(line) == _MAX_LINE_LENGTH and not line.endswith("\n"):
+            more = self._text.readline(_MAX_LINE_LENGTH)
+            line = more if len(more) == _MAX_LINE_LENGTH else "\n"
         return line.lstrip("\ufeff")
 
-    def printed(self) -> Iterator[str]:
-        """The lines, without their ends, of a file that must be text throughout. Raises ProfileError for a binary."""
+    def text_lines(self) -> Iterator[str]:
+        """The lines without line ends, made printable. Raises ProfileError for binary content."""
         for line in self:
             if "\0" in line:
-                raise ProfileError(f"{self.where}: is binary, not the table its beginning promised; export it again")
+                raise ProfileError(f"{self.where}: binary content in a text table; export the file again")
             self.ended = line.endswith("\n")
             yield printable(line.removesuffix("\n"))
 
-    def row(self, line: str, cut: Callable[[str], bool]) -> list[str]:
-        """The cells of the row that begins in `line`; a text in quotes may run over several lines.
+    def row(self, line: str, starts_new_row: Callable[[str], bool]) -> list[str]:
+        """The cells of the row that starts at `line`; a quoted cell may contain line ends.
 
-        `cut` says whether a line begins something else, so that the row before it was never finished. Raises
-        ProfileError, with file and line, for such a row and for what is no CSV.
+        `starts_new_row` detects a line that starts another row, which means that this row is truncated. Raises
+        ProfileError, with file and line, for a truncated row and for invalid CSV.
         """
         where, count = self.where, line.count('"')
         parts = [line]
         while count % 2:
             more = self.next()
-            if not more or len(parts) > 1000 or cut(more):
-                raise ProfileError(f"{where}: the row ends inside a quoted text: the file is cut there")
+            if not more or len(parts) > 1000 or starts_new_row(more):
+                raise ProfileError(f"{where}: the row ends inside a quoted cell: the file is truncated there")
             parts.append(more)
             count += more.count('"')
         if (found := cells("".join(parts))) is None:
-            raise ProfileError(f"{where}: not a row of a table: a quote or a line's end stands where none may")
+            raise ProfileError(f"{where}: not a table row: misplaced quote or line end")
         return found
 
 
 @contextmanager
-def on_disk(stream: BinaryIO, magic: bytes) -> Iterator[Path]:
-    """Where the content of a stream, which begins with `magic`, lies: its own file, else a temporary copy.
+def as_file(stream: BinaryIO, magic: bytes) -> Iterator[Path]:
+    """A path with the content of `stream`, for libraries that open files themselves: its own file or a temporary copy.
 
-    The file of a stream that is decompressed on the way begins otherwise, and a pipe has none.
+    The own file is used only if it starts with `magic`: the file behind a decompressed stream does not, and a pipe
+    has no file.
     """
     name = getattr(stream, "name", None)
     if isinstance(name, str) and _begins(Path(name), magic):

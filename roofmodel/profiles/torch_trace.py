@@ -1,18 +1,18 @@
-"""PyTorch profiler traces (Chrome JSON written by Kineto) -> a Profile.
+"""Read PyTorch profiler traces (Chrome JSON written by Kineto).
 
-`ts` and `dur` are microseconds whatever `displayTimeUnit` says, and near 1.7e15: a float keeps a quarter of
-a microsecond there, so numbers are read as decimals and kept as integer nanoseconds until the end.
+`ts` and `dur` are microseconds, regardless of `displayTimeUnit`. Values near 1.7e15 have a resolution of a quarter of a
+microsecond as floats, so numbers are read as decimals and converted to integer nanoseconds.
 
-    kernels      complete events (ph X) of category kernel; copies and sets of memory are counted in a warning, and
-                 gpu_user_annotation is left out: its spans cover the same kernels again
-    its launch   the cuda_runtime, cuda_driver or hip event with the same args.correlation
-    its call     the cpu_op event with the same args."External id": the framework's operator, with shapes where recorded
-    its ranges   user_annotation events (record_function, ProfilerStep#n) around that launch, see `ranges`
+    kernel    complete events (ph X) of category kernel; memory copies and memsets are only counted in a warning, and
+              gpu_user_annotation is ignored because its spans cover the same kernels
+    launch    the cuda_runtime, cuda_driver or hip event with the same args.correlation
+    call      the cpu_op event with the same args."External id": the framework operator, with shapes if recorded
+    ranges    user_annotation events (record_function, ProfilerStep#n) that enclose the launch, see `nvtx_ranges.py`
 
-Other tools write Chrome traces too; those, told by what no profiler of PyTorch's leaves out, are refused.
+Chrome traces of other tools are rejected: they lack the keys and categories that all PyTorch profilers write.
 
-A trace may be an object with `traceEvents` or a bare list of events. The autograd profiler of old wrote no
-categories: there kernels lie in the process "CUDA functions".
+A trace is an object with `traceEvents` or a list of events. The old autograd profiler wrote no categories; its kernels
+are in the process "CUDA functions".
 """
 
 from __future__ import annotations
@@ -24,48 +24,59 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, extent, unlisted
-from roofmodel.profiles.nvtx_ranges import Launch, Range, place, remarks
+from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, copies_warning, extent
+from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
 from roofmodel.profiles.streams import decode, printable
 
-_MARKS = ('"traceEvents"', '"ph"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"displayTimeUnit"')
-_OWN = {"schemaVersion", "deviceProperties", "distributedInfo"}
+_TRACE_KEYS = (
+    '"traceEvents"',
+    '"ph"',
+    '"schemaVersion"',
+    '"deviceProperties"',
+    '"distributedInfo"',
+    '"displayTimeUnit"',
+)
+_PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 _CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
 _CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
-_HOW = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
-_LARGEST = Decimal(10) ** 18  # microseconds: beyond any clock
+_HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
+_MAX_MICROSECONDS = Decimal(10) ** 18  # later than any clock shows
 
 _Event = dict[str, Any]
 
 
-def recognise(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a Chrome trace."""
+def recognize(head: bytes) -> bool:
+    """Whether a file that starts with these bytes is a Chrome trace."""
     text = decode(head)
-    return bool(re.match(r'\s*(\{\s*"|\[\s*\{\s*")', text)) and any(mark in text for mark in _MARKS)
+    return bool(re.match(r'\s*(\{\s*"|\[\s*\{\s*")', text)) and any(mark in text for mark in _TRACE_KEYS)
 
 
 def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of a trace, by start; times in seconds from the first event.
+    """The kernels of a trace in order of start; times in seconds from the first event.
 
-    A trace without GPU work gives a Profile without kernels and a warning that says how to collect them.
-    Raises ProfileError, with the position, for JSON that is cut short or damaged or is no trace.
+    A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError,
+    with the position, for JSON that is truncated or damaged or is not a trace.
     """
     document = _parse(decode(file.read()), name)
     events = list(_events(document, name))
-    if events and not (isinstance(document, dict) and document.keys() & _OWN) and not any(map(_of_pytorch, events)):
+    if (
+        events
+        and not (isinstance(document, dict) and document.keys() & _PYTORCH_KEYS)
+        and not any(map(_is_pytorch_event, events))
+    ):
         raise ProfileError(
-            f"{name}: is a Chrome trace of another tool{_other(events)}; of these, the PyTorch profiler's are read: "
-            f"{_HOW}"
+            f"{name}: a Chrome trace of another tool{_tool_hint(events)}; only PyTorch profiler traces are supported: "
+            f"{_HOW_TO_COLLECT}"
         )
     try:
         return _profile(document if isinstance(document, dict) else {}, events, name)
-    except _Damaged as error:
+    except _MalformedEvent as error:
         raise ProfileError(f"{name}: {error}") from None
 
 
-class _Damaged(ValueError):
-    """An event that is no event; the message says which."""
+class _MalformedEvent(ValueError):
+    """A malformed event; the message describes it."""
 
 
 def _parse(text: str, name: str) -> object:
@@ -73,20 +84,20 @@ def _parse(text: str, name: str) -> object:
         return json.loads(text, parse_float=Decimal, strict=False)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
-        what = "the trace is cut short" if cut else "the trace is no valid JSON"
+        what = "the trace is truncated" if cut else "the trace is not valid JSON"
         where = f"line {error.lineno}, column {error.colno}, character {error.pos}"
         raise ProfileError(f"{name}: {what} ({where}: {error.msg}); export it again") from None
     except (ValueError, ArithmeticError, RecursionError):
-        raise ProfileError(f"{name}: the trace holds numbers or nesting that no profiler writes") from None
+        raise ProfileError(f"{name}: the trace has invalid numbers or too deep nesting; export it again") from None
 
 
 def _events(document: object, name: str) -> Iterator[_Event]:
-    """The events of an object with `traceEvents`, or of a bare list of them."""
+    """The complete events of an object with `traceEvents`, or of a list of events."""
     listed = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
-        raise ProfileError(f"{name}: is JSON, but no PyTorch trace: it has no list of events (`traceEvents`)")
+        raise ProfileError(f"{name}: JSON, but not a PyTorch trace: no list of events (`traceEvents`)")
     if isinstance(document, list) and not any("ph" in event for event in listed):
-        raise ProfileError(f"{name}: is JSON, but no PyTorch trace: nothing in its list is an event (no `ph`)")
+        raise ProfileError(f"{name}: JSON, but not a PyTorch trace: its list has no events (no `ph`)")
     yield from (event for event in listed if event.get("ph") == "X")
 
 
@@ -98,7 +109,7 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     for i, event in enumerate(work):
         start = _nanoseconds(event.get("ts"))
         if start is None or not isinstance(event.get("name"), str) or not event["name"]:
-            raise _Damaged(
+            raise _MalformedEvent(
                 f"an event of category {_category(event)} lacks its name ({shorten(event.get('name'))}) "
                 f"or its time ({shorten(event.get('ts'))}); export the trace again"
             )
@@ -106,8 +117,8 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     kernels.sort(key=lambda item: item[:2])
     in_order = [event for _, _, event in kernels]
     launches = _launches(events, in_order)
-    placed = place(launches, _ranges(events))
-    warnings = remarks(placed)
+    placed = enclosing_ranges(launches, _ranges(events))
+    warnings = placement_warnings(placed)
     calls = _calls(events)
     table = tuple(
         _kernel(event, i, name, (start - origin) / 1e9, launches[i], placed.labels[i], calls)
@@ -115,11 +126,11 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     )
     if not table:
         counters = any(_category(event) == "cuda_profiler_range" for event in events)
-        what = "hardware counters of kernels, but no times of theirs" if counters else "no work of a GPU"
-        warnings.append(f"the trace holds {what}; {_HOW}")
-    warnings += unlisted(sum(_category(event) in _COPIES for event in events))
+        content = "hardware counters but no kernel times" if counters else "no kernels"
+        warnings.append(f"the trace has {content}; {_HOW_TO_COLLECT}")
+    warnings += copies_warning(sum(_category(event) in _COPIES for event in events))
     if timeless := sum(kernel.seconds is None for kernel in table):
-        warnings.append(f"{timeless} kernels have no duration, or a negative one: their time is unknown")
+        warnings.append(f"{timeless} kernels have a missing or negative duration: their times are unknown")
     return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
 
 
@@ -144,13 +155,13 @@ def _kernel(
         call=None if external is None else calls.get(external),
         seconds=None if duration is None or duration < 0 else duration / 1e9,
         start=start,
-        occupancy=float(occupancy / 100) if occupancy else None,  # 0, of what ran, says that it was not to be found
+        occupancy=float(occupancy / 100) if occupancy else None,  # 0 means that it is unknown
         registers=_integer(args.get("registers per thread")),
     )
 
 
 def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch | None]:
-    """The call that launched each piece of work; None where the trace has none, or several processes do."""
+    """The call that launched each kernel; None if it is missing, or if several processes use its correlation id."""
     calls: dict[int, Launch | None] = {}
     for event in events:
         if _CALL.fullmatch(_category(event)) and _args(event):
@@ -166,7 +177,7 @@ def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch |
 
 
 def _calls(events: Iterable[_Event]) -> dict[int, Call]:
-    """The framework's operators by their id; ids of the runtime's own calls, which no operator has, are left out."""
+    """The framework operators by External id."""
     found = {}
     for event in events:
         number = _integer(_args(event).get("External id")) if _category(event) == "cpu_op" else None
@@ -177,7 +188,7 @@ def _calls(events: Iterable[_Event]) -> dict[int, Call]:
 
 
 def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """Sizes of tensors; an argument that is none, or whose sizes are no numbers, is empty."""
+    """Tensor shapes; () for an argument that is not a tensor or whose sizes are not integers."""
     sizes = (tuple(map(_integer, shape)) if isinstance(shape, list) else () for shape in listed)
     return tuple(() if None in each else each for each in sizes)  # type: ignore[misc]
 
@@ -192,7 +203,7 @@ def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
 
 
 def _evidence(document: _Event, events: list[_Event], work: list[_Event]) -> tuple[Evidence, ...]:
-    """The attributes of the devices that the work ran on, or of all where their numbers fit none."""
+    """Attributes of the devices that ran kernels, or of all devices if no device number matches."""
     listed = document.get("deviceProperties")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
     used = {_device(event) for event in work}
@@ -204,7 +215,7 @@ def _evidence(document: _Event, events: list[_Event], work: list[_Event]) -> tup
 
 
 def _attributes(device: _Event, amd: bool) -> Evidence:
-    """A device's attributes. AMD's major and minor (gfx90a is 9.0) are no compute capability of NVIDIA's."""
+    """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
     major, minor = _integer(device.get("computeMajor")), _integer(device.get("computeMinor"))
     amd = amd or _integer(device.get("warpSize")) == 64
     return Evidence(
@@ -215,22 +226,22 @@ def _attributes(device: _Event, amd: bool) -> Evidence:
     )
 
 
-def _of_pytorch(event: _Event) -> bool:
-    """Whether the event is of a category of Kineto's, or in a process of the old autograd profiler's."""
+def _is_pytorch_event(event: _Event) -> bool:
+    """Whether the event has a Kineto category, or is in a process of the old autograd profiler."""
     category = _category(event)
     known = category in _CATEGORIES or category in _COPIES or _CALL.fullmatch(category)
     return bool(known) or event.get("pid") in ("CPU functions", "CUDA functions")
 
 
-def _other(events: Iterable[_Event]) -> str:
-    """Whose trace it is, where events say it, in brackets."""
+def _tool_hint(events: Iterable[_Event]) -> str:
+    """The tool that wrote the trace, in parentheses, if its events show it; else an empty string."""
     keys = {key for event in events for key in _args(event)}
     if "BeginNs" in keys:
         return " (AMD's rocprof)"
-    return " (JAX's, or of another program on XLA)" if keys & {"hlo_op", "hlo_module"} else ""
+    return " (JAX or another XLA program)" if keys & {"hlo_op", "hlo_module"} else ""
 
 
-# Fields of an event.
+# Event fields
 
 
 def _category(event: _Event) -> str:
@@ -246,7 +257,7 @@ def _args(event: _Event) -> _Event:
 
 
 def _device(event: _Event) -> str | None:
-    """The ordinal of the GPU: an argument, else the event's process (or, without categories, its thread)."""
+    """The GPU ordinal: an argument, else the event's process (or, without categories, its thread)."""
     return _label(_args(event).get("device", event.get("pid" if event.get("cat") else "tid")))
 
 
@@ -255,13 +266,13 @@ def _label(value: object) -> str | None:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """A number, or a number in quotes, as ROCm writes some; None for anything else."""
+    """A number, or a number in quotes (ROCm writes some); None for anything else."""
     if isinstance(value, str) and not re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
         return None
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None
     number = Decimal(value)
-    return number if -_LARGEST < number < _LARGEST else None  # abs() would overflow on 1e999999
+    return number if -_MAX_MICROSECONDS < number < _MAX_MICROSECONDS else None  # abs() would overflow on 1e999999
 
 
 def _integer(value: object) -> int | None:
@@ -270,7 +281,7 @@ def _integer(value: object) -> int | None:
 
 
 def _nanoseconds(microseconds: object) -> int | None:
-    """Exact: three decimals of a microsecond are a nanosecond."""
+    """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
     value = _decimal(microseconds)
     return None if value is None else round(value * 1000)
 

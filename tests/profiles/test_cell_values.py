@@ -5,7 +5,17 @@ from decimal import Decimal
 
 import pytest
 
-from roofmodel.profiles.cell_values import Numbers, count, device, missing, number, readings, seconds, triple, unit
+from roofmodel.profiles.cell_values import (
+    LocaleNumbers,
+    is_missing,
+    parse_count_any_locale,
+    parse_extent,
+    parse_number,
+    parse_seconds,
+    parse_unit,
+    readings,
+    split_device,
+)
 from roofmodel.profiles.streams import Lines, decode, split
 
 # --- bytes and lines --------------------------------------------------------------------------------------------
@@ -45,25 +55,35 @@ def test_a_number_has_a_reading_for_each_mark_that_may_be_the_decimal_one():
 
 @pytest.mark.parametrize("text", ["1,234", "27.595.520", "65,77", "1 234", "41.31 234", "12n/a58", "0x10"])
 def test_a_tool_that_writes_points_wrote_no_such_number(text):
-    with pytest.raises(ValueError, match="not a number that can be read in one way only"):
-        number(text)
+    with pytest.raises(ValueError, match="not an unambiguous number"):
+        parse_number(text)
 
 
 def test_numbers_are_exact():
-    assert number("1,234,567.1") == Decimal("1234567.1")
-    assert seconds("0.3", "us") == 0.3e-6
-    assert seconds("-", "us") is None
+    assert parse_number("1,234,567.1") == Decimal("1234567.1")
+    assert parse_seconds("0.3", "us") == 0.3e-6
+    assert parse_seconds("-", "us") is None
+
+
+@pytest.mark.parametrize("unit", ["us", "\u00b5s", "\u03bcs"])  # ASCII, micro sign, Greek letter mu
+def test_microseconds_are_read_with_every_letter_mu(unit):
+    assert parse_seconds("41.6", unit) == 41.6e-6
 
 
 def test_counts_read_whatever_mark_groups_them():
-    assert [count(text) for text in ("41,943,040", "1.234", "1 234", "7")] == [41_943_040, 1234, 1234, 7]
-    assert {count(text) for text in ("8.0", "1,2", "", "٣", "9" * 30, None)} == {None}
+    assert [parse_count_any_locale(text) for text in ("41,943,040", "1.234", "1 234", "7")] == [
+        41_943_040,
+        1234,
+        1234,
+        7,
+    ]
+    assert {parse_count_any_locale(text) for text in ("8.0", "1,2", "", "٣", "9" * 30, None)} == {None}
 
 
 @pytest.mark.parametrize("text", ["n/a", "(!) n/a", "N/A (0: n/a)", "<OVERFLOW>", "-", "", "nan"])
 def test_what_is_missing_is_missing_for_every_tool(text):
-    assert missing(text)
-    assert number(text) is None
+    assert is_missing(text)
+    assert parse_number(text) is None
 
 
 # --- units, sizes, devices --------------------------------------------------------------------------------------
@@ -71,13 +91,13 @@ def test_what_is_missing_is_missing_for_every_tool(text):
 
 def test_extents_of_all_tools_are_read():
     for text in ("(64, 2, 1)", "(64 2 1)", " 64    2    1", "64;2;1"):
-        assert triple(text) == (64, 2, 1)
-    assert triple("(64, 2)") is triple("-") is triple("(64n 2 1)") is None
+        assert parse_extent(text) == (64, 2, 1)
+    assert parse_extent("(64, 2)") is parse_extent("-") is parse_extent("(64n 2 1)") is None
 
 
 def test_a_device_may_end_in_its_ordinal():
-    assert device("Tesla V100-SXM2 (3)") == ("Tesla V100-SXM2", "3")
-    assert device("GeForce (TM)") == ("GeForce (TM)", None)
+    assert split_device("Tesla V100-SXM2 (3)") == ("Tesla V100-SXM2", "3")
+    assert split_device("GeForce (TM)") == ("GeForce (TM)", None)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +105,8 @@ def test_a_device_may_end_in_its_ordinal():
     [
         ("nsecond", 1e-9, "s"),
         ("us", 1e-6, "s"),
+        ("\u00b5s", 1e-6, "s"),  # micro sign
+        ("\u03bcs", 1e-6, "s"),  # Greek letter mu
         ("msecond", 1e-3, "s"),
         ("s", 1, "s"),
         ("byte", 1, "byte"),
@@ -105,20 +127,20 @@ def test_a_device_may_end_in_its_ordinal():
     ],
 )
 def test_units_of_all_generations_are_read(text, factor, of):
-    found = unit(text)
+    found = parse_unit(text)
     assert found is not None
     assert found == (pytest.approx(factor), of)
 
 
 @pytest.mark.parametrize("text", ["parsec", "Xbyte", "byte/parsec", "/", "s/"])
 def test_an_unknown_unit_is_none(text):
-    assert unit(text) is None
+    assert parse_unit(text) is None
 
 
 def test_one_certain_number_tells_the_locale_of_all():
-    english, german = Numbers("f"), Numbers("f")
-    english.note("1,234.5", 1)
-    german.note("65,77", 1)
+    english, german = LocaleNumbers("f"), LocaleNumbers("f")
+    english.detect_locale("1,234.5", 1)
+    german.detect_locale("65,77", 1)
     assert english.value("1,234", 2, "m") == 1234
     assert german.value("1,234", 2, "m") == 1.234
     assert english.value("1.234", 2, "m") == 1.234

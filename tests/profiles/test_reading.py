@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel, Profile
-from roofmodel.profiles.reading import one_by_one, read
+from roofmodel.profiles.reading import read, read_each_file
 from tests.profiles.ncu.samples import HEADER, row
 
 BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
@@ -102,8 +102,8 @@ def test_a_folder_and_no_file_at_all_are_errors(tmp_path):
         (b" \n\n", "empty"),
         (b"PK\x03\x04rest", "zip"),
         (b"\x7fELF\0\0\0", "binary"),
-        (b"kernel,mean_ms\nsaxpy,0.2\n", "nothing|without anything"),
-        (b"x" * 10_000_000, "without anything"),
+        (b"kernel,mean_ms\nsaxpy,0.2\n", "not a profiler export"),
+        (b"x" * 10_000_000, "not a profiler export"),
     ],
 )
 def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
@@ -125,9 +125,9 @@ def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
     ],
 )
 def test_what_amd_s_profilers_write_is_named(write, content):
-    with pytest.raises(ProfileError, match="of AMD's rocprof or rocprofiler, whose files are not read") as caught:
+    with pytest.raises(ProfileError, match="files of AMD's rocprof and rocprofiler are not supported") as caught:
         read([write("results.csv", content)])
-    assert "traces of the PyTorch profiler can be read" in str(caught.value)
+    assert "use traces of the PyTorch profiler" in str(caught.value)
 
 
 @pytest.mark.parametrize("tables", [["rocpd_string_1", "rocpd_metadata"], ["HIP", "OPS", "COPY", "KERN"]])
@@ -136,7 +136,7 @@ def test_a_database_of_amd_s_profilers_is_named(tmp_path, tables):
         for table in tables:
             database.execute(f"CREATE TABLE {table} (id INTEGER)")
         database.commit()
-    with pytest.raises(ProfileError, match="is a database of AMD's rocprof, which is not read"):
+    with pytest.raises(ProfileError, match="a database of AMD's rocprof, which is not supported"):
         read([tmp_path / "results.db"])
 
 
@@ -144,7 +144,7 @@ def test_files_of_different_tools_are_refused(write, monkeypatch):
     def toy(stream, name):
         return Profile("toy", (name,), (Kernel("0", name, "k"),))
 
-    readers = (*reading.READERS, ("Toy", lambda head: head.startswith(b"TOY"), one_by_one(toy)))
+    readers = (*reading.READERS, ("Toy", lambda head: head.startswith(b"TOY"), read_each_file(toy)))
     monkeypatch.setattr(reading, "READERS", readers)
     toys = [write("t1", "TOY"), write("t2", "TOY2")]
     assert [kernel.file for kernel in read(toys).kernels] == [str(path) for path in toys]
@@ -200,7 +200,7 @@ def test_two_runs_in_one_file_are_not_called_two_files(write):
     file = write("both", one_metric(BYTES, "byte", ("a", 1)) + one_metric(BYTES, "byte", ("a", 2)))
     profile = read([file])
     assert [kernel.bytes.dram for kernel in profile.kernels] == [1, 2]
-    assert any(text.startswith(f"two tables of {file} hold the same kernels") for text in profile.warnings)
+    assert any(text.startswith(f"two tables of {file} contain the same kernels") for text in profile.warnings)
 
 
 def test_launches_of_other_extents_are_not_the_same(write):
@@ -257,5 +257,7 @@ def test_joining_does_not_depend_on_the_order_of_launches(tmp_path_factory, orde
 def test_a_table_that_a_spreadsheet_saved_again_is_told_as_one(mark, before, tmp_path):
     path = tmp_path / "saved.csv"
     path.write_text(before + (HEADER + row("dram__bytes.sum", "byte", "7")).replace(",", mark))
-    with pytest.raises(ProfileError, match=r"saved\.csv: its columns are parted by .*give the file as the profiler"):
+    with pytest.raises(
+        ProfileError, match=r"saved\.csv: its columns are separated by .*give the file that the profiler"
+    ):
         reading.read([path])

@@ -51,7 +51,7 @@ def test_only_kernels_are_listed_and_copies_are_counted():
     )
     profile = read(text)
     assert [(k.name, k.seconds) for k in profile.kernels] == [("gemm", 10e-6)]
-    assert "2 memory copies and sets are not listed among the kernels" in profile.warnings
+    assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
 
 
 def test_times_are_microseconds_whatever_is_displayed():
@@ -178,24 +178,24 @@ def test_counters_without_times_are_told_apart():
 def test_a_negative_or_missing_duration_is_unknown():
     profile = read(trace(kernel(dur=-1), kernel(dur=None)))
     assert [k.seconds for k in profile.kernels] == [None, None]
-    assert any("2 kernels have no duration" in warning for warning in profile.warnings)
+    assert any("2 kernels have a missing or negative duration" in warning for warning in profile.warnings)
 
 
 def test_a_trace_cut_short_is_refused_with_the_position():
     text = trace(kernel(), kernel())
-    with pytest.raises(ProfileError, match=r"sample: the trace is cut short \(line 1, column \d+, character \d+"):
+    with pytest.raises(ProfileError, match=r"sample: the trace is truncated \(line 1, column \d+, character \d+"):
         read(text[:-20])
 
 
 def test_invalid_json_is_refused_with_the_position():
     text = trace(kernel()).replace('"ph"', "ph")
-    with pytest.raises(ProfileError, match=rf"no valid JSON \(line 1, column \d+, character {text.index('ph')}"):
+    with pytest.raises(ProfileError, match=rf"not valid JSON \(line 1, column \d+, character {text.index('ph')}"):
         read(text)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"traceEvents": 5}', '{"traceEvents": [5]}', "[]", '[{"a": 1}]', "17", '"x"'])
 def test_other_json_is_no_trace(text):
-    with pytest.raises(ProfileError, match="is JSON, but no PyTorch trace"):
+    with pytest.raises(ProfileError, match="JSON, but not a PyTorch trace"):
         read(text)
 
 
@@ -208,15 +208,13 @@ XLA = dict(ph="X", pid=1, tid=13, ts=1000.5, dur=41.6, name="loop_fusion_2", arg
     ("other", "whose"),
     [
         (ROCPROF, r" \(AMD's rocprof\)"),
-        (XLA, r" \(JAX's, or of another program on XLA\)"),
+        (XLA, r" \(JAX or another XLA program\)"),
         (dict(ph="X", cat="fee", name="main", pid=1, tid=1, ts=1, dur=2), ""),
     ],
 )
 def test_a_chrome_trace_of_another_tool_is_refused_and_named(other, whose):
     for text in (json.dumps({"traceEvents": [{}, other], "otherData": {}}), json.dumps([other])):
-        with pytest.raises(
-            ProfileError, match=f"sample: is a Chrome trace of another tool{whose}; of these, the PyTorch"
-        ):
+        with pytest.raises(ProfileError, match=f"sample: a Chrome trace of another tool{whose}; only PyTorch"):
             read(text)
 
 
@@ -228,9 +226,9 @@ def test_a_trace_of_any_event_of_pytorch_s_is_read():
 
 
 def test_absurd_numbers_are_refused_or_unknown_and_never_computed():
-    with pytest.raises(ProfileError, match="no profiler writes"):
+    with pytest.raises(ProfileError, match="invalid numbers or too deep nesting"):
         read(trace(kernel(dur="@")).replace('"@"', "9" * 5000))
-    with pytest.raises(ProfileError, match="no profiler writes"):
+    with pytest.raises(ProfileError, match="invalid numbers or too deep nesting"):
         read("[" * 200_000)
     for absurd in ("1e999999", "1e99999999999", "9" * 40):
         assert read(trace(kernel(dur="@")).replace('"@"', absurd)).kernels[0].seconds is None
@@ -247,11 +245,11 @@ def test_users_and_paths_of_the_trace_are_not_copied():
 
 
 def test_traces_are_recognised_by_their_content():
-    assert torch_trace.recognise(trace(kernel()).encode())
-    assert torch_trace.recognise(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
-    assert torch_trace.recognise(trace(kernel()).encode("utf-16"))
+    assert torch_trace.recognize(trace(kernel()).encode())
+    assert torch_trace.recognize(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
+    assert torch_trace.recognize(trace(kernel()).encode("utf-16"))
     for other in (b"", b"\x1f\x8b", b"{'loss': 2.3}", b'{"loss": 2.3}', b"[1/1] Executing", b"SQLite format 3\0"):
-        assert not torch_trace.recognise(other)
+        assert not torch_trace.recognize(other)
 
 
 SAMPLE = trace(
@@ -262,7 +260,7 @@ SAMPLE = trace(
 @settings(max_examples=500, deadline=None)
 @given(mutilations(SAMPLE))
 def test_a_mutilated_trace_gives_an_error_or_a_table(data):
-    torch_trace.recognise(data)
+    torch_trace.recognize(data)
     assert_error_or_table(torch_trace.read, data)
 
 
@@ -280,7 +278,7 @@ MEASURED = {
 @pytest.mark.parametrize("name", MEASURED)
 def test_measured_traces_equal_their_events(name):
     raw = content(measured(f"traces/torch/{name}.json.gz"))
-    assert torch_trace.recognise(raw[:65536])
+    assert torch_trace.recognize(raw[:65536])
     profile = torch_trace.read(io.BytesIO(raw), name)
     events = [e for e in json.loads(raw, parse_float=Decimal)["traceEvents"] if e.get("ph") == "X"]
     microseconds = [Decimal(e["dur"]) for e in events if e["cat"] == "kernel"]

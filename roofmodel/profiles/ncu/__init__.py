@@ -1,1 +1,1 @@
-"""Nsight Compute: its CSV tables, printed text and reports -> kernels with FLOPs and bytes."""
+"""Read Nsight Compute files (CSV tables, printed text, .ncu-rep reports) into kernels with FLOPs and bytes."""

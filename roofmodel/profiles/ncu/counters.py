@@ -1,7 +1,7 @@
-"""The counters of one launch of Nsight Compute, from whatever form of them was collected.
+"""Counts of one launch from Nsight Compute metrics, collected as sums or as rates.
 
-A rate times a time is a count: `.sum.per_cycle_elapsed` × cycles per second × seconds. A sum of which a part is
-missing is None and a note names the part; nothing is added up that would be too low.
+A rate times a time is a count: `.sum.per_cycle_elapsed` × cycles per second × seconds. If a part of a sum is missing,
+the sum is None and a note names the missing metrics; a partial sum would be too low.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from dataclasses import dataclass
 from roofmodel.profiles.ncu import metric_catalog
 
 
-def any_of(parts: Iterable[str], names: Collection[str]) -> bool:
-    """Whether any of the names contains one of the parts."""
+def any_contains(parts: Iterable[str], names: Collection[str]) -> bool:
+    """Whether any of the names contains any of the parts."""
     return any(part in name for part in parts for name in names)
 
 
-def sums(names: Iterable[str]) -> str:
-    """The metrics to add, for a message."""
+def sum_metric_names(names: Iterable[str]) -> str:
+    """The `.sum` metrics of these counters, as a list for a message."""
     return ", ".join(f"{name}.sum" for name in names)
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What was collected of one launch, and what can be made of it; `notes` gathers what is missing."""
+    """The metrics collected for one launch, and quantities derived from them; `notes` lists what is missing."""
 
     values: Mapping[str, float]
     generation: str | None
     averaged: bool
     notes: list[str]
-    rates: bool  # whether any rate was collected: where none was, nobody need look for one
+    rates: bool  # whether any rate was collected; if not, the search for rates is skipped
 
     def first(self, *names: str) -> float | None:
         return next((self.values[name] for name in names if name in self.values), None)
 
     def seconds(self) -> float | None:
-        """The duration: measured, or NERSC's cycles ÷ cycles per second."""
-        rollups = ("sum", "avg", "max", "min")  # of one unit, the GPU: they are all the same
+        """The duration: measured, or cycles ÷ cycles per second, as NERSC's roofline method computes it."""
+        rollups = ("sum", "avg", "max", "min")  # equal, because a GPU has one such unit
         time = self.first(*(f"gpu__time_{kind}.{rollup}" for kind in ("duration", "active") for rollup in rollups))
         if time is None:
             for unit in ("sm", "smsp"):
@@ -45,18 +45,18 @@ class Counters:
                 rate = self.first(f"{unit}__cycles_elapsed.avg.per_second")
                 if cycles is not None and rate:
                     if self.averaged:
-                        self.notes.append("seconds are mean cycles ÷ mean clock: approximate")
+                        self.notes.append("times are approximate: mean cycles ÷ mean clock")
                     return cycles / rate
             self.notes.append(f"seconds unknown: no duration was collected; add {metric_catalog.DURATION}")
         return time
 
     def clock(self, unit: str = "sm") -> float | None:
-        """Cycles per second of the multiprocessors while the launch was measured."""
+        """SM clock in hertz during the measurement."""
         units = dict.fromkeys((unit, "sm", "smsp", "gpc"))
         return self.first(*(f"{u}__cycles_elapsed.avg.per_second" for u in units), "SM Frequency")
 
     def count(self, name: str) -> float | None:
-        """A counter's sum over the launch, from whatever form of it was collected."""
+        """A counter's sum over the launch, collected as a sum or derived from a rate."""
         total = self.values.get(f"{name}.sum")
         return self.from_rate(name) if total is None else total
 
@@ -69,7 +69,7 @@ class Counters:
             return None
         if per_second == 0 or per_cycle == 0:
             return 0
-        unit, seconds = name.partition("__")[0], self._quiet_seconds()
+        unit, seconds = name.partition("__")[0], self._seconds_without_note()
         if per_second is None and per_cycle is not None and (clock := self.clock(unit)) is not None:
             per_second = per_cycle * clock
         count = per_second * seconds if per_second is not None and seconds is not None else None
@@ -78,36 +78,36 @@ class Counters:
             count = per_cycle * cycles
         if count is None:
             self.notes.append(
-                "rates were collected, and without clock and duration they are no counts; "
+                "counts unknown: only rates were collected, without clock and duration; "
                 f"add {metric_catalog.CLOCK} and {metric_catalog.DURATION}"
             )
         elif self.averaged:
             self.notes.append(
-                "some counts are mean rate × mean time, which is approximate; collect .sum for exact ones"
+                "some counts are approximate: mean rate × mean time; collect the .sum metrics for exact counts"
             )
         else:
             self.notes.append(
-                "some counts are rate × time, as exact as the digits printed; collect .sum for exact ones"
+                "some counts are rounded: rate × time, as printed; collect the .sum metrics for exact counts"
             )
         return count
 
     def per_cycle(self, name: str) -> float | None:
-        """A rate per cycle, also where a chart's own metric holds it times the operations of one instruction."""
+        """A rate per cycle; a chart metric `derived__*_x2` holds it multiplied by the operations per instruction."""
         rate = self.values.get(f"{name}.sum.per_cycle_elapsed")
         charted = ((times, self.values.get(f"derived__{name}_x{times}")) for times in (2, 4))
         return (
             rate if rate is not None else next((value / times for times, value in charted if value is not None), None)
         )
 
-    def _quiet_seconds(self) -> float | None:
+    def _seconds_without_note(self) -> float | None:
         return Counters(self.values, self.generation, self.averaged, [], False).seconds()
 
     def sum_of(self, what: str, parts: Mapping[str, float], count: Callable[[str], float | None]) -> float | None:
-        """Σ weight × count; None, with a note that names the missing, unless every part was collected."""
+        """Σ weight × count; None unless every part was collected. A note names missing parts if some were collected."""
         counts = {name: count(name) for name in parts}
         absent = [name for name, value in counts.items() if value is None]
         if not absent:
             return sum(parts[name] * value for name, value in counts.items() if value is not None)
         if len(absent) < len(parts):
-            self.notes.append(f"{what} unknown: a part of the sum was not collected; add {sums(absent)}")
+            self.notes.append(f"{what} unknown: some terms were not collected; add {sum_metric_names(absent)}")
         return None

@@ -1,4 +1,4 @@
-"""What is Nsight Compute's own in a cell or a report: units of its metrics, attributes of a device, NVTX ranges."""
+"""Device attributes, metric units and NVTX ranges as Nsight Compute writes them in tables and reports."""
 
 from __future__ import annotations
 
@@ -25,39 +25,42 @@ ATTRIBUTES = (
 
 
 def scale(name: str, unit: str) -> float | None:
-    """What turns a number of this metric, in this unit, into base units; None where the two do not go together."""
-    known, wanted = cell_values.unit(unit), metric_names.dimension(name)
-    if wanted == "%" and not unit:
+    """The factor from a metric's unit to base units; None if the unit does not fit the metric."""
+    known, is_read = cell_values.parse_unit(unit), metric_names.dimension(name)
+    if is_read == "%" and not unit:
         return 0.01
-    return known[0] if known is not None and (known[1] == wanted or (not known[1] and wanted == "/s")) else None
+    return known[0] if known is not None and (known[1] == is_read or (not known[1] and is_read == "/s")) else None
 
 
 def in_base_units(value: float, factor: float) -> float:
-    """A division by 10^9 is exact to the last digit, a product with 1e-9 is not."""
+    """value × factor. Divides by 10^9 instead of multiplying by 1e-9, which would round twice."""
     return value * factor if factor >= 1 else value / round(1 / factor)
 
 
 def evidence(attributes: dict[str, str], unit: Callable[[str], str]) -> Evidence:
-    """A device by its `ATTRIBUTES`, as they are written, and their units.
+    """The device that these `ATTRIBUTES` (as text) describe; `unit` gives the unit of an attribute.
 
-    DRAM moves data on both edges: bandwidth = 2 × clock × bus width / 8.
+    DRAM transfers data on both clock edges: bandwidth = 2 × clock × bus width / 8.
     """
 
     def base(name: str) -> int | None:
-        number, scale = cell_values.count(attributes[name]), cell_values.unit(unit(name))
-        return number if scale and scale[0] == 1 else None  # a scaled one has lost its last digits
+        number, scale = cell_values.parse_count_any_locale(attributes[name]), cell_values.parse_unit(unit(name))
+        return number if scale and scale[0] == 1 else None  # a scaled number is rounded
 
     def kilohertz(name: str) -> int | None:
-        number = cell_values.count(attributes[name])
+        number = cell_values.parse_count_any_locale(attributes[name])
         return number * 1000 if number is not None and unit(name).lower() in ("", "khz", "kilohertz") else None
 
-    width, clock = cell_values.count(attributes["global_memory_bus_width"]), kilohertz("max_mem_frequency_khz")
+    width, clock = (
+        cell_values.parse_count_any_locale(attributes["global_memory_bus_width"]),
+        kilohertz("max_mem_frequency_khz"),
+    )
     return Evidence(
         name=attributes["display_name"] or None,
         compute_capability=metric_names.capability(
             f"{attributes['compute_capability_major']}.{attributes['compute_capability_minor']}"
         ),
-        multiprocessors=cell_values.count(attributes["multiprocessor_count"]),
+        multiprocessors=cell_values.parse_count_any_locale(attributes["multiprocessor_count"]),
         l2_bytes=base("l2_cache_size"),
         dram_bandwidth=2 * clock * width / 8 if clock and width else None,
         dram_bytes=base("total_memory"),
@@ -69,8 +72,8 @@ _RANGE = re.compile(r'"(?P<domain>[^":]*):(?P<name>.*?)(?P<rest>(?::[^:"]*){6})"
 
 
 def nvtx_names(cell: str) -> list[str]:
-    """The ranges in a cell `11  "<default domain>:step:none:none:none:none:none:none"  "…"`, outermost first.
+    """The NVTX ranges in a cell `11  "<default domain>:step:none:none:none:none:none:none"  "…"`, outermost first.
 
-    Each is domain, name (which may hold colons) and six fields of colour and payload.
+    A range has a domain, a name (which may contain colons) and six fields of color and payload.
     """
     return [printable(match["name"]) for match in _RANGE.finditer(cell) if match["name"]]

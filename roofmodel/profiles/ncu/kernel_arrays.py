@@ -1,8 +1,8 @@
-"""Many launches at once: their metrics as arrays, and the kernels that come of them as columns.
+"""Interpret the metrics of many launches as arrays, and store the resulting kernels as columns.
 
-A gigabyte of Nsight Compute's CSV is half a million launches and more. As objects they would take a kilobyte each
-and their reading minutes, so they stay columns from the file to the sums. What metrics mean is not said here again:
-`metrics.interpret` is written for one launch, and reads many when it is given `Lanes` in place of numbers.
+A gigabyte of Nsight Compute CSV has half a million launches or more. One object per launch would take a kilobyte each
+and minutes to create, so the data stay in columns from the file to the sums. `metrics.interpret` is written for one
+launch; it processes many when its values are `LaunchArray`s instead of numbers.
 """
 
 from __future__ import annotations
@@ -15,82 +15,84 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from roofmodel.profiles.kernel import Columns, Flops, Kernel, Traffic
+from roofmodel.profiles.kernel import Flops, Kernel, KernelColumns, Traffic
 from roofmodel.profiles.ncu import metrics
-from roofmodel.profiles.ncu.launch_tables import Kind, Table
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table
 
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]  # where in a table launches stand
+Places = npt.NDArray[np.intp]  # indices of launches in a table
 
 Key = TypeVar("Key")
 
-_CHUNK = 4096  # kernels that are made at a time
+_CHUNK = 4096  # kernels created at a time
 
 
-class Lanes(np.ndarray[Any, Any]):
-    """One number of many launches, in the place of one: arithmetic is theirs, and so is a decision if they agree."""
+class LaunchArray(np.ndarray[Any, Any]):
+    """A metric of many launches in place of one number; a branch on it requires all launches to agree."""
 
     def __bool__(self) -> bool:
         mask = np.asarray(self) != 0
         if mask.any() and not mask.all():
-            raise Diverged(mask)
+            raise DivergentBranch(mask)
         return bool(mask[0])
 
     def __round__(self, digits: int = 0) -> Any:
         return np.rint(self) if not digits else NotImplemented
 
 
-class Diverged(Exception):
-    """Launches take different ways from here on: those in `mask`, and the others."""
+class DivergentBranch(Exception):
+    """A branch on which launches disagree: those in `mask` take it, the others do not."""
 
     def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
         super().__init__()
         self.mask = mask
 
 
-def places(table: Table, key: Callable[[Kind], Key]) -> Iterator[tuple[Key, Places]]:
-    """Where the launches of each key stand, which is of their kind."""
+def launches_by(table: Table, key: Callable[[LaunchKind], Key]) -> Iterator[tuple[Key, Places]]:
+    """Group the launches of a table by a key of their kind; yields each key with the indices of its launches."""
     keys = list(map(key, table.kinds))
     of_kind = np.frombuffer(table.kind, np.intc)
     for each in dict.fromkeys(keys):
         yield each, np.flatnonzero(np.array([other == each for other in keys])[of_kind])
 
 
-def meanings(
+def interpret_launches(
     table: Table, launches: Places, generation: str | None, averaged: bool
-) -> Iterator[tuple[Places, metrics.Meaning]]:
-    """What the metrics of the launches at these places amount to: for each set of them that go one way, its meaning.
+) -> Iterator[tuple[Places, metrics.LaunchMetrics]]:
+    """Interpret the metrics of launches in groups that have the same metrics and take the same branches.
 
-    The numbers in a meaning are arrays over the launches of its set.
+    Yields the launch indices of each group and its metrics, which are arrays over these launches.
     """
     columns = {name: np.frombuffer(column)[launches] for name, column in table.values.items()}
-    collected = np.zeros(len(launches), np.intp)  # launches of one number have the same metrics
+    collected = np.zeros(len(launches), np.intp)  # one number per set of collected metrics
     for column in columns.values():
         collected = np.unique(2 * collected + np.isnan(column), return_inverse=True)[1]
     for number in range(collected.max(initial=-1) + 1):
         together = np.flatnonzero(collected == number)
         values = {
-            name: column[together].view(Lanes) for name, column in columns.items() if not np.isnan(column[together[0]])
+            name: column[together].view(LaunchArray)
+            for name, column in columns.items()
+            if not np.isnan(column[together[0]])
         }
-        for places, meaning in _one_way(values, np.arange(len(together)), generation, averaged):
+        for places, meaning in _interpret_together(values, np.arange(len(together)), generation, averaged):
             yield launches[together[places]], meaning
 
 
-def _one_way(
-    values: Mapping[str, Lanes], places: Places, generation: str | None, averaged: bool
-) -> Iterator[tuple[Places, metrics.Meaning]]:
+def _interpret_together(
+    values: Mapping[str, LaunchArray], places: Places, generation: str | None, averaged: bool
+) -> Iterator[tuple[Places, metrics.LaunchMetrics]]:
     try:
         meaning = metrics.interpret(cast(Mapping[str, float], values), generation, averaged)
-    except Diverged as diverged:
+    except DivergentBranch as diverged:
         for mask in (diverged.mask, ~diverged.mask):
-            some = {name: lanes[mask].view(Lanes) for name, lanes in values.items()}
-            yield from _one_way(some, places[mask], generation, averaged)
+            some = {name: lanes[mask].view(LaunchArray) for name, lanes in values.items()}
+            yield from _interpret_together(some, places[mask], generation, averaged)
     else:
         yield places, meaning
 
 
-class Part:
-    """The kernels of one table: what `table` says of its launches, and columns of numbers, NaN where there is none."""
+class TableKernels:
+    """The kernels of one table: `table` describes its launches, `columns` holds their numbers (NaN: missing)."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -99,8 +101,8 @@ class Part:
         self.kind = np.frombuffer(table.kind, np.intc)
         self.times = times[self.kind]
 
-    def fill(self, places: Places, meaning: metrics.Meaning) -> None:
-        """Take over what was found for the launches at `places`; per launch there, over all invocations here."""
+    def fill(self, places: Places, meaning: metrics.LaunchMetrics) -> None:
+        """Store the metrics of the launches at `places`, multiplied by their invocations."""
         times = self.times[places]
         self._put("seconds", places, meaning.seconds, times)
         for name in ("occupancy", "registers", "clock"):
@@ -116,7 +118,7 @@ class Part:
         self.columns[name][places] = np.asarray(value) * times
 
     def kernels(self, start: int, stop: int) -> Iterator[Kernel]:
-        """The kernels at these places, made one by one."""
+        """Create the kernels from index `start` to `stop`."""
         table = self.table
         kinds = map(table.kinds.__getitem__, table.kind[start:stop])
         flops, moved = (
@@ -147,14 +149,14 @@ class Part:
             )
 
     def _cells(self, name: str, start: int, stop: int, whole: bool = False) -> Iterable[Any]:
-        """A column's numbers, None for NaN; `whole`: an int where it is one, for a count is one."""
+        """A column's numbers, None for NaN; with `whole`, integral values as int."""
         if name not in self.columns:
             return repeat(None)
         numbers = self.columns[name][start:stop].tolist()
         return (None if n != n else int(n) if whole and n.is_integer() else n for n in numbers)
 
     def summed(self) -> Iterator[Kernel]:
-        """A kernel for all launches of one name and range; those without a time are one of their own."""
+        """One kernel per name and NVTX range; launches without a time are summed separately."""
         found: dict[tuple[str, tuple[str, ...]], int] = {}
         of = np.array([found.setdefault((kind.name, kind.nvtx), len(found)) for kind in self.table.kinds], np.intp)
         seconds = self.columns.get("seconds", np.full(len(self.table.ids), np.nan))
@@ -164,7 +166,7 @@ class Part:
         }
         if "occupancy" in sums:
             resident, time = np.bincount(index, self.columns["occupancy"] * seconds), np.bincount(index, seconds)
-            sums["occupancy"] = np.divide(resident, time, out=resident, where=time != 0)  # without time: no weight
+            sums["occupancy"] = np.divide(resident, time, out=resident, where=time != 0)  # total time 0: keep 0
         for name in sums.keys() & {"registers", "clock"}:
             sums[name] = np.full(len(present), np.nan)
             np.fmax.at(sums[name], index, self.columns[name])
@@ -189,10 +191,10 @@ class Part:
             )
 
 
-class Kernels(Columns):
-    """The kernels of tables, one after the other; each is made when it is looked at."""
+class ArrayKernels(KernelColumns):
+    """The kernels of several tables, concatenated; each is created on access."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[TableKernels]) -> None:
         self._parts = parts
 
     def __len__(self) -> int:
@@ -222,10 +224,10 @@ class Kernels(Columns):
     def summed(self) -> tuple[Kernel, ...]:
         return tuple(kernel for part in self._parts for kernel in part.summed())
 
-    def longest(self, most: int) -> list[Kernel]:
+    def longest(self, limit: int) -> list[Kernel]:
         found: list[Kernel] = []
         for part in self._parts:
             seconds = np.nan_to_num(part.columns.get("seconds", np.zeros(len(part.table.ids))))
-            for place in np.argsort(-seconds, kind="stable")[:most].tolist():
+            for place in np.argsort(-seconds, kind="stable")[:limit].tolist():
                 found += part.kernels(place, place + 1)
-        return heapq.nlargest(most, found, key=lambda kernel: kernel.seconds or 0)
+        return heapq.nlargest(limit, found, key=lambda kernel: kernel.seconds or 0)

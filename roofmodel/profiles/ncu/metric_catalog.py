@@ -1,8 +1,8 @@
-"""Nsight Compute's metric names by compute capability: what the readers look for, and what to ask ncu to collect.
+"""Nsight Compute metric names by compute capability: those that the readers use and that ncu is asked to collect.
 
-Each name was looked up in the metric tables that NVIDIA ships (`libnvperf_host`, CUDA 12.9 and 13.5), and
-`tests/profiles/test_catalogue.py` looks them up again wherever that library is at hand. What a metric means, and how
-several become FLOPs and bytes, is in `metrics.py`.
+The names are from the metric tables that NVIDIA ships (`libnvperf_host`, CUDA 12.9 and 13.5);
+`tests/profiles/ncu/test_metric_catalog.py` checks them where that library is installed. `metrics.py` computes FLOPs
+and bytes from these metrics.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-# The chips behind a compute capability, whose tables were read. Devices without DRAM of their own (Jetson, Thor,
-# GB10) count no DRAM bytes and are left out. Blackwell Ultra is 10.3 by its chips' names, GB110 and GB112.
+# Chips of each compute capability whose tables were checked. Devices without dedicated DRAM (Jetson, Thor, GB10) have
+# no DRAM counters and are excluded. Blackwell Ultra is 10.3, according to its chip names GB110 and GB112.
 CHIPS: dict[str, tuple[str, ...]] = {
     "7.0": ("GV100",),
-    "7.5": ("TU102", "TU104", "TU106"),  # TU116 and TU117, the GTX 16, have no tensor cores
+    "7.5": ("TU102", "TU104", "TU106"),  # TU116 and TU117 (GTX 16) have no tensor cores
     "8.0": ("GA100",),
     "8.6": ("GA102", "GA103", "GA104", "GA106", "GA107"),
     "8.9": ("AD102", "AD103", "AD104", "AD106", "AD107"),
@@ -33,34 +33,43 @@ TENSOR_INSTRUCTIONS = "{unit}__inst_executed_pipe_tensor"
 TENSOR_OPERATIONS = "{unit}__ops_path_tensor_{of}"
 OPERATION = "{unit}__sass_thread_inst_executed_op_{op}_pred_on"
 
-# Vector operations: (add, multiply, multiply-add) of a pipe. Packed single precision does two lanes an instruction.
+# Vector operations (add, multiply, multiply-add) by pipe. Packed single precision: two lanes per instruction.
 _LETTERS = {"fp64": "d", "fp32": "f", "fp16": "h"}
 VECTOR = {pipe: (f"{letter}add", f"{letter}mul", f"{letter}fma") for pipe, letter in _LETTERS.items()}
 PACKED_SINGLE = ("fadd2", "fmul2", "ffma2")
 HAS_PACKED_SINGLE = ("10.0", "10.3")
 
-# Source types of the tensor cores by compute capability ("8.9" before "8"), and the pipe they belong to.
-HALF, _BRAIN, _TF32 = ("fp16_dst_fp16", "fp16_dst_fp32"), ("bf16_dst_fp32",), ("tf32_dst_fp32",)
-_AMPERE = dict(tensor_fp16=HALF, tensor_bf16=_BRAIN, tensor_tf32=_TF32, tensor_fp64=("fp64",), tensor_int8=("int8",))
+# Tensor-core source types by compute capability ("8.9" before "8") and pipe.
+FP16_SOURCES, _BF16_SOURCES, _TF32_SOURCES = ("fp16_dst_fp16", "fp16_dst_fp32"), ("bf16_dst_fp32",), ("tf32_dst_fp32",)
+_AMPERE = dict(
+    tensor_fp16=FP16_SOURCES,
+    tensor_bf16=_BF16_SOURCES,
+    tensor_tf32=_TF32_SOURCES,
+    tensor_fp64=("fp64",),
+    tensor_int8=("int8",),
+)
 _SEPARATE = {**_AMPERE, "tensor_fp8": ("fp8_dst_fp16", "fp8_dst_fp32")}
 TENSOR: dict[str, dict[str, tuple[str, ...]]] = {
-    "7.0": dict(tensor_fp16=HALF),
+    "7.0": dict(tensor_fp16=FP16_SOURCES),
     "7.5": dict(tensor_fp16=("fp16_bf16_tf32_dst_fp32", "fp16_dst_fp16"), tensor_int8=("int8",)),
     "8": _AMPERE,
     "8.9": {**_AMPERE, "tensor_fp8": ("fp8",)},
     "9": {**_AMPERE, "tensor_fp16": ("fp16",), "tensor_fp8": ("fp8",)},
-    "10": {**_AMPERE, "tensor_fp8": ("fp4_fp6_fp8_dst_fp16", "fp4_fp6_fp8_dst_fp32")},  # inseparable there
+    "10": {
+        **_AMPERE,
+        "tensor_fp8": ("fp4_fp6_fp8_dst_fp16", "fp4_fp6_fp8_dst_fp32"),
+    },  # one counter for fp4, fp6 and fp8
     "10.3": _SEPARATE,
     "12": _SEPARATE,
 }
 TENSOR["11"] = TENSOR["10"]
-PLACED = frozenset(part for types in TENSOR.values() for parts in types.values() for part in parts)
+ASSIGNED_SOURCES = frozenset(part for types in TENSOR.values() for parts in types.values() for part in parts)
 
-# Floats below 8 bits, which have no pipe of ours; nor have the small integers, which are read and not asked for.
-_APART = ("fp4_dst_fp32", "fp4_fp6_dst_fp16", "fp4_fp6_dst_fp32")
-SMALL_FLOATS: dict[str, tuple[str, ...]] = {"10": ("fp4_dst_fp32",), "10.3": _APART, "12": _APART}
+# Floats below 8 bits: they are collected, but `Flops` has no pipe for them. (Integers below 8 bits: not collected.)
+_UNASSIGNED = ("fp4_dst_fp32", "fp4_fp6_dst_fp16", "fp4_fp6_dst_fp32")
+SMALL_FLOATS: dict[str, tuple[str, ...]] = {"10": ("fp4_dst_fp32",), "10.3": _UNASSIGNED, "12": _UNASSIGNED}
 
-# Instructions that do the work of a source type, where a total is not exported: (of one warp, of a group of warps).
+# Instructions that process a source type, for exports without a total: (of a warp, of a warpgroup).
 INSTRUCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "9": {"int8": ("imma", "igmma"), "": ("hmma", "hgmma")},
     "10": {"int8": ("imma", "utcimma"), "fp4_fp6_fp8": ("utcqmma",), "": ("hmma", "utchmma")},
@@ -73,18 +82,18 @@ _Row = TypeVar("_Row")
 
 
 def row(table: Mapping[str, _Row], generation: str | None, absent: _Row) -> _Row:
-    """A table's row for a compute capability: its own, or that of its major version; `absent` if it has neither."""
+    """A table's row for a compute capability or else for its major version; `absent` if the table has neither."""
     major = (generation or "").partition(".")[0]
     return table.get(generation or "", table.get(major, absent))
 
 
 def tensor_operations(generation: str | None) -> tuple[str, ...]:
-    """The metrics that count all tensor operations of a compute capability; none where it is not known."""
+    """The metrics that count all tensor operations of a compute capability; empty if it is unknown."""
     return tuple(_source(part) for parts in row(TENSOR, generation, {}).values() for part in parts)
 
 
 class Group(NamedTuple):
-    """Metrics that are collected together, what they give, and why they are needed."""
+    """Metrics collected for one quantity (`what`), and the reason."""
 
     what: str
     metrics: tuple[str, ...]
@@ -92,29 +101,37 @@ class Group(NamedTuple):
 
 
 def collection(generation: str) -> tuple[Group, ...]:
-    """All that the readers need of a launch on a device of `CHIPS`, and nothing else.
+    """The metrics that the readers need for a compute capability of `CHIPS`.
 
-    Totals only: their parts (sparse and dense, by instruction) would be counted twice and cost further passes.
+    Totals only: their parts (sparse and dense, by instruction) would cost further replay passes.
     """
     vector = [op for ops in VECTOR.values() for op in ops]
-    weights = "add + mul + 2 × fma of threads whose predicate is true; a packed half instruction does two lanes"
+    weights = (
+        "add + mul + 2 × fma over threads with a true predicate; packed half-precision instructions count two lanes"
+    )
     if generation in HAS_PACKED_SINGLE:
         vector += PACKED_SINGLE
-        weights += ", and so do fadd2, fmul2 and ffma2, which only this generation has"
+        weights += ", and so do fadd2, fmul2 and ffma2 (this generation only)"
     tensor = [*tensor_operations(generation), *map(_source, row(SMALL_FLOATS, generation, ()))]
-    operations = "operations by type, 2 a multiply-add, which fma counters miss; since Nsight Compute 2023.2"
+    operations = "operations by type (multiply-add = 2), not included in the fma counters; since Nsight Compute 2023.2"
     if generation == "7.0":
         tensor.append(TENSOR_INSTRUCTIONS.format(unit="sm") + ".sum")
-        operations += "; before it, 512 an instruction"
+        operations += "; in older versions, 512 per instruction"
     return (
         Group("vector FLOPs", tuple(OPERATION.format(unit="smsp", op=op) + ".sum" for op in vector), weights),
         Group("tensor FLOPs", tuple(tensor), operations),
-        Group("DRAM bytes", (f"{DRAM}.sum",), "reads and writes of device memory: the roofline's own level"),
-        Group("L2 bytes", (f"{L2}.sum",), "requests of all clients of L2; the charts' lts2xbar is another quantity"),
-        Group("L1 bytes", (f"{L1}.sum",), "requests to L1; the charts' lsu_writeback is another quantity"),
-        Group("time", (DURATION,), "without a time there is no FLOP/s"),
-        Group("clock", (CYCLES, CLOCK), "at which clock it ran, so that the roofs can be compared at the same"),
-        Group("occupancy", (REGISTERS, OCCUPANCY), "registers and active warps: why a point stays below its roof"),
+        Group("DRAM bytes", (f"{DRAM}.sum",), "reads and writes of device memory: the main roofline level"),
+        Group(
+            "L2 bytes",
+            (f"{L2}.sum",),
+            "requests of all L2 clients; lts2xbar of the roofline charts is a different quantity",
+        ),
+        Group(
+            "L1 bytes", (f"{L1}.sum",), "requests to L1; lsu_writeback of the roofline charts is a different quantity"
+        ),
+        Group("time", (DURATION,), "needed for FLOP/s and bytes/s"),
+        Group("clock", (CYCLES, CLOCK), "the actual SM clock, so that ceilings are compared at the same clock"),
+        Group("occupancy", (REGISTERS, OCCUPANCY), "registers and active warps: a reason for points below the ceiling"),
     )
 
 

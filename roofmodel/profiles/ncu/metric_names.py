@@ -1,6 +1,6 @@
-"""What Nsight Compute calls a metric: which names are read, their units, and the names behind labels.
+"""Nsight Compute metric names: which are read, in which units, and the metric behind each label.
 
-The details page prints labels; what the section files put under each is its name here.
+The details page prints labels instead of names; the names here are from Nsight Compute's section files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from roofmodel.profiles.ncu import metric_catalog
 
-_WANTED = re.compile(
+_METRICS_READ = re.compile(
     r"(derived__)?(sm|smsp)__sass_thread_inst_executed_op_[dfh](add|mul|fma)2?_pred_on(\.sum(\.per_second|\.per_cycle_elapsed)?|_x\d)$"
     r"|(sm|smsp)__ops_path_tensor_(?!\w*realtime)(op_\w+_)?src_\w+\.sum(\.per_second|\.per_cycle_elapsed)?$"
     r"|(sm|smsp)__inst_executed_pipe_tensor(_op_([hid]mma|gmma|hmma_type_hfma2))?(_subpipe_\w+)?(_v2)?\.sum(\.per_second|\.per_cycle_elapsed)?$"
@@ -21,13 +21,13 @@ _WANTED = re.compile(
 )
 
 
-def wanted(name: str) -> bool:
-    """Whether a metric is one that `metrics.interpret` reads; the others need not be kept."""
-    return _WANTED.match(name) is not None
+def is_read(name: str) -> bool:
+    """Whether `metrics.interpret` reads this metric; the others are not stored."""
+    return _METRICS_READ.match(name) is not None
 
 
 def dimension(name: str) -> str:
-    """What unit a metric's value is in: 's', 'byte', 'byte/s', '/s', '%' or '' (a count), as `cells.unit` says it."""
+    """The dimension of a metric: 's', 'byte', 'byte/s', '/s', '%' or '' (a count), as `cell_values.parse_unit` does."""
     if name.startswith("gpu__time"):
         return "s"
     if name == "SM Frequency":
@@ -42,7 +42,7 @@ _LABELS = {
     ("Duration", "s"): metric_catalog.DURATION,
     ("Registers Per Thread", ""): metric_catalog.REGISTERS,
     ("Achieved Occupancy", "%"): metric_catalog.OCCUPANCY,
-    # Memory Throughput is a share of the peak in one section and dram__bytes.sum.per_second in another: the unit tells
+    # Memory Throughput is a percentage in one section and dram__bytes.sum.per_second in another; the unit differs
     ("Memory Throughput", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
     ("DRAM Bandwidth", "byte/s"): f"{metric_catalog.DRAM}.sum.per_second",
 }
@@ -51,10 +51,10 @@ _IDENTIFIER = re.compile(r"\b\w+__[\w.]+")
 
 
 def canonical(label: str, measured_in: str, section: str, item: str) -> str:
-    """The metric behind what the details page prints: itself, or what the section files put under that label.
+    """The metric name for a name or label of the details page.
 
-    `measured_in` is the dimension of the cell, `section` and `item` the columns Section Name and Body Item Label.
-    A label that is ambiguous stays as it is, and so is not read.
+    `measured_in` is the dimension of the cell, `section` and `item` are the columns Section Name and Body Item Label.
+    An ambiguous label is returned unchanged, so it is not read.
     """
     if match := _IDENTIFIER.search(label):  # also "Duration (gpu__time_duration.sum)"
         return match.group()
@@ -68,6 +68,6 @@ def canonical(label: str, measured_in: str, section: str, item: str) -> str:
 
 
 def capability(text: str | None) -> str | None:
-    """`8.0`, `80`, `sm_80`, `8,0` -> `8.0`; None for what is no compute capability."""
+    """`8.0`, `80`, `sm_80`, `8,0` -> `8.0`; None for anything else."""
     match = re.fullmatch(r"(?:sm_|cc)?(\d{1,2})[.,]?(\d)[a-z]?", (text or "").strip().lower())
     return f"{int(match.group(1))}.{match.group(2)}" if match else None

@@ -1,9 +1,9 @@
-"""Nsight Compute's metrics of one launch -> FLOPs by pipe, bytes by level, seconds.
+"""Compute FLOPs by pipe, bytes by memory level and seconds of a launch from its Nsight Compute metrics.
 
-Which metrics exist on which chip is in `catalogue.py`, what they are called in `metric_names.py`, how counts come of
-what was collected in `counters.py`, and the tensor cores' part in `tensor.py`. From Nsight Compute's section files:
-vector FLOPs = add + mul + 2·fma of `smsp__sass_thread_inst_executed_op_*_pred_on`, which counts the threads whose
-predicate is true; a packed half instruction is counted once and does two lanes.
+Vector FLOPs = add + mul + 2·fma of `smsp__sass_thread_inst_executed_op_*_pred_on`, which counts the threads whose
+predicate is true; a packed half-precision instruction counts once and processes two lanes (source: Nsight Compute's
+section files). See also `metric_catalog.py` (metrics by chip), `metric_names.py` (labels and units), `counters.py`
+(counts from sums or rates) and `tensor_cores.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from roofmodel.profiles.kernel import Flops, Traffic
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.profiles.ncu.counters import Counters, any_of, sums
-from roofmodel.profiles.ncu.tensor_cores import Tensor
+from roofmodel.profiles.ncu.counters import Counters, any_contains, sum_metric_names
+from roofmodel.profiles.ncu.tensor_cores import TensorCoreCounters
 
 _SECTOR = 32  # bytes
 
 
-class Meaning(NamedTuple):
-    """What the metrics of a launch amount to: base units, None where they do not say; notes for a person."""
+class LaunchMetrics(NamedTuple):
+    """Quantities of a launch in base units (None: unknown), and notes for the user."""
 
     seconds: float | None
     clock: float | None
@@ -31,16 +31,16 @@ class Meaning(NamedTuple):
     notes: tuple[str, ...]
 
 
-def interpret(values: Mapping[str, float], generation: str | None = None, averaged: bool = False) -> Meaning:
-    """Read the metrics of one launch; `values` holds what was collected, in base units (a percentage as a fraction).
+def interpret(values: Mapping[str, float], generation: str | None = None, averaged: bool = False) -> LaunchMetrics:
+    """Interpret the metrics of one launch; `values` are in base units (percentages as fractions).
 
-    `generation` is the compute capability, as `8.0`. `averaged`: the values are means over several launches, of
-    which rates cannot be turned into counts exactly, and a note says so.
+    `generation` is the compute capability, such as `8.0`. `averaged` means that the values are means over several
+    launches; counts derived from rates are then approximate, and a note says so.
     """
     rates = any(".sum.per_" in name or name.startswith("derived__") for name in values)
     launch = _Launch(values, generation, averaged, [], rates)
     seconds = launch.seconds()
-    pipes = {**launch.vector(), **Tensor(values, generation, averaged, launch.notes, rates).flops()}
+    pipes = {**launch.vector(), **TensorCoreCounters(values, generation, averaged, launch.notes, rates).flops()}
     launch.notes.extend(_never_collected(values))
     traffic = Traffic(
         dram=launch.dram(),
@@ -48,7 +48,7 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
         l1=launch.cache("L1", metric_catalog.L1, "l1tex__lsu_writeback_active"),
     )
     registers = values.get(metric_catalog.REGISTERS)
-    return Meaning(
+    return LaunchMetrics(
         seconds=seconds,
         clock=launch.clock(),
         occupancy=values.get(metric_catalog.OCCUPANCY),
@@ -60,24 +60,26 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
 
 
 def _never_collected(names: Collection[str]) -> Iterable[str]:
-    """Of what no form was collected, and what to add; what is there in part is told where it is summed."""
+    """Notes on quantities without any metric, with the metrics to add. `sum_of` reports partly collected sums."""
     vector = metric_catalog.VECTOR
-    pipes = [pipe for pipe, ops in vector.items() if not any_of((f"_op_{op}_pred_on" for op in ops), names)]
-    if len(pipes) == len(vector) and not any_of(["_tensor"], names):
-        yield "FLOPs unknown: no metric of them was collected"
+    pipes = [pipe for pipe, ops in vector.items() if not any_contains((f"_op_{op}_pred_on" for op in ops), names)]
+    if len(pipes) == len(vector) and not any_contains(["_tensor"], names):
+        yield "FLOPs unknown: no FLOP metrics were collected"
     elif pipes:
         missing = (metric_catalog.OPERATION.format(unit="smsp", op=op) for pipe in pipes for op in vector[pipe])
-        yield f"{', '.join(pipes)} FLOPs unknown: none was collected; add {sums(missing)}"
+        yield f"{', '.join(pipes)} FLOPs unknown: not collected; add {sum_metric_names(missing)}"
     counters = {"DRAM": metric_catalog.DRAM, "L2": metric_catalog.L2, "L1": metric_catalog.L1}
-    if levels := [level for level, name in counters.items() if not any_of([f"{name.partition('__')[0]}__"], names)]:
-        yield f"{', '.join(levels)} bytes unknown: none were collected; add {sums(counters[level] for level in levels)}"
+    prefixes = {level: f"{name.partition('__')[0]}__" for level, name in counters.items()}
+    if levels := [level for level, prefix in prefixes.items() if not any_contains([prefix], names)]:
+        absent = sum_metric_names(counters[level] for level in levels)
+        yield f"{', '.join(levels)} bytes unknown: not collected; add {absent}"
 
 
 class _Launch(Counters):
-    """The CUDA cores' and the memory's share of a launch."""
+    """FLOPs of the CUDA cores and memory traffic of a launch."""
 
     def operation(self, name: str) -> float | None:
-        """Threads that executed a vector operation such as `ffma`, under either of its two prefixes."""
+        """Thread-level count of a vector operation such as `ffma`, from either of its two metric prefixes."""
         for unit in ("smsp", "sm"):
             count = self.count(metric_catalog.OPERATION.format(unit=unit, op=name))
             if count is not None:
@@ -85,7 +87,7 @@ class _Launch(Counters):
         return None
 
     def vector(self) -> dict[str, float | None]:
-        """FLOPs of the CUDA cores."""
+        """FLOPs of the CUDA cores by pipe."""
 
         def flops(pipe: str, add: int, multiply: int, fma: int, operations: tuple[str, ...]) -> float | None:
             weights = dict(zip(operations, (add, multiply, fma), strict=True))
@@ -96,12 +98,16 @@ class _Launch(Counters):
         fp32 = flops("fp32", 1, 1, 2, metric_catalog.VECTOR["fp32"])
         if self.generation in metric_catalog.HAS_PACKED_SINGLE and fp32 is not None:
             before = len(self.notes)
-            pairs = flops("fp32", 2, 2, 4, metric_catalog.PACKED_SINGLE)  # two lanes each; weights inferred
+            pairs = flops(
+                "fp32", 2, 2, 4, metric_catalog.PACKED_SINGLE
+            )  # two lanes each; weights inferred, not documented
             if pairs is None and len(self.notes) > before:
                 fp32 = None
             elif pairs is None:
                 parts = [metric_catalog.OPERATION.format(unit="smsp", op=op) for op in metric_catalog.PACKED_SINGLE]
-                self.notes.append(f"fp32 FLOPs lack the packed operations of this device; add {sums(parts)}")
+                self.notes.append(
+                    f"fp32 FLOPs exclude packed operations (fadd2, fmul2, ffma2); add {sum_metric_names(parts)}"
+                )
             else:
                 fp32 += pairs
         return {
@@ -112,7 +118,7 @@ class _Launch(Counters):
         }
 
     def dram(self) -> float | None:
-        """Bytes to and from DRAM: the sum, or reads and writes, of which both are needed."""
+        """DRAM bytes: the total, or reads plus writes if both were collected."""
         before = len(self.notes)
         for quantity, width in (("bytes", 1), ("sectors", _SECTOR)):
             total = self.values.get(f"dram__{quantity}.sum")
@@ -122,7 +128,7 @@ class _Launch(Counters):
                 parts: dict[str, float] = {f"dram__{quantity}{part}": width for part in pair}
                 total = self.sum_of("DRAM bytes", parts, self.count)
                 if total is not None:
-                    del self.notes[before:]  # of a pair that another one made good
+                    del self.notes[before:]  # an incomplete pair, replaced by a complete one
                     return total
         after = len(self.notes)
         total = self.from_rate(metric_catalog.DRAM)
@@ -131,12 +137,10 @@ class _Launch(Counters):
         return total
 
     def cache(self, level: str, counter: str, chart: str) -> float | None:
-        """Bytes that a cache served, in the counted form; the cycles that current charts use are something else."""
+        """Bytes that a cache served. Current roofline charts use cycles instead, which cannot be converted."""
         total, sectors = self.count(counter), self.count(counter.replace("bytes", "sectors"))
         if total is None and sectors is not None:
             total = _SECTOR * sectors
         if total is None and any(name.startswith(chart) for name in self.values):
-            self.notes.append(
-                f"{level} bytes unknown: {chart} was collected, which is another quantity; add {counter}.sum"
-            )
+            self.notes.append(f"{level} bytes unknown: {chart} was collected, but it counts cycles; add {counter}.sum")
         return total

@@ -1,7 +1,7 @@
-"""Nsight Compute's reports (`.ncu-rep`) -> launches, through NVIDIA's own package `ncu-report`.
+"""Read Nsight Compute reports (`.ncu-rep`) with NVIDIA's package `ncu-report`.
 
-The format is NVIDIA's, and only its package knows it. It is installed on wish (`pip install ncu-report`, the
-extra `ncu`), runs without a GPU, and reads reports of its own version and of older ones.
+Only NVIDIA's package can read the format. It is optional (`pip install ncu-report`, or the extra `ncu`), needs no GPU,
+and reads reports of its own version and older ones.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
-from roofmodel.profiles.ncu.launch_tables import Kind, Table, pad
-from roofmodel.profiles.streams import on_disk, printable
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
+from roofmodel.profiles.streams import as_file, printable
 
-MAGIC = b"NVR\0"  # how a report begins
+MAGIC = b"NVR\0"  # first bytes of a report
 
 
 def parse(stream: BinaryIO, file: str) -> Table:
-    """All launches of a report. Raises ProfileError: without the package, and for a report that it cannot read."""
+    """All launches of a report. Raises ProfileError if the package is not installed or cannot read the report."""
     import multiprocessing
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
-    _package(file)
-    with on_disk(stream, MAGIC) as path:
+    _import_package(file)
+    with as_file(stream, MAGIC) as path:
         if sys.platform != "linux":
             return _table(str(path), file)
-        # On some damaged reports the package ends the whole process: let that be another one.
-        with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _silent) as pool:
+        # The package aborts the process on some damaged reports, so it runs in a child process.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _discard_stderr) as pool:
             try:
                 return pool.submit(_table, str(path), file).result()
             except BrokenProcessPool:
-                why = "ncu-report breaks off in this report, which is damaged"
-                raise ProfileError(f"{file}: {why}; {_instead(file)}") from None
+                why = "the report is damaged: ncu-report aborted"
+                raise ProfileError(f"{file}: {why}; {_csv_command(file)}") from None
 
 
-def _silent() -> None:
-    """What the package's own library writes before it gives up tells a reader nothing."""
+def _discard_stderr() -> None:
+    """Discard stderr: the library prints internal messages before it aborts."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _table(path: str, file: str) -> Table:
-    package, table = _package(file), Table(file, summary=False)
+    package, table = _import_package(file), Table(file, summary=False)
     try:
         report = package.load_report(path)
         results = [action for part in report for action in part]
     except (RuntimeError, OSError, ValueError) as error:
-        raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_instead(file)}") from None
+        raise ProfileError(f"{file}: ncu-report cannot read this report: {error}; {_csv_command(file)}") from None
     for number, action in enumerate(results):
         _read(action, number, table)
     table.pad()
     if not table.ids:
         raise ProfileError(
-            f"{file}: ncu-report finds no results in this report: it is empty, damaged, or written by a newer Nsight "
-            f"Compute (pip install -U ncu-report); {_instead(file)}"
+            f"{file}: ncu-report found no results: the report is empty, damaged, or from a newer Nsight Compute "
+            f"(pip install -U ncu-report); {_csv_command(file)}"
         )
     return table
 
 
-def _package(file: str) -> Any:
+def _import_package(file: str) -> Any:
     try:
         import ncu_report
     except ImportError as error:
         raise ProfileError(
-            f"{file}: a report of Nsight Compute, which only NVIDIA's package can read ({error}): "
-            f"pip install ncu-report; {_instead(file)}"
+            f"{file}: reading an Nsight Compute report needs NVIDIA's package ncu-report ({error}): "
+            f"pip install ncu-report; {_csv_command(file)}"
         ) from None
     return ncu_report
 
 
-def _instead(file: str) -> str:
+def _csv_command(file: str) -> str:
     return f"or run: ncu --import {shlex.quote(file)} --csv --page raw --print-units base --log-file report.csv"
 
 
 def _read(action: Any, number: int, table: Table) -> None:
-    """One result, of a kernel or, in range replay, of a range, as a launch of the table."""
+    """Add one result (a kernel or, in range replay, a range) to the table as a launch."""
     names, kernel = action.metric_names(), action.name(action.NameBase_DEMANGLED) or action.name()
     if not kernel:
         raise ProfileError(f"{table.file}: result {number} has no name: the report is cut short or damaged")
@@ -91,7 +91,7 @@ def _read(action: Any, number: int, table: Table) -> None:
     seen = evidence(attributes, lambda name: _unit(action, ATTRIBUTE + name))
     if seen != Evidence() and seen not in table.evidence:
         table.evidence.append(seen)
-    kind = Kind(
+    kind = LaunchKind(
         name=sys.intern(printable(kernel)),
         device=known.get("launch__device_id"),
         stream=known.get("launch__stream_id"),
@@ -104,22 +104,22 @@ def _read(action: Any, number: int, table: Table) -> None:
         table.kinds.append(kind)
     table.ids.append(number)
     table.kind.append(len(table.kinds) - 1)
-    for name in filter(_wanted, names):
+    for name in filter(_is_read, names):
         value = action.metric_by_name(name).value()
         if isinstance(value, int | float) and math.isfinite(value):
             unit = _unit(action, name)
             factor = scale(name, unit)
             if factor is None:
-                raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which is not read here")
+                raise ProfileError(f"{table.file}: {name} is in {shorten(unit)}, which does not fit this metric")
             if value < 0:
-                raise ProfileError(f"{table.file}: {name} is {value}, and no count or time is below zero")
+                raise ProfileError(f"{table.file}: {name} is {value}, but counts and times cannot be negative")
             column = table.values.setdefault(name, array("d"))
             pad(column, number)
             column.append(in_base_units(value, factor))
 
 
-# The same names come back with every result.
-_wanted = cache(metric_names.wanted)
+# Cached: every result has the same names.
+_is_read = cache(metric_names.is_read)
 
 
 @cache
@@ -130,7 +130,7 @@ def _identifies(name: str) -> bool:
 
 
 def _value(action: Any, name: str) -> str | None:
-    """What a table would have in its cell: whole numbers without a point."""
+    """The value as a CSV table would show it: integers without a decimal point."""
     value = action.metric_by_name(name).value()
     whole = isinstance(value, float) and value.is_integer()
     return None if value is None else printable(str(int(value) if whole else value))
@@ -146,7 +146,7 @@ def _unit(action: Any, name: str) -> str:
 
 
 def _ranges(state: Any) -> tuple[str, ...]:
-    """NVTX ranges, outermost first; those that start and stop anywhere stand outside of those that are pushed."""
+    """NVTX ranges, outermost first: start/stop ranges of the process, then push/pop ranges of the thread."""
     domains = [state.domain_by_id(number) for number in state.domains()] if state is not None else []
     started = (name for domain in domains for name in domain.start_end_ranges())
     pushed = (name for domain in domains for name in domain.push_pop_ranges())

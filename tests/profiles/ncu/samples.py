@@ -21,7 +21,7 @@ def row(metric: str, unit: str, value: str, number=0, section="Command line prof
 
 def read(text: str | bytes, generation: str | None = None) -> Profile:
     data = text if isinstance(text, bytes) else text.encode()
-    assert ncu.recognise(data[: 1 << 20])
+    assert ncu.recognize(data[: 1 << 20])
     return ncu.read(io.BytesIO(data), "file.csv", generation)
 
 

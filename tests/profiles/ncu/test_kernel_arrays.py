@@ -16,10 +16,10 @@ from roofmodel.profiles import streams
 from roofmodel.profiles.kernel import Flops, Profile, Traffic
 from roofmodel.profiles.ncu import metrics
 from roofmodel.profiles.ncu import reader as ncu
-from roofmodel.profiles.ncu.kernel_arrays import Diverged, Lanes
-from roofmodel.profiles.ncu.launch_tables import Kind, Table
-from roofmodel.profiles.ncu.layouts import Long
-from roofmodel.profiles.ncu.rows import Reader
+from roofmodel.profiles.ncu.kernel_arrays import DivergentBranch, LaunchArray
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table
+from roofmodel.profiles.ncu.layouts import LongReader
+from roofmodel.profiles.ncu.rows import RowReader
 from roofmodel.study.profile.points import GROUPINGS, group
 from tests.profiles.ncu.samples import HEADER, RULES, launch, read, row
 
@@ -44,7 +44,7 @@ NAMES = [
 ]
 VALUES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 1.0, 7.0, 0.5, 1e9]), max_size=12)
 KINDS = st.builds(
-    Kind,
+    LaunchKind,
     name=st.sampled_from(["gemm", "void relu<float>(T *)", "softmax"]),
     nvtx=st.sampled_from([(), ("step",), ("step", "layer")]),
     capability=st.sampled_from([None, "7.0", "8.0", "9.0", "10.0"]),
@@ -87,10 +87,10 @@ def test_launches_read_together_are_what_they_are_one_by_one(launches):
 
 
 def test_lanes_decide_together_or_not_at_all():
-    assert bool(np.array([1.0, 2.0]).view(Lanes))
-    assert not np.array([0.0, 0.0]).view(Lanes)
-    with pytest.raises(Diverged) as told:
-        max(np.array([-1.0, 5.0]).view(Lanes), 0)
+    assert bool(np.array([1.0, 2.0]).view(LaunchArray))
+    assert not np.array([0.0, 0.0]).view(LaunchArray)
+    with pytest.raises(DivergentBranch) as told:
+        max(np.array([-1.0, 5.0]).view(LaunchArray), 0)
     assert told.value.mask.tolist() == [True, False]
 
 
@@ -136,7 +136,7 @@ def test_the_longest_of_columns_are_the_longest_of_their_kernels(launches, most)
 def careful(text: str) -> Profile | str:
     """What comes of a file where no line is taken as plain."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Long, "skim", Reader.skim)
+        patch.setattr(LongReader, "read_known_rows", RowReader.read_known_rows)
         patch.setattr(streams, "cells", by_the_library)
         return outcome(text)
 
@@ -190,7 +190,7 @@ def test_ids_that_do_not_rise_are_looked_up():
     numbers = (5, 3, 9, 3, 5)
     profile = read(HEADER + "".join(row("dram__bytes.sum", "byte", str(n), number=n) for n in numbers))
     assert [(kernel.id, kernel.bytes.dram) for kernel in profile.kernels] == [("5", 5), ("3", 3), ("9", 9)]
-    assert any("repeats a launch" in warning for warning in profile.warnings)
+    assert any("repeats the launch" in warning for warning in profile.warnings)
 
 
 def test_a_launch_takes_less_than_two_hundred_bytes():

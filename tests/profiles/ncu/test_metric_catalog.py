@@ -5,7 +5,7 @@ import re
 import pytest
 
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.profiles.ncu.metric_names import wanted
+from roofmodel.profiles.ncu.metric_names import is_read
 from roofmodel.profiles.ncu.metrics import interpret
 from tests.profiles.ncu.nvidia_tables import libraries
 
@@ -41,7 +41,7 @@ def test_every_name_is_in_nvidias_table_of_every_chip(generation, chip):
 def test_no_tensor_type_of_a_chip_is_forgotten(generation):
     # every total of floats, and of int8, that any generation has: this one asks for each that it has
     small = {part for parts in metric_catalog.SMALL_FLOATS.values() for part in parts}
-    every = {f"sm__ops_path_tensor_src_{part}.sum" for part in metric_catalog.PLACED | small}
+    every = {f"sm__ops_path_tensor_src_{part}.sum" for part in metric_catalog.ASSIGNED_SOURCES | small}
     chip = metric_catalog.CHIPS[generation][0]
     for table in tables(chip):
         assert {name for name in every if table.has(chip, name)} == every & set(NAMES[generation]), table.path
@@ -57,7 +57,7 @@ def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_the_readers_want_every_name_and_none_is_asked_for_twice(generation):
-    assert all(wanted(name) for name in NAMES[generation])
+    assert all(is_read(name) for name in NAMES[generation])
     assert len(NAMES[generation]) == len(set(NAMES[generation]))
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from roofmodel.profiles.ncu.metric_catalog import tensor_operations
-from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, wanted
+from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, is_read
 from roofmodel.profiles.ncu.metrics import interpret
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -212,7 +212,7 @@ def test_caches_are_counted_in_bytes_or_sectors_and_never_in_chart_cycles():
     chart = interpret({"lts__lts2xbar_cycles_active.sum": 7, "l1tex__lsu_writeback_active_mem_lg.sum": 7})
     assert chart.bytes[1:] == (None, None)
     assert any("lts__t_bytes.sum" in note for note in chart.notes)
-    assert wanted("l1tex__lsu_writeback_active_mem_lg.sum")
+    assert is_read("l1tex__lsu_writeback_active_mem_lg.sum")
 
 
 def test_time_is_the_duration_or_cycles_over_rate():
@@ -233,7 +233,7 @@ def test_labels_are_read_only_where_they_are_unambiguous():
     assert canonical("Duration (gpu__time_duration.sum)", "s", sol, "") == "gpu__time_duration.sum"
     assert canonical("dram__bytes.sum", "byte", sol, "") == "dram__bytes.sum"
     theoretical = "Theoretical Predicated-On FFMA Thread Instructions Executed"
-    assert not wanted(canonical(theoretical, "", sol, ""))  # the device's peak, not the kernel's work
+    assert not is_read(canonical(theoretical, "", sol, ""))  # the device's peak, not the kernel's work
     achieved = canonical("Predicated-On FADD Thread Instructions Executed Per Cycle", "", sol, "")
     assert achieved == "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed"
 
@@ -249,14 +249,14 @@ def test_labels_are_read_only_where_they_are_unambiguous():
     ],
 )
 def test_peaks_and_shares_are_not_work(name):
-    assert not wanted(name)
+    assert not is_read(name)
 
 
 def test_every_metric_that_is_asked_for_is_read():
     for generation in ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"):
         names = tensor_operations(generation)
         assert names
-        assert all(wanted(name) and dimension(name) == "" for name in names)
+        assert all(is_read(name) and dimension(name) == "" for name in names)
         flops = interpret(dict.fromkeys(names, 1.0), generation).flops
         assert sum(f or 0 for f in flops) == len(names)  # each in one pipe, none twice
 

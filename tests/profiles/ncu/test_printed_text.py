@@ -65,18 +65,21 @@ def test_a_line_of_ten_megabytes_takes_no_time(line):
     [
         (
             printed("k", "Duration                us        41.60"),
-            "labels .* instead of names; run the line that",
+            "labels instead of metric names; run the line that",
         ),
-        (printed("k", where=""), "log of Nsight Compute without a table"),
+        (printed("k", where=""), "Nsight Compute log without a table"),
         # Launches in a form that is not known must not give their metrics to the launch before.
         (
             printed("a", "dram__bytes.sum byte 1,000,000")
             + printed("b", "dram__bytes.sum byte 5", where=", Context 1"),
-            r"file\.csv:\d+: 'dram__bytes.sum' stands below no launch.*--csv",
+            r"file\.csv:\d+: the metric 'dram__bytes.sum' has no launch above it.*--csv",
         ),
         (printed("a", "dram__bytes.sum byte 12x4"), r"file\.csv:\d+.*12x4"),
         (printed("a", "dram__bytes.sum furlong 4"), r"file\.csv:\d+.*furlong"),
-        (printed("a", "dram__bytes.sum byte 1", "dram__bytes.sum byte 2"), r"is '2' here and 1 in base units before"),
+        (
+            printed("a", "dram__bytes.sum byte 1", "dram__bytes.sum byte 2"),
+            r"is '2', but an earlier row of the same launch .* has 1 in base units",
+        ),
     ],
 )
 def test_what_reads_two_ways_is_refused_with_its_line(text, says):

@@ -205,7 +205,7 @@ def test_a_european_file_is_read_as_such():
 
 
 def test_a_number_that_reads_two_ways_is_refused_with_its_line():
-    with pytest.raises(ProfileError, match=r"file\.csv:2: gpu__time_duration\.sum: '1,234' is 1234 or 1\.234"):
+    with pytest.raises(ProfileError, match=r"file\.csv:2: gpu__time_duration\.sum: '1,234' may be 1234 or 1\.234"):
         read(HEADER + row(TIME, "us", "1,234"))
     # what counts things is whole, so that the mark groups thousands, for the whole file
     assert only(HEADER + row(BYTES, "byte", "1,234") + row(TIME, "us", "1,234")).seconds == pytest.approx(1234e-6)
@@ -213,7 +213,7 @@ def test_a_number_that_reads_two_ways_is_refused_with_its_line():
 
 
 def test_two_locales_in_one_file_are_an_error():
-    with pytest.raises(ProfileError, match=r"file\.csv:3: .*locales"):
+    with pytest.raises(ProfileError, match=r"file\.csv:3: .*another locale"):
         read(HEADER + row(BYTES, "byte", "12,582,912") + row(TIME, "us", "65,77"))
 
 
@@ -237,9 +237,9 @@ def test_a_wide_table_without_units_is_refused():
 
 def test_equal_duplicates_collapse_and_unequal_ones_are_an_error():
     assert only(HEADER + row(BYTES, "byte", "7") * 2).bytes.dram == 7
-    with pytest.raises(ProfileError, match=r"file\.csv:3: dram__bytes\.sum is '8' here and 7 .* line 2"):
+    with pytest.raises(ProfileError, match=r"file\.csv:3: dram__bytes\.sum is '8', but .*\(line 2\) has 7 "):
         read(HEADER + row(BYTES, "byte", "7") + row(BYTES, "byte", "8"))
-    with pytest.raises(ProfileError, match=r"dram__bytes\.sum is '8' here"):
+    with pytest.raises(ProfileError, match=r"dram__bytes\.sum is '8', but"):
         read(
             f'{LEAD}{NEW},"{BYTES}","{BYTES}"\n' + ",".join(['""'] * 11) + ',"byte","byte"\n' + launch() + ',"7","8"\n'
         )
@@ -314,7 +314,7 @@ def test_encodings_and_line_ends_of_windows_are_read(encoding, newline):
 def test_a_file_saved_again_without_quotes_is_read():
     text = "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
     assert only(text + '0,1,app,host,"k<a, b>",dram__bytes.sum,byte,"12,582,912"\n').bytes.dram == 12_582_912
-    assert any("cut" in w for w in read(text + "0,1,app,host,k,dram__bytes.sum,byte,12").warnings)
+    assert any("truncated" in w for w in read(text + "0,1,app,host,k,dram__bytes.sum,byte,12").warnings)
 
 
 def test_nothing_tells_of_machines_and_folders():
@@ -352,7 +352,7 @@ def test_a_warning_says_how_many_kernels_it_is_about():
         (HEADER, "no kernels were profiled"),
         (
             "  gemm (1, 1, 1)x(2, 1, 1)\n    Section: Occupancy\n    Metric Name  Metric Unit Metric Value\n",
-            "text for people",
+            "printed text",
         ),
         (b"NVR\0\1\2\3", "report.*--import"),
     ],
@@ -383,15 +383,15 @@ def test_a_damaged_row_is_an_error_with_its_line(tail):
 
 
 def test_a_column_that_only_ends_in_the_name_of_one_is_not_it():
-    with pytest.raises(ProfileError, match=r"file\.csv:1: a header without Kernel Name"):
+    with pytest.raises(ProfileError, match=r"file\.csv:1: the table header has no column Kernel Name"):
         read("ID,Old Kernel Name,Metric Name,Metric Unit,Metric Value\n0,gemm,dram__bytes.sum,byte,8\n")
 
 
 def test_a_quote_within_a_cell_shifts_no_column():
     columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
-    with pytest.raises(ProfileError, match=r"file\.csv:2: not a row"):
+    with pytest.raises(ProfileError, match=r"file\.csv:2: not a table row"):
         read(columns + '0,1,app,host,-"k<a, b>",dram__bytes.sum,byte,7\n')
-    with pytest.raises(ProfileError, match=r"file\.csv:2: a row of 9 cells under a header of 8"):
+    with pytest.raises(ProfileError, match=r"file\.csv:2: the row has 9 cells but the header 8"):
         read(columns + "0,1,app,host,k<a, b>,dram__bytes.sum,byte,7\n")
 
 
@@ -500,7 +500,7 @@ def test_nersc_twelve_files_of_a_v100_give_the_authors_own_table():
     profile = read_files(sorted(MEASURED.glob(NERSC + "*")), generation="7.0")
     assert len(profile.kernels) == 465
     (missing,) = profile.warnings  # their list of metrics has none of fp64
-    assert missing.startswith("fp64 FLOPs unknown: none was collected; add smsp__sass_thread_inst_executed_op_dadd")
+    assert missing.startswith("fp64 FLOPs unknown: not collected; add smsp__sass_thread_inst_executed_op_dadd")
     by_name = defaultdict(list)
     for kernel in profile.kernels:
         by_name[kernel.name].append(kernel)
@@ -591,7 +591,7 @@ def test_an_rtx_5070_moves_at_least_the_bytes_that_its_kernels_must():
     assert saxpy.seconds == pytest.approx(min(times) * 1e-3, rel=0.25)  # the host's clock, without the profiler's flush
     assert naive.bytes.dram == 54_207_744 + 26_601_216
     assert naive.occupancy == pytest.approx(0.6661)
-    assert naive.flops == (None,) * 12  # none was collected
+    assert naive.flops == (None,) * 12  # not collected
     assert len(read_files([str(folder / "gemm_*.csv"), str(folder / "saxpy.csv")]).kernels) == 5  # different kernels
 
 
@@ -620,7 +620,9 @@ def test_an_rtx_5090_roofline_chart_has_rates_that_a_duration_makes_counts():
 
 def test_a_number_below_zero_is_a_damaged_file():
     for metric, unit in (("gpu__time_duration.sum", "ns"), ("dram__bytes.sum", "byte")):
-        with pytest.raises(ProfileError, match=rf"file.csv:3: {metric} is '-5', and no count or time is below zero"):
+        with pytest.raises(
+            ProfileError, match=rf"file.csv:3: {metric} is '-5', but counts and times cannot be negative"
+        ):
             read(HEADER + row("sm__cycles_elapsed.avg", "cycle", "7") + row(metric, unit, "-5"))
 
 
@@ -648,7 +650,7 @@ def test_every_real_table_is_read_and_tells_no_machine():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("t4_colab_details_text.log", "text for people.*--csv"),
+        ("t4_colab_details_text.log", "printed text.*--csv"),
         ("err_nvgpuctrperm_a100pcie.txt", "ERR_NVGPUCTRPERM.*--csv"),
     ],
 )

@@ -232,5 +232,5 @@ def test_the_package_itself_refuses_what_only_begins_as_a_report():
 def test_a_report_on_which_the_package_ends_its_process_is_refused(monkeypatch):
     package = SimpleNamespace(load_report=lambda path: os._exit(134))
     monkeypatch.setitem(sys.modules, "ncu_report", package)
-    with pytest.raises(ProfileError, match="breaks off in this report, which is damaged; or run: ncu --import"):
+    with pytest.raises(ProfileError, match="the report is damaged: ncu-report aborted; or run: ncu --import"):
         ncu.read(io.BytesIO(MAGIC + b"\2\0\0\0"), "r.ncu-rep")

@@ -73,7 +73,7 @@ def test_the_clock_goes_with_the_time() -> None:
 
 def test_what_one_run_lacks_and_the_other_has_is_not_missing() -> None:
     untimed = "seconds unknown: no duration was collected; add gpu__time_duration.sum"
-    uncounted = "FLOPs unknown: no metric of them was collected"
+    uncounted = "FLOPs unknown: no FLOP metrics were collected"
     counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, "of the file"))
     timed = replace(profile("nsys", ("a", 1.0)), warnings=(uncounted, "of the other"))
     assert with_times(counted, timed).warnings == (uncounted, "of the file", "of the other")
