@@ -83,7 +83,7 @@ def parse_number(text: str) -> Decimal | None:
     if "." in found and ("," not in text or "," not in found):
         return found["."]
     hint = "; export with LC_ALL=C to get 1234.5" if re.fullmatch(r"[\d.,]+", text) else ""
-    raise ValueError(f"{shorten(text)} is not an unambiguous number{hint}")
+    raise ValueError(f"{shorten(text)} is not a number that can be read unambiguously{hint}")
 
 
 def parse_count(text: str) -> int | None:

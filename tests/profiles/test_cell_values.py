@@ -55,7 +55,7 @@ def test_a_number_has_a_reading_for_each_mark_that_may_be_the_decimal_one():
 
 @pytest.mark.parametrize("text", ["1,234", "27.595.520", "65,77", "1 234", "41.31 234", "12n/a58", "0x10"])
 def test_a_tool_that_writes_points_wrote_no_such_number(text):
-    with pytest.raises(ValueError, match="not an unambiguous number"):
+    with pytest.raises(ValueError, match="not a number that can be read unambiguously"):
         parse_number(text)
 
 
