@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, quotient
+from roofmodel.algebra import quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
-from roofmodel.counting.operator import Builder, Operator, fuse
-from roofmodel.counting.workload import attended, pairs
+from roofmodel.counting.notation import Sizes
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
@@ -22,12 +23,14 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     encoder, or a forward pass without a cache, keeps them as activations.
     """
     step, x = block.step, block.input
-    build = _build(
-        att,
-        block,
-        keys=attended(step, att.window, att.window_evicts, att.chunked),
-        seen=pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
-    )
+
+    def keys_and_pairs(step: Step) -> Sizes:
+        return {
+            "s": attended(step, att.window, att.window_evicts, att.chunked),
+            "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
+        }
+
+    build = _build(att, block, keys_and_pairs(step))
     cache = "cache." if step.cached and block.causal else ""
     if att.kv_sharing:  # layers that share keys and values use the tensors of one layer, by kind of attention
         cache += "full_" if att.window is None else "window_"
@@ -65,8 +68,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
     added += "".join(f" + {product.lines[0].outputs[0]}" for product in against_positions)
-    mask = vector_flops.MASK if block.causal and step.attention == "eager" else 0
-    yield from _core(build, att, block, "attention", cache, added, mask, against_positions)
+    yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
 
 
 def cross_attention(cross: CrossAttention, block: BlockContext) -> Iterator[Operator]:
@@ -75,22 +77,23 @@ def cross_attention(cross: CrossAttention, block: BlockContext) -> Iterator[Oper
     The pass that runs the encoder computes and caches keys and values; later passes only read them.
     """
     att, step = cross.attention, block.step
-    build = _build(att, block, keys=step.source, seen=step.tokens * step.source)
+    keys_and_pairs = {"s": step.source, "t:s": step.tokens * step.source}
+    build = _build(att, block, keys_and_pairs)
     cache = "cache." if step.cached else ""
     yield _projection(build, att, "q", block.input, "q[b t k g h]", "cross_")
     if step.encodes:
         yield from replicated_input(build, step, "cross_attention.source", "source[b s d]")
         for name in ("k", "v"):
             yield _projection(build, att, name, "source[b s d]", f"{cache}{name}[b s k h]", "cross_")
-    yield from _core(build, att, block, "cross_attention", cache)
+    yield from _core(build, att, block, "cross_attention", cache, lambda step: keys_and_pairs)
 
 
-def _build(att: Attention, block: BlockContext, keys: Number, seen: Number) -> Builder:
-    """A builder for `keys` keys per query and `seen` query-key pairs per head."""
+def _build(att: Attention, block: BlockContext, keys_and_pairs: Sizes) -> Builder:
+    """A builder with the sizes of the heads, of the keys per query and of the query-key pairs per head."""
     return block.build(
-        s=keys, k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
+        k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
         c=att.heads * att.head_dim + sum(att.cached),
-        **{"h'": att.value_dim or 0, "hg": 2 * att.head_dim, "t:s": seen},
+        **{"h'": att.value_dim or 0, "hg": 2 * att.head_dim, **keys_and_pairs},
     )  # fmt: skip
 
 
@@ -124,33 +127,37 @@ def _core(
     block: BlockContext,
     place: str,
     cache: str,
+    keys_and_pairs: Callable[[Step], Sizes],
     added: str = "",
-    mask: int = 0,
+    masked: bool = False,
     ahead: tuple[Operator, ...] = (),
 ) -> Iterator[Operator]:
     """Scores, softmax and weighted sum, in one kernel or several; then the output projection.
 
-    `added` is text of terms added to the scores: biases, and outputs of the operators `ahead`. `mask` is the FLOPs of
-    the mask per score.
+    `keys_and_pairs` gives the sizes of `s` and `t:s` in a step. `added` to the scores are biases, and the results of
+    matrix multiplications that run `ahead`; where scores are `masked`, eager attention applies the mask.
     """
     group, h, cross = _group(place), _value_axis(att), place.removesuffix("attention")
-    core = (
-        *ahead,
-        build.operator(f"{place}.scores", group, f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]", kind="bmm"),
-        build.operator(
-            f"{place}.softmax",
-            group,
-            f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
-            kind="softmax",
-            flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
-            keeps="outputs",
-        ),
-        build.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
-    )
-    if block.step.attention == "flash":
-        yield fuse(f"{place}.flash", group, core, kind="attention")
-    else:
-        yield from core
+
+    def core(step: Step) -> tuple[Operator, ...]:
+        inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
+        scores = f"q[b t k g h] {cache}k[b s k h]{added} -> a[b k g t:s]"
+        mask = vector_flops.MASK if masked and step.attention == "eager" else 0
+        return (
+            *ahead,
+            inner.operator(f"{place}.scores", group, scores, kind="bmm"),
+            inner.operator(
+                f"{place}.softmax",
+                group,
+                f"a[b k g t:s]{' B_sinks[k g]' if att.sinks else ''} -> p[b k g t:s]",
+                kind="softmax",
+                flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX,
+                keeps="outputs",
+            ),
+            inner.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
+        )
+
+    yield from fused_or_eager(f"{place}.flash", group, core, block.step, kind="attention")
     if att.gate:
         yield gate(build, place, f"k g {h}", _gate_axes(att))
     bias = f" + B_{cross}out[d]" if att.out_bias else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting import vector_flops
-from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
 from roofmodel.models.norms_and_activations import Norm
 
@@ -28,6 +30,21 @@ class BlockContext(NamedTuple):
     def build(self, **sizes: Number) -> Builder:
         """A builder with the axes of the pass, the hidden size, and the given axis sizes of the block."""
         return Builder({**self.step.token_axes, "d": self.hidden, **sizes}, self.step.widths)
+
+
+def fused_or_eager(
+    name: str, group: str, operators: Callable[[Step], Iterable[Operator]], step: Step, *, kind: str
+) -> Iterator[Operator]:
+    """One fused kernel under flash attention, each operator by itself under eager attention.
+
+    `operators` builds the operators of a step. The fused kernel carries what eager attention runs in its place, so
+    that one walk through the model gives both counts.
+    """
+    if step.attention == "eager":
+        yield from operators(step)
+        return
+    eager = step._replace(attention="eager")
+    yield replace(fuse(name, group, operators(step), kind=kind), eager=lambda: tuple(operators(eager)))
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:

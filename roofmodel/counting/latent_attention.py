@@ -5,14 +5,15 @@ DeepSeek-V2 (arXiv 2405.04434, section 2.1); with an indexer, the sparse attenti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import gate
-from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
+from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step, attended, pairs
 from roofmodel.models.attention import Indexer, LatentAttention
@@ -28,13 +29,19 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     head. Serving engines absorb in a decode, where reading the cache is what costs, and expand in a prefill.
     """
     step, x = block.step, block.input
-    # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
-    read = attended(step, att.index_topk if step.absorbs else None, evicts=False)
+
+    def keys_and_pairs(step: Step) -> Sizes:
+        # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
+        return {
+            "s": attended(step, att.index_topk if step.absorbs else None, evicts=False),
+            "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
+        }
+
     build = block.build(
-        s=read, k=att.heads, h=att.nope_dim, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
+        k=att.heads, h=att.nope_dim, r=att.rotary_dim, zk=att.latent, c=att.latent + att.rotary_dim,
         **{
             "hr": att.nope_dim + att.rotary_dim, "h'": att.value_dim, "hv": att.nope_dim + att.value_dim,
-            "zq": att.query_latent or 0, "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
+            "zq": att.query_latent or 0, **keys_and_pairs(step),
         },
     )  # fmt: skip
     cache = "cache." if step.cached and block.causal else ""
@@ -58,7 +65,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     else:
         line = f"{cache}latent[b s zk] W_kv_up[zk k hv] -> {keys} {values}"
         yield build.operator("attention.kv_up", "attention", line)
-    yield from core(build, block, (q, keys, values, mixed), cache)
+    yield from core(build, block, (q, keys, values, mixed), cache, keys_and_pairs)
     if step.absorbs:
         line = f"{mixed} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
@@ -101,24 +108,34 @@ def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotar
     return replace(operator, vector_flops=vector_flops.ROTARY * turned)
 
 
-def core(build: Builder, block: BlockContext, tensors: tuple[str, str, str, str], cache: str) -> Iterator[Operator]:
-    """Scores of both parts of the keys, softmax, mix: one kernel under flash attention."""
+def core(
+    build: Builder,
+    block: BlockContext,
+    tensors: tuple[str, str, str, str],
+    cache: str,
+    keys_and_pairs: Callable[[Step], Sizes],
+) -> Iterator[Operator]:
+    """Scores of both parts of the keys, softmax, mix: one kernel under flash attention.
+
+    `keys_and_pairs` gives the sizes of `s` and `t:s` in a step.
+    """
     q, keys, values, mixed = tensors
     both = (f"{q} {keys} -> a[b k t:s]", f"q_turned[b t k r] {cache}turned[b s r] -> a[b k t:s]")
-    scores = (build.operator("attention.scores", "attention", line, kind="bmm") for line in both)
-    mask = vector_flops.MASK if block.causal and block.step.attention == "eager" else 0
-    parts = (
-        fuse("attention.scores", "attention", scores, kind="bmm"),
-        build.operator(
-            "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
-            flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
-        ),
-        build.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
-    )  # fmt: skip
-    if block.step.attention == "flash":
-        yield fuse("attention.flash", "attention", parts, kind="attention")
-    else:
-        yield from parts
+
+    def parts(step: Step) -> tuple[Operator, ...]:
+        inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
+        scores = (inner.operator("attention.scores", "attention", line, kind="bmm") for line in both)
+        mask = vector_flops.MASK if block.causal and step.attention == "eager" else 0
+        return (
+            fuse("attention.scores", "attention", scores, kind="bmm"),
+            inner.operator(
+                "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
+                flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
+            ),
+            inner.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
+        )  # fmt: skip
+
+    yield from fused_or_eager("attention.flash", "attention", parts, block.step, kind="attention")
 
 
 def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
@@ -142,20 +159,20 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
     turned = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
     yield replace(turn, vector_flops=vector_flops.ROTARY * turned)
     yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> weigh[b t ki]")
-    score = (
-        build.operator(
-            "attention.index_scores", "attention", f"index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]", kind="bmm"
-        ),
-        build.operator(
-            "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
-            flops=vector_flops.ACTIVATION["relu"],
-        ),
-        build.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
-    )  # fmt: skip
-    if step.attention == "flash":
-        yield fuse("attention.index_scores", "attention", score, kind="attention")
-    else:
-        yield from score
+
+    def score(step: Step) -> tuple[Operator, ...]:
+        inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
+        line = f"index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"
+        return (
+            inner.operator("attention.index_scores", "attention", line, kind="bmm"),
+            inner.operator(
+                "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
+                flops=vector_flops.ACTIVATION["relu"],
+            ),
+            inner.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
+        )  # fmt: skip
+
+    yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
     line = "rank[b t:s] -> chosen[b t:si]"
     yield build.operator("attention.index_choose", "attention", line, kind="routing", flops=vector_flops.CHOOSE)
 

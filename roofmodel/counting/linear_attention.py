@@ -21,9 +21,9 @@ from dataclasses import replace
 
 from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext
+from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.mamba import causal_pairs, in_chunks
-from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import DeltaRule, Lightning
@@ -51,12 +51,13 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     apart = [FILTERED[name] for (name, *_) in mixer.projections if name in ("q", "k", "v")]
     gives = "q[b t k h] key[b t k h] value[b t k m h']"
     yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
-    scan = (
-        _delta_recurrence(build, step, mixer)
-        if step.recurrent
-        else _delta_chunks(_with_chunk_sizes(build, step, mixer), step, mixer)
-    )
-    yield from [fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")] if step.attention == "flash" else scan
+
+    def scan(step: Step) -> tuple[Operator, ...]:
+        if step.recurrent:
+            return _delta_recurrence(build, step, mixer)
+        return _delta_chunks(_with_chunk_sizes(build, step, mixer), step, mixer)
+
+    yield from fused_or_eager(f"{GROUP}.scan", GROUP, scan, step, kind="scan")
     yield build.operator(
         f"{GROUP}.norm", GROUP, "y[b t k m h'] gate[b t k m h'] G_gate[h'] -> y[b t k m h']", kind="norm",
         flops=vector_flops.NORM["rmsnorm"] + vector_flops.ACTIVATION[mixer.gate] + 1,
@@ -231,18 +232,16 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     given = "q[b t k h] key[b t k h] value[b t k h']"
     yield build.operator(f"{GROUP}.qkv", GROUP, f"{block.input} W_linear_qkv[d c] -> {given}")
     yield vectors(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
-    if step.attention == "flash":
-        scan = (
-            _lightning_recurrence(build)
-            if step.recurrent
-            else _lightning_blocks(_with_block_sizes(build, step, mixer), step)
-        )
-        yield fuse(f"{GROUP}.scan", GROUP, scan, kind="scan")
-    elif step.resumed:
-        one_by_one = {"s": step.tokens, "j": step.tokens, "t:j": step.tokens}
-        yield from _between(build._replace(sizes={**build.sizes, **one_by_one}), step, "y")
-    else:
-        yield from _lightning_blocks(_with_block_sizes(build, step, mixer), step)
+
+    def scan(step: Step) -> tuple[Operator, ...]:
+        if step.attention == "eager" and step.resumed:
+            one_by_one = {"s": step.tokens, "j": step.tokens, "t:j": step.tokens}
+            return tuple(_between(build._replace(sizes={**build.sizes, **one_by_one}), step, "y"))
+        if step.recurrent:
+            return _lightning_recurrence(build)
+        return _lightning_blocks(_with_block_sizes(build, step, mixer), step)
+
+    yield from fused_or_eager(f"{GROUP}.scan", GROUP, scan, step, kind="scan")
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
     yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", flops=vector_flops.NORM["rmsnorm"])
     yield build.operator(f"{GROUP}.gate", GROUP, f"{block.input} W_linear_gate[d k h'] -> gate[b t k h']")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from roofmodel.algebra import Number, ceil_div, half, quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext, norm_flops, norm_parameters
+from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import all_reduce, replicated_input
-from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import Mamba, Mamba2
@@ -31,12 +32,13 @@ def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
     yield build.operator("ssm.input", "ssm", line)
     gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
     yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, gives)
-    scan = (
-        _mamba2_recurrence(build, step)
-        if step.recurrent
-        else _mamba2_chunks(_with_chunk_sizes(build, step, mixer), step)
-    )
-    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if step.attention == "flash" else scan
+
+    def scan(step: Step) -> tuple[Operator, ...]:
+        if step.recurrent:
+            return _mamba2_recurrence(build, step)
+        return _mamba2_chunks(_with_chunk_sizes(build, step, mixer), step)
+
+    yield from fused_or_eager("ssm.scan", "ssm", scan, step, kind="scan")
     gain = " G_gate[g m h]" if mixer.norm else ""
     yield build.operator(
         "ssm.gate", "ssm", f"y[b t g m h] gate[b t g m h]{gain} -> y[b t g m h]", kind="elementwise",
@@ -162,8 +164,7 @@ def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
             )
     yield from replicated_input(build, block.step, "ssm.select", selected)
     yield build.operator("ssm.step", "ssm", "low[b t q] W_step[q c] -> step[b t c]")
-    scan = _mamba_scan(build, block.step)
-    yield from [fuse("ssm.scan", "ssm", scan, kind="scan")] if block.step.attention == "flash" else scan
+    yield from fused_or_eager("ssm.scan", "ssm", partial(_mamba_scan, build), block.step, kind="scan")
     bias = " + B_ssm_out[d]" if mixer.out_bias else ""
     yield build.operator("ssm.output", "ssm", f"y[b t c] W_ssm_out[c d]{bias} -> {block.output}")
 

@@ -102,7 +102,9 @@ class Operator:
     * `stage`: the part of the phase (forward, backward, ...), if the phase has parts; `passes`: runs of that part;
     * `collective`: the exchange with other GPUs, if any;
     * `function`: the function that vector work computes (a key in vector_flops.py), where frameworks differ in how
-      they execute it.
+      they execute it;
+    * `eager`: builds the operators that eager attention runs instead of this fused one, for all query-key pairs; None
+      where eager attention runs the same operator.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Operator:
     passes: Number = 1
     collective: Collective | None = None
     function: str = ""
+    eager: Callable[[], tuple[Operator, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def spec(self) -> str:
@@ -213,8 +216,15 @@ class Operator:
             k=product(self.sizes[axis] for axis in line.contracted),
         )
 
+    def as_eager(self) -> tuple[Operator, ...]:
+        """The operators that eager attention runs in place of this one, in the same layers, stage and passes."""
+        if self.eager is None:
+            return (self,)
+        return tuple(replace(op, layers=self.layers, stage=self.stage, passes=self.passes) for op in self.eager())
+
     def renamed(self, stack: str, tensor: Callable[[str], str]) -> Operator:
         """The same operator in another stack (`encoder`), with its tensors renamed by `tensor`."""
+        eager = self.eager
         return replace(
             self,
             name=f"{stack}.{self.name}",
@@ -222,6 +232,7 @@ class Operator:
             lines=tuple(parse(NAME.sub(lambda found: tensor(found[0]), line.text)) for line in self.lines),
             touched={tensor(t): n for t, n in self.touched.items()},
             parts=tuple(part.renamed(stack, tensor) for part in self.parts),
+            eager=eager and (lambda: tuple(part.renamed(stack, tensor) for part in eager())),
         )
 
     def meaning(self, letter: str) -> str:
@@ -294,4 +305,5 @@ def fuse(name: str, group: str, operators: Iterable[Operator], *, kind: str) -> 
         touched={tensor: n for part in parts for tensor, n in part.touched.items()},
         parts=parts,
         function="",
+        eager=None,
     )

@@ -5,7 +5,7 @@ With several GPUs, operators and memory are those of one GPU and its share of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -28,6 +28,23 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
         passed = _pass(arch, step)
         return passed if is_just(step.microbatches, 1) else _repeated(passed, step.microbatches)
     return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
+
+
+def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """The operators of a phase, and those that eager attention would run: both from one walk through the model."""
+    if step.attention == "eager":
+        found = operators(arch, step)
+        return found, found
+    if step.phase != "train":
+        found = operators(arch, step)
+        return found, _as_eager(found)
+    fused = training_step(arch, step)
+    eager = build_training_step(_as_eager(fused.passed), fused.parameters, step, fused.tied)
+    return tuple(fused.operators(step.microbatches)), tuple(eager.operators(step.microbatches))
+
+
+def _as_eager(found: Iterable[Operator]) -> tuple[Operator, ...]:
+    return tuple(eager for operator in found for eager in operator.as_eager())
 
 
 def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:

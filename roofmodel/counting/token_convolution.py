@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from roofmodel.algebra import Number, maximum, product, quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.block_context import BlockContext
-from roofmodel.counting.operator import Builder, Operator, fuse
+from roofmodel.counting.block_context import BlockContext, fused_or_eager
+from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.embeddings import FrameConvolution
 from roofmodel.models.layers import TokenConvolution
@@ -52,6 +53,13 @@ def causal_filter(
     Reads `u[b t c]`, or what stands `apart` and is joined to it. The cache keeps the last r tokens of each
     channel. Under flash one kernel does all of it.
     """
+    operators = partial(_filter_operators, build, place, bias, activation, gives, apart)
+    yield from fused_or_eager(f"{place}.filter", place, operators, step, kind="convolution")
+
+
+def _filter_operators(
+    build: Builder, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str], step: Step
+) -> list[Operator]:
     read, kept = (" cache.filter[b c r]" if held else "" for held in (step.resumed, step.cached))
     fused = step.attention == "flash"
     width = build.sizes["r"]
@@ -76,7 +84,7 @@ def causal_filter(
     if apart:
         line = f"{' '.join(apart)} -> u[b t c]"
         operators.insert(0, build.operator(f"{place}.join", place, line, kind="copy", keeps="nothing"))
-    yield from [fuse(f"{place}.filter", place, operators, kind="convolution")] if fused else operators
+    return operators
 
 
 def _places_computed(step: Step, width: Number) -> Number:

@@ -38,6 +38,7 @@ class TrainingStep(NamedTuple):
     update: Operator | None
     passed: Sequence[Operator]  # the forward pass without the loss
     parameters: Number  # of one GPU
+    tied: Number | None = None  # of the parameters, those that are also on another pipeline stage
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
         """All operators of the step in order, each with its stage name."""
@@ -80,6 +81,7 @@ def build_training_step(
         update=step.optimizer and optimizer_step(parameters, step.widths, step.optimizer),
         passed=passed,
         parameters=parameters,
+        tied=tied,
     )
 
 

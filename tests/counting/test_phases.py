@@ -100,3 +100,17 @@ def test_memory_of_generation_is_that_of_its_last_decode_where_the_cache_decides
     arch = architecture(config, "x", "x")
     peak = phases.peak_memory(arch, Workload(("generate",), seq=1, new_tokens=1000))
     assert peak.kv_cache == 2 * 1001 * 8 * 3 * 2  # K and V, 1 + 1000 tokens, 8 wide, 3 layers, fp16
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_one_walk_gives_the_matmul_flops_of_eager_attention_too(model_type: str) -> None:
+    rng = random.Random(zlib.crc32(model_type.encode()))
+    arch = drawn(model_type, rng)
+    for phase in ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"):
+        context = rng.randint(1, 30) if arch.causal and phase != "train" else 0
+        work = Workload((phase,), 2, rng.randint(2, 30), context, recompute=rng.choice(["none", "selective", "full"]))  # type: ignore[arg-type]
+        step = reading(arch, replace(work, new_tokens=3, image=arch.image or (0, 0))).steps()[0]
+        fused, eager = phases.operators_and_eager(arch, step)
+        assert fused == phases.operators(arch, step)
+        walked = phases.operators(arch, step._replace(attention="eager"))
+        assert [(op.name, op.total.matmul_flops) for op in eager] == [(op.name, op.total.matmul_flops) for op in walked]

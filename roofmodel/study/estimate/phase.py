@@ -154,8 +154,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
     """One phase on the device, on a GPU of the stage that the step names. Raises WorkloadError where the device lacks
     the working format.
     """
-    dtype, found = step.widths.compute, phases.operators(arch, step)
-    eager = found if step.attention == "eager" else phases.operators(arch, step._replace(attention="eager"))
+    dtype, (found, eager) = step.widths.compute, phases.operators_and_eager(arch, step)
     flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
     phase = PhaseEstimate(
         step,
