@@ -1,8 +1,7 @@
-"""Where models come from: packaged, a path (a config, or a description in YAML), the Hugging Face cache, the Hub.
+"""Finds a model by name: the packaged catalogue, a path (config.json or YAML), the Hugging Face cache, the Hub.
 
-The network is tried last, only for names of the form `organisation/model`, and only where
-`huggingface_hub` is installed. Nothing is asked of a config but that it is a JSON object; reading it
-is `config.py`'s part.
+The network comes last, only for names of the form `organization/model`, and only if `huggingface_hub` is installed.
+This module checks that a config is a JSON object; `config.py` reads it.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ NETWORK_TIMEOUT_SECONDS = 5
 
 
 class UnknownModel(ModelError):
-    """A name that nothing has."""
+    """A model name that was not found."""
 
 
 class Entry(NamedTuple):
-    """A packaged checkpoint: the few config facts that counting needs, and who vouches for them."""
+    """A packaged checkpoint: the config keys that counting needs, with their source."""
 
     id: str
     aliases: tuple[str, ...]
-    parameters: int | None  # as published; None: the facts are unconfirmed
+    parameters: int | None  # as published; None: unconfirmed
     parameters_source: str
     source: str
     config: dict[str, Any]
 
 
 def load(model: str | os.PathLike[str], family: str | None = None) -> Architecture:
-    """The Architecture of a packaged name, a path, or a Hub id, read as another family if asked. Raises ModelError.
+    """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalogue; any
     other path that exists; the local Hugging Face cache; the Hub.
@@ -48,7 +47,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
     if isinstance(model, os.PathLike):
         return _from_path(expand(model), family)
     if not isinstance(model, str) or not model.strip():
-        raise ModelError(f"{shorten(model)} is no model; give a name (see 'roof models list'), a path or a Hub id")
+        raise ModelError(f"{shorten(model)} is not a model; give a name (see 'roof models list'), a path or a Hub id")
     if model.startswith((".", "/", "~")):
         return _from_path(expand(model), family)
     entry = packaged(model)
@@ -57,7 +56,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
     if os.path.exists(model):
         return _from_path(Path(model), family)
     if model.endswith((".json", ".yaml", ".yml")):
-        return _from_path(Path(model), family)  # which says that it is not there
+        return _from_path(Path(model), family)  # raises: no such file
     if cached := _in_local_cache(model):
         return _from_file(cached, model, family)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
@@ -106,7 +105,7 @@ def _from_entry(entry: Entry, family: str | None) -> Architecture:
         return arch
     if entry.parameters is not None:
         return replace(arch, notes=())
-    return replace(arch, notes=(f"{entry.id}: its parameter count is {entry.parameters_source}",))  # unconfirmed: why
+    return replace(arch, notes=(f"{entry.id}: its parameter count is {entry.parameters_source}",))
 
 
 # --- Files ------------------------------------------------------------------------------------------
@@ -119,10 +118,10 @@ def _from_path(path: Path, family: str | None) -> Architecture:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         if folder:
-            message = f"{path}: a folder without a config.json; give one that holds a model's config"
+            message = f"{path}: this folder has no config.json; give a folder that contains a model's config.json"
             raise ModelError(message) from None
         raise ModelError(
-            f"{path}: no such file or folder; give a config.json, a folder that holds one, or a YAML file"
+            f"{path}: no such file or folder; give a config.json, a folder with one, or a YAML file"
         ) from None
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
@@ -133,7 +132,7 @@ def _from_path(path: Path, family: str | None) -> Architecture:
 
 def _from_yaml(file: Path, family: str | None) -> Architecture:
     if family is not None:
-        raise ModelError(f"--family: {file} describes its layers itself; a family reads a config.json")
+        raise ModelError(f"--family: {file} is a YAML description, which has no family; --family needs a config.json")
     from roofmodel.models import yaml_description
 
     return yaml_description.load(file)
@@ -149,18 +148,18 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ModelError(f"{file}: not a text file; a model's config.json is wanted") from None
+        raise ModelError(f"{file}: not a text file; give a model's config.json") from None
     except ValueError as error:
-        raise ModelError(f"{file}: {error}; a model's config.json is wanted") from None
+        raise ModelError(f"{file}: {error}; give a model's config.json") from None
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
-        raise ModelError(f"{place}: not JSON ({error.msg}); a model's config.json is wanted") from None
+        raise ModelError(f"{place}: not JSON ({error.msg}); give a model's config.json") from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{file}: not usable JSON ({error})") from None
     if not isinstance(config, dict):
-        raise ModelError(f"{file}: holds a {type(config).__name__}, not an object {{...}} as a config.json does")
+        raise ModelError(f"{file}: contains a {type(config).__name__}; a config.json contains an object {{...}}")
     return config
 
 
@@ -168,7 +167,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _in_local_cache(name: str) -> Path | None:
-    """The config.json of a Hub id that was downloaded before, without importing huggingface_hub."""
+    """The config.json of a Hub id in the local Hugging Face cache; huggingface_hub is not imported."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         return None
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
@@ -183,26 +182,24 @@ def _in_local_cache(name: str) -> Path | None:
 
 
 def _from_hub(name: str) -> Path:
-    """Download a config.json. Raises ModelError that says what was tried and what would work."""
+    """Downloads a config.json. Raises ModelError with what was tried and what would work."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise ModelError(f"{_unknown(name)}; the Hub was not asked: HF_HUB_OFFLINE is set")
+        raise ModelError(f"{_unknown(name)}; the Hub was not queried because HF_HUB_OFFLINE is set")
     try:
         import huggingface_hub
         from huggingface_hub.utils import logging
     except ImportError:
-        raise ModelError(
-            f"{_unknown(name)}; the Hub was not asked: pip install huggingface_hub lets roof do so"
-        ) from None
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its retries are no news
+        raise ModelError(f"{_unknown(name)}; to query the Hub, pip install huggingface_hub") from None
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # hides messages about retries
     try:
         return Path(_within_timeout(lambda: huggingface_hub.hf_hub_download(name, "config.json")))
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ModelError(f"{_unknown(name)}; the Hub gave no config.json ({reason})") from None
+        raise ModelError(f"{_unknown(name)}; the Hub returned no config.json ({reason})") from None
 
 
 def _within_timeout(download: Any) -> Any:
-    """Run a download in a daemon thread, so that a silent network costs 5 s and no more."""
+    """Runs a download in a daemon thread, so that an unresponsive network delays the command by 5 s at most."""
     import queue
     import threading
 

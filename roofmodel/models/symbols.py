@@ -1,8 +1,7 @@
-"""An Architecture of symbols: laid out again by the same functions, with a symbol in the place of each size.
+"""An Architecture with symbols for its sizes, built by the same functions as the one with numbers.
 
-A size that a config key gives is a symbol of its own; one that the family derives from others (`head_dim` as
-`hidden // heads`) is what that very function makes of their symbols. So a derivation counts with the lines that
-`roof estimate` counts with, and there is no second formula.
+A size from a config key becomes a symbol. A size that the family derives from others (`head_dim` as `hidden // heads`)
+is the same expression of their symbols. A derivation therefore counts with the code of `roof estimate`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from roofmodel.algebra import Number
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 
-# field -> its symbol. Other fields stay the numbers that they are: switches, lists, pixels.
+# field -> symbol. Other fields keep their values: switches, lists, pixels.
 SYMBOLS: dict[str, str] = {
     "hidden": "D",
     "heads": "H",
@@ -75,69 +74,69 @@ WORDS = {
     "head_dim": "head size",
     "window_head_dim": "head size of layers with a window",
     "value_dim": "head size of values",
-    "rotary_dim": "elements of a head that rotary embedding turns",
+    "rotary_dim": "elements of a head with rotary embedding",
     "window_value_dim": "head size of values in layers with a window",
-    "window_rotary_dim": "elements of a head that turn in layers with a window",
-    "window": "tokens that a layer with a window sees",
+    "window_rotary_dim": "elements of a head with rotary embedding in layers with a window",
+    "window": "tokens in the attention window",
     "latent": "latent of keys and values",
     "query_latent": "latent of queries",
-    "nope_dim": "elements of a head that do not turn",
-    "index_topk": "tokens that the indexer keeps",
+    "nope_dim": "elements of a head without rotary embedding (NoPE)",
+    "index_topk": "tokens that the indexer selects",
     "mlp_width": "width of the MLP",
-    "kv_shared_mlp_width": "width of the MLP of layers that borrow keys and values",
-    "experts_active": "experts that a token meets",
+    "kv_shared_mlp_width": "width of the MLP in layers that reuse keys and values",
+    "experts_active": "active experts per token",
     "expert_width": "width of an expert",
     "shared_width": "width of the shared expert",
     "vocabulary": "vocabulary",
     "embedding_width": "width of the token embedding",
-    "per_layer_input": "width of a layer's own input",
-    "per_layer_vocabulary": "rows of the table of layers' inputs",
+    "per_layer_input": "width of the per-layer input",
+    "per_layer_vocabulary": "rows of the per-layer embedding",
     "positions": "positions",
     "relative_rows": "relative positions",
     "inner_width": "channels of the state space",
-    "state": "what a channel of the state space keeps",
-    "filter": "tokens that the causal filter sees",
-    "chunk": "tokens of a chunk",
+    "state": "state size per channel",
+    "filter": "kernel size of the causal convolution",
+    "chunk": "tokens per chunk",
     "step_rank": "rank of the time step",
     "linear_heads": "heads of linear attention",
     "linear_value_heads": "heads of values of linear attention",
     "linear_head_dim": "head size of linear attention",
-    "linear_value_dim": "head size of its values",
-    "linear_gate_rank": "rank of its decay and gate",
+    "linear_value_dim": "head size of the values of linear attention",
+    "linear_gate_rank": "rank of decay and gate of linear attention",
     "labels": "classes",
 }
 
 
 class Source(NamedTuple):
-    """What a symbol stands for: the size in words, its value, where that came from."""
+    """The meaning of a symbol: the size in words, its value, and the origin of that value."""
 
     meaning: str
     value: int
     origin: str
-    assumed: bool = False  # the config does not have it: the class's default
+    assumed: bool = False  # the config lacks it: the default of the config class
 
 
 @dataclass(frozen=True)
 class SymbolicArchitecture(Architecture):
-    """An architecture of symbols; `sources` says what each is, `counts` which symbol is how many of the layers."""
+    """An architecture with symbols. `sources` explains each symbol; `counts` has the symbol for a number of layers."""
 
     sources: Mapping[Any, Source] | None = None
     counts: Mapping[tuple[int, ...], Any] | None = None
 
     def times(self, layers: tuple[int, ...] | None) -> Number:
-        """How often what stands in these layers occurs, as a symbol."""
+        """How often an operator of these layers occurs, as a symbol."""
         return 1 if layers is None else (self.counts or {}).get(layers, len(layers))
 
 
 def symbol(name: str) -> Any:
-    """A symbol for a size: a positive integer."""
+    """A SymPy symbol for a size: a positive integer."""
     import sympy
 
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def resolve_min_max(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, dict[Any, Any]]:
-    """The expression with each minimum and maximum as the one that it is for these numbers; and which those are."""
+    """The expression with each Min and Max replaced by its argument for these values, and those choices."""
     import sympy
 
     expression, chosen = sympy.sympify(expression), {}
@@ -149,7 +148,7 @@ def resolve_min_max(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, di
 
 
 def symbolic(arch: Architecture) -> SymbolicArchitecture:
-    """The architecture with symbols for its sizes, laid out by what laid it out."""
+    """The architecture with symbols for its sizes, built by the function that built it."""
     assert arch.plan is not None
     sources: dict[Any, Source] = {}
     counts: dict[tuple[int, ...], Any] = {}
@@ -176,7 +175,7 @@ def _stage(stage: HeadStage, fields: _Sizes) -> HeadStage:
 def _laid_out(
     plan: BuildPlan, body: Stack | Network, mark: str, sources: dict[Any, Source], counts: dict[tuple[int, ...], Any]
 ) -> Stack | Network:
-    """A body of symbols; layers that are alike in numbers are alike in symbols."""
+    """A body with symbols; layers that are equal in numbers share their symbols."""
     found = plan.build(_Sizes(plan, mark, sources))
     if isinstance(found, Network) or isinstance(body, Network):
         return found
@@ -187,8 +186,8 @@ def _laid_out(
         if indices not in counts:
             name = f"L{mark}" if len(alike) == 1 else f"L_{len(counts) + 1}"
             counts[indices] = symbol(name)
-            told = which if len(alike) == 1 else f"{which} {units.ranges(indices)}"
-            sources[counts[indices]] = _source(told, len(indices), fact)
+            meaning = which if len(alike) == 1 else f"{which} {units.ranges(indices)}"
+            sources[counts[indices]] = _source(meaning, len(indices), fact)
         for index in indices:
             layers[index] = found.layers[indices[0]]
     return found._replace(layers=tuple(layers))
@@ -199,7 +198,7 @@ def _source(meaning: str, value: int, fact: Fact) -> Source:
 
 
 class _Sizes(Mapping[str, Any]):
-    """The fields of a plan as symbols, those that are sizes; each when it is asked for."""
+    """The fields of a plan with symbols for sizes, each computed at its first use."""
 
     def __init__(self, plan: BuildPlan, mark: str, sources: dict[Any, Source]) -> None:
         self.plan, self.mark, self.sources = plan, mark, sources
@@ -220,14 +219,14 @@ class _Sizes(Mapping[str, Any]):
             return derived
         own = symbol(SYMBOLS[field])
         if own in self.sources and self.sources[own].value != value:
-            own = symbol(SYMBOLS[field] + self.mark)  # an encoder's, where the decoder has another
+            own = symbol(SYMBOLS[field] + self.mark)  # the encoder's size, if the decoder has another
         source = _source(WORDS.get(field, field.replace("_", " ")), value, fact)
         derived_from_others = fact.key is None and field in self.plan.rules
         self.sources[own] = source._replace(origin="a rule of the family") if derived_from_others else source
         return own
 
     def _derived(self, field: str) -> Any:
-        """What the field's rule makes of symbols, where it takes them and is exact; else None."""
+        """The field's rule applied to symbols; None if the rule needs numbers or is not exact."""
         import sympy
 
         rule = self.plan.rules.get(field)
@@ -235,7 +234,7 @@ class _Sizes(Mapping[str, Any]):
             return None
         try:
             found = sympy.sympify(rule(self))
-        except TypeError:  # int(…), or a comparison: the rule wants numbers
+        except TypeError:  # int(…) or a comparison: the rule needs numbers
             return None
         found = found.replace(sympy.floor, lambda inside: inside)
         exact = found.subs({known: source.value for known, source in self.sources.items()})

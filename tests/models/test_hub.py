@@ -114,7 +114,7 @@ def test_the_folder_one_stands_in_has_a_name(working_folder: Path) -> None:
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     message = refusal(str(tmp_path))
     assert message.startswith(f"{tmp_path}: ")
-    assert "without a config.json" in message
+    assert "has no config.json" in message
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_not_json_is_refused_with_line_and_column(tmp_path: Path, text: 
     message = refusal(str(file))
     places = [place, "1:22"] if place == "1:23" else [place]  # Python 3.13 points at the comma itself
     assert message.startswith(tuple(f"{file}:{where}: not JSON (" for where in places))
-    assert "config.json is wanted" in message
+    assert "give a model's config.json" in message
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str, kind: str)
     file = tmp_path / "config.json"
     file.write_text(text, encoding="utf-8")
     message = refusal(str(file))
-    assert message.startswith(f"{file}: holds a {kind}")
+    assert message.startswith(f"{file}: contains a {kind}")
     assert "{...}" in message
 
 
