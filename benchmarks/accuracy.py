@@ -34,18 +34,18 @@ TABLES = {
     "vidur_a100_elementwise": ("a100", "norms, activations, residual sums, lookups"),
     "llmcompass_a100_elementwise": ("a100", "softmax, norm, GELU of PyTorch, with launch"),
     "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, with launch"),
-    "aic_h100_sxm_gemm": ("h100", "GEMM, 16 and 8 bits"),
+    "aic_h100_sxm_gemm": ("h100", "GEMM, 16-bit and 8-bit"),
     "aic_h100_sxm_attn_context": ("h100", "attention, prefill"),
     "aic_h100_sxm_attn_generation": ("h100", "attention, decode"),
     "aic_h100_sxm_moe": ("h100", "MoE, fused"),
     "aic_h100_sxm_nccl": ("h100", "NCCL collectives, 2 to 8 GPUs"),
     "aic_h100_sxm_custom_allreduce": ("h100", "all-reduce of inference engines"),
 }
-NEW = ("vidur_a100_gemm",)  # of which no fit has seen a row
+NEW = ("vidur_a100_gemm",)  # tables of which no fit used a row
 
 
 def operations(folder: Path) -> str:
-    """Markdown: a line a table of measurements."""
+    """Markdown: one line per table of measurements."""
     lines = [
         "| device | measured | rows | error of bound | error of expected time | on unseen rows | median error "
         "| within the interval |",
@@ -66,7 +66,7 @@ def operations(folder: Path) -> str:
 
 
 def unseen(found: Validation, name: str) -> Array:
-    """Which rows of the table of that name no fit has seen: a third of the cells of shapes, or all where it is new."""
+    """The rows that no fit used: a third of the cells of shapes, or all rows of a new table."""
     rows = np.full(len(found.expected), name in NEW)
     for group in groups(found.table)[0]:
         rows[group.rows] |= held_out(group.shape)
@@ -74,7 +74,7 @@ def unseen(found: Validation, name: str) -> Array:
 
 
 def models(folder: Path) -> list[str]:
-    """Markdown: whole models in short, then by what they are."""
+    """Markdown: a summary of whole models, then a table for each kind."""
     alone, together = served.pairs(served.alone(folder)), served.pairs(served.together(folder))
     generated, bert = list(generation.generated(folder)), published.errors(folder)
     short = {
@@ -96,7 +96,7 @@ def models(folder: Path) -> list[str]:
 
 
 def merged(page: str, tables: list[str]) -> str:
-    """A page with these tables in the place of its own that have the same title line."""
+    """The page, with each of its tables replaced by the given table with the same header line."""
     for table in tables:
         title = re.escape(table.partition("\n")[0])
         page = re.sub(rf"^{title}\n(\|.*\n)+", lambda _, new=table: f"{new}\n", page, flags=re.MULTILINE)
@@ -104,10 +104,10 @@ def merged(page: str, tables: list[str]) -> str:
 
 
 def main() -> None:
-    """The tables, on stdout or into pages."""
+    """Write the tables to stdout or into pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to bring up to date")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
     given = parser.parse_args()
     tables = [operations(given.folder), *models(given.folder)]
     sys.stdout.write("\n\n".join(tables) + "\n")

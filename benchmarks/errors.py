@@ -1,4 +1,4 @@
-"""How far bound and expectation of a pass are off what was measured; means and medians of many, as cells of a table."""
+"""Relative errors of the bound and the expected time of a phase; their means and medians as table cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Name, One = TypeVar("Name"), TypeVar("One")
 
 
 class Off(NamedTuple):
-    """Relative errors of a row, and whether the interval holds what was measured."""
+    """Relative errors of a row, and whether the interval contains the measurement."""
 
     bound: float
     expected: float
@@ -20,14 +20,14 @@ class Off(NamedTuple):
 
 
 def off(phase: PhaseEstimate, measured: float) -> Off:
-    """Of a pass that took so many seconds."""
+    """The errors of a phase that took `measured` seconds."""
     assert phase.expected
     seconds, low, high = map(float, phase.expected)
     return Off(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
 
 
 def by_name(named: Iterable[tuple[Name, One]]) -> dict[Name, list[One]]:
-    """Those of each line of a table, in the order in which lines come up."""
+    """Items grouped by the name of their table line, in order of first appearance."""
     found: dict[Name, list[One]] = {}
     for name, one in named:
         found.setdefault(name, []).append(one)
@@ -35,17 +35,17 @@ def by_name(named: Iterable[tuple[Name, One]]) -> dict[Name, list[One]]:
 
 
 def medians(rows: Sequence[Off]) -> str:
-    """Cells: rows, bound, expectation, bias."""
+    """Cells: rows, and the median errors of bound and expectation, and the bias."""
     return " | ".join((str(len(rows)), *_three(rows, median)))
 
 
 def means(rows: Sequence[Off]) -> str:
-    """Cells: expectation, bias."""
+    """Cells: mean error of the expectation, bias."""
     return " | ".join(_three(rows, mean)[1:])
 
 
 def whole(rows: Sequence[Off]) -> str:
-    """Cells: rows, bound and expectation in the mean, expectation in the median, what is inside of the interval."""
+    """Cells: rows; mean error of bound and expectation; bias; median error; share inside the interval."""
     bound, expected, bias = _three(rows, mean)
     inside = mean(row.inside for row in rows)
     return " | ".join((str(len(rows)), bound, expected, bias, _three(rows, median)[1], f"{inside:.0%}"))

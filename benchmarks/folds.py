@@ -1,8 +1,7 @@
-"""How far products of 16 bits are off, each third of the cells of shapes by the parameters of the other two:
-`python benchmarks/folds.py FOLDER`.
+"""Threefold cross-validation of 16-bit GEMMs: `python benchmarks/folds.py FOLDER`.
 
-The sets in `hardware/` were fitted with one and the same third held out, whose error is that of the cells which happen
-to be in it. Here each row is held out once; an hour of two cores.
+The sets in `hardware/` were fitted with one fixed third of the cells of shapes held out. Here each third is predicted
+with parameters fitted to the other two, so that each row is held out once. It takes an hour on two cores.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ THIRDS = range(3)
 
 
 class Fold(NamedTuple):
-    """A third of a framework's rows that the fit of the others has not seen, and their mean absolute error."""
+    """A held-out third of a framework's rows, and its mean absolute percentage error."""
 
     device: str
     third: int
@@ -35,15 +34,14 @@ class Fold(NamedTuple):
 
 
 def fold(path: str, device: str, third: int) -> list[Fold]:
-    """Each framework's own set, and that of all (`any`)."""
+    """The errors of each framework's own set, and of the set for all frameworks (`any`)."""
     fitted = calibrate([path], Device.load(device), "folds", third).calibration.gemm
     fits = {name: forms[USUAL].fit for name, forms in fitted.items()}
     return [Fold(device, third, name, fit.held_out, fit.error) for name, fit in fits.items()]
 
 
 def table(folder: Path) -> Iterator[str]:
-    """Markdown: a line a device and framework, its own set's errors; below, what all rows have by those sets, and by
-    one set for all."""
+    """Markdown: one line per device and framework; then all rows with their own sets, and with one set for all."""
     with TemporaryDirectory() as temporary, ProcessPoolExecutor() as pool:
         paths = {device: _wide(folder / f"aic_{device}_sxm_gemm.csv.gz", Path(temporary)) for device in DEVICES}
         asked = [(path, device, third) for device, path in paths.items() for third in THIRDS]
@@ -60,7 +58,7 @@ def table(folder: Path) -> Iterator[str]:
 
 
 def _wide(source: Path, into: Path) -> str:
-    """The rows of 16 bits, as a table of their own."""
+    """A table of the 16-bit rows only."""
     rows = pd.read_csv(source)
     path = into / source.name.removesuffix(".gz")
     rows[rows.dtype.isin(WIDE)].to_csv(path, index=False)
