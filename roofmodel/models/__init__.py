@@ -1,1 +1,1 @@
-"""A model's name -> an Architecture."""
+"""Models: a name or a Hugging Face config is read into an Architecture."""
