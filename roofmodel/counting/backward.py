@@ -1,22 +1,17 @@
-"""The backward pass, derived from the forward lines by autograd's rules, operator by operator and in reverse.
+"""The backward pass: gradient operators derived from the forward lines, operator by operator in reverse order.
 
-* A contraction and its result make one trilinear form, so that the gradient of each factor is a contraction over the
-  same axes: `x[b t d] W[d f] -> u[b t f]` gives `grad.u[b t f] W[d f] -> grad.x[b t d]` and
-  `grad.u[b t f] x[b t d] -> grad.W[d f]`, each with the forward's FLOPs. What needs no gradient has none: tables of
-  constants, and whatever is computed from these alone.
-* A term added after `+` receives the gradient of the result, summed over the axes that the term lacks. Where it lacks
-  none there is nothing to do, as with residual sums. Where it has others (scores against relative positions, of which
-  each pair looks one up) the gradient is added into the places looked up.
-* Rows gathered from a table: the gradient is added into these rows. No product with the whole table.
-* Other work reads the gradient of its result and what it keeps, and writes the gradients of what it read.
-* A tensor that several operators read receives a gradient from each: they are added as they arrive.
-* Where GPUs share a layer, what one all-reduces forward has its gradient on every GPU; what all of them have, and each
-  goes on with its own part of, has a gradient that is a sum: an all-reduce backward (collective.py). What a stage of
-  layers sends on has its gradient sent back.
-* Flash attention keeps no scores and computes them again: five matrix products where eager attention has four
-  (Dao, "FlashAttention-2", arXiv 2307.08691, section 3.1.2).
-
-`=>` marks lines whose FLOPs are stated.
+* Contraction: the gradient of each factor is a contraction over the same axes with the forward's FLOPs.
+  `x[b t d] W[d f] -> u[b t f]` gives `grad.u[b t f] W[d f] -> grad.x[b t d]` and
+  `grad.u[b t f] x[b t d] -> grad.W[d f]`. Constants, and tensors computed only from constants, have no gradient.
+* Added term: the gradient of the output, summed over the axes that the term lacks. A residual connection lacks none and
+  costs nothing. Scores against relative positions, which each pair looks up, are scattered by addition.
+* Embedding lookup: the gradient is added to the rows that were read; no GEMM with the whole table.
+* Other vector work reads the gradient of its output and what it keeps, and writes the gradients of its inputs.
+* A tensor with several readers receives a gradient from each; they are added as they are computed.
+* Tensor parallelism: the gradient of an all-reduced tensor is replicated, and the gradient of a replicated input is
+  all-reduced (collective.py). Pipeline stages send gradients back to the previous stage.
+* Flash attention does not keep scores and recomputes them: 5 GEMMs instead of the 4 of eager attention (Dao,
+  "FlashAttention-2", arXiv 2307.08691, section 3.1.2).
 """
 
 from __future__ import annotations
@@ -32,12 +27,12 @@ from roofmodel.counting.operator import Operator, fuse
 
 
 def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
-    """The gradient operators of a forward pass, last operator first."""
-    arrived: set[str] = set()  # tensors that have a gradient from an operator that reads them
+    """The gradient operators of a forward pass, in reverse order."""
+    arrived: set[str] = set()  # tensors that already have a gradient from one of their readers
     for operator, wanted in reversed(list(zip(forward, differentiable(forward), strict=True))):
-        arrived -= {tensor.name for tensor in operator.writes}  # these end here, those of what it reads are others
-        own = set(operator.touched) if operator.kind == "elementwise" else set()  # the part that it alone has read
-        yield from (_beside(arrived - own, gradient) for gradient in gradients(operator, wanted))
+        arrived -= {tensor.name for tensor in operator.writes}  # earlier tensors of the same name are different tensors
+        own = set(operator.touched) if operator.kind == "elementwise" else set()  # slices that only this operator reads
+        yield from (_rename_further_gradients(arrived - own, gradient) for gradient in gradients(operator, wanted))
         for tensor in operator.reads:
             if tensor.name in wanted and not tensor.is_parameter:
                 if tensor.name in arrived - own:
@@ -46,11 +41,10 @@ def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
 
 
 def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
-    """By operator, the names of what it reads that needs a gradient: parameters, and what was computed from any, by
-    whatever stage.
+    """For each operator, the names of its inputs that need a gradient: parameters, and tensors computed from any.
 
-    What no result depends on receives none: the choice of an indexer, the queries of positions where DeBERTa uses keys
-    only. Results are what the layers give in the end, and what follows them gives that nothing reads.
+    Tensors on which no result depends need none: the token choice of an indexer, the position queries of a DeBERTa
+    that uses only position keys. Results are the output of the layers, and unread outputs after the layers.
     """
     reached: set[str] = set()
     found = []
@@ -61,8 +55,8 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
             (reached.add if wanted else reached.discard)(tensor.name)
 
     last = max((i for i, operator in enumerate(forward) if operator.layers is not None), default=0)
-    used: set[str] = set()  # what a result depends on
-    read: set[str] = set()  # what is read later on
+    used: set[str] = set()  # tensors on which a result depends
+    read: set[str] = set()  # tensors that later operators read
     for i, operator in reversed(list(enumerate(forward))):
         written, wanted = {t.name for t in operator.writes}, found[i]
         if written & used or (i >= last and written.isdisjoint(read)):
@@ -74,19 +68,19 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
 
 
 def arrives(operator: Operator) -> bool:
-    """Whether it takes in what another stage has computed."""
+    """Whether the operator receives activations from another pipeline stage."""
     return operator.collective is not None and operator.collective.name == "receive"
 
 
 def kept(operator: Operator, wanted: set[str]) -> tuple[Tensor, ...]:
-    """What the gradients of an operator read of its forward pass, apart from parameters and constants."""
+    """The activations of an operator that its gradients read."""
     read = {t.name: t for part in gradients(operator, wanted) for t in part.reads}
     mine = operator.writes if operator.keeps == "outputs" else operator.reads
     return tuple(t for t in mine if t.name in read and not t.is_parameter)
 
 
 def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
-    """The operators that give the gradients of what an operator reads, of those that are `wanted`."""
+    """The operators that compute the gradients of the inputs named in `wanted`."""
     if not wanted:
         return
     if operator.parts:
@@ -114,7 +108,7 @@ def grad(tensor: Tensor) -> Tensor:
 
 
 def _arriving(line: Line) -> Tensor:
-    """The gradient of a contraction's result; where it is split into several, as the one matrix that they make."""
+    """The gradient of a contraction's output; several outputs are one matrix."""
     if len(line.outputs) == 1:
         return grad(line.outputs[0])
     axes = tuple(axis for axis in line.axes if axis not in line.contracted)
@@ -132,7 +126,7 @@ def _of_contraction(operator: Operator, line: Line, wanted: set[str]) -> Iterato
 
 
 def _of_terms(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Operator]:
-    """Sums of the arriving gradient over the axes that a term lacks, or into the places that it was looked up from."""
+    """Gradients of added terms: the arriving gradient, summed over the axes that a term lacks or scattered."""
     arriving = _arriving(line)
     for tensor in line.terms:
         if tensor.name in wanted and set(tensor.axes) != set(arriving.axes):
@@ -144,7 +138,7 @@ def _of_terms(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Oper
 def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operator:
     arriving = [grad(t) for t in line.outputs]
     given = [grad(t) for t in line.inputs if t.name in wanted]
-    fixed = [t for t in line.inputs if t.name not in wanted]  # the sines of rotary embedding, say
+    fixed = [t for t in line.inputs if t.name not in wanted]  # for example sines and cosines of rotary embedding
     read = {"inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed)}[operator.keeps]
     text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
     if operator.kind == "softmax":
@@ -164,7 +158,7 @@ def _scatter(operator: Operator, line: Line) -> Operator:
 
 
 def _fused(operator: Operator, wanted: set[str]) -> Operator:
-    """One kernel: what the gradients read of the inside again, then these; only the boundary is read and written."""
+    """The gradient of a fused operator as one kernel: recomputes the inner tensors, then computes the gradients."""
     inside = {t.name for part in operator.parts for t in part.writes}
     gradient = [g for part in reversed(operator.parts) for g in gradients(part, wanted | inside)]
     needed = {t.name for g in gradient for t in g.reads}
@@ -177,8 +171,8 @@ def _fused(operator: Operator, wanted: set[str]) -> Operator:
     return replace(result, layers=operator.layers)
 
 
-def _beside(arrived: set[str], gradient: Operator) -> Operator:
-    """A gradient operator that leaves alone what has arrived: what it gives to the same tensor has another name."""
+def _rename_further_gradients(arrived: set[str], gradient: Operator) -> Operator:
+    """The gradient operator with `further.` names for gradients of tensors that already have one."""
 
     def renamed(line: Line) -> Line:
         left, arrow, right = line.text.rpartition("> ")
@@ -191,7 +185,7 @@ def _beside(arrived: set[str], gradient: Operator) -> Operator:
 
 
 def _sum(operator: Operator, tensor: Tensor) -> Operator:
-    """A further gradient of a tensor, added to those that have arrived."""
+    """The addition of a further gradient of a tensor."""
     text = f"{grad(tensor)} further.{grad(tensor)} => {grad(tensor)}"
     flops = vector_flops.ADD * tensor.elements(operator.sizes)
     return _like(operator, f"grad_sum_{tensor.name}", text, group="residual", kind="elementwise", flops=flops)
@@ -207,7 +201,7 @@ def _like(
     matmul: Number = 0,
     flops: Number = 0,
 ) -> Operator:
-    """An operator in the place of another, of another line and other FLOPs."""
+    """A copy of an operator with another line and other FLOPs."""
     return replace(
         operator, name=f"{operator.name}.{suffix}", group=group or operator.group, kind=kind or operator.kind,
         lines=(parse(text),), matmul_flops=matmul, vector_flops=flops, touched={},

@@ -1,4 +1,4 @@
-"""The work asked for, and the phases it falls into."""
+"""The workload (phases, lengths, formats, parallelism), its passes through the model, and query-key pair counts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ Optimizer = Literal["adam", "momentum", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 Runtime = Literal["eager", "autocast", "megatron", "graph"]
 NO_IMAGE = (0, 0)
-"""Rows and columns of pixels where a model reads text."""
+"""Rows and columns of pixels for models that read no image."""
 
 
 class Parallel(NamedTuple):
-    """How GPUs share the work.
+    """How GPUs divide the work.
 
-    `tp` GPUs share every layer (`models/sharding.py`), and there are `dp` replicas of them, each with its part of the
-    batch. `ep` GPUs share the experts of a mixture: some of those `tp`, or `across` several replicas all of theirs.
-    Those that share a layer are neighbours, and so are replicas that exchange something, within a stage, as Megatron-LM
-    places them (Narayanan et al., arXiv 2104.04473, section 3). The layers of a replica are dealt out to `pp` stages,
-    to each of them in `vpp` parts (`models/pipeline_stages.py`); what is counted is a GPU of one `stage`. GPUs that
-    share a layer deal out its `sequence` too, where it is no product: norms, sums, dropout (Korthikanti et al., arXiv
-    2205.05198, section 4.2).
+    * `tp`: GPUs that share each layer (tensor parallelism, `models/sharding.py`);
+    * `dp`: replicas, each with its part of the batch;
+    * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/pipeline_stages.py`); counts are those
+      of one GPU of one `stage`;
+    * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
+      (`across`);
+    * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual additions, dropout
+      (Korthikanti et al., arXiv 2205.05198, section 4.2).
+
+    Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data
+    parallelism, then pipeline stages.
     """
 
     tp: Number = 1
@@ -40,40 +44,40 @@ class Parallel(NamedTuple):
 
     @property
     def ways(self) -> dict[str, Number]:
-        """The numbers by the names of their options."""
+        """The parallel sizes by name."""
         return {"tp": self.tp, "dp": self.dp, "pp": self.pp, "ep": self.ep, "vpp": self.vpp}
 
     @property
     def replicas(self) -> Number:
-        """How many replicas share the experts."""
+        """Number of replicas among which each set of experts is sharded."""
         return quotient(self.ep, self.tp) if self.across else 1
 
     @property
     def within(self) -> Number:
-        """How many GPUs share each expert."""
+        """Number of GPUs that share each expert (tensor parallelism within an expert)."""
         return 1 if self.across else quotient(self.tp, self.ep)
 
     @property
     def gpus(self) -> Number:
-        """All of them."""
+        """Number of GPUs."""
         return self.tp * self.dp * self.pp
 
     def of_a_stage(self, trains: bool) -> Number:
-        """Those of a stage among whom something is exchanged: replicas do so where they train, or share experts."""
+        """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
         return self.tp * self.dp if trains or self.across else self.tp
 
     def joined(self, trains: bool) -> Number:
-        """All those among whom something is exchanged."""
+        """GPUs that communicate, over all pipeline stages."""
         return self.of_a_stage(trains) * self.pp
 
     @property
     def rows(self) -> str:
-        """The axis of the tokens that a GPU has between the parts of a layer."""
+        """The token axis outside the blocks: `u` (sharded) under sequence parallelism, else `t`."""
         return "u" if self.sequence else "t"
 
     @property
     def alone(self) -> bool:
-        """Whether a layer is on one GPU."""
+        """Whether each layer is on one GPU (no tensor parallelism)."""
         return is_just(self.tp, 1)
 
 
@@ -81,7 +85,7 @@ ONE_GPU = Parallel()
 
 
 class Host(NamedTuple):
-    """What launches kernels: the runtime, and the seconds that it takes for an operator; None: as long as usual."""
+    """The host runtime that launches kernels, and its seconds per operator; None: the default of the runtime."""
 
     runtime: str = "eager"
     launch: float | None = None
@@ -89,17 +93,17 @@ class Host(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """What the user asks: lengths in tokens per sequence, formats by name.
+    """The workload to count: phases, batch, lengths in tokens per sequence, number formats by name, parallelism.
 
-    `context` is what is in the cache before; None: nothing at a prefill, the prompt at a decode.
-    `image` is rows and columns of pixels, where the model sees; its tokens, if it makes any, are `seq`.
-    `logits` None: the last position at a prefill, all in a forward pass. `new_tokens` is how many decodes follow the
-    prefill where the phase is to generate. `decoder_seq` is for an encoder-decoder, whose source `seq` then counts.
-    `dtype` is what products are computed in, and the format of all tensors that `weights`, `kv` and `activations`, what
-    goes from operator to operator, do not say. `runtime` changes no count: whether the host launches each kernel, as
-    PyTorch has them, with or without its autocast, or as Megatron-LM fuses them, in `launch` seconds each, or a graph
-    of them. `batch` is over all
-    GPUs; a replica computes its part of it `micro_batch` sequences at a time, None: all together.
+    * `batch`: sequences over all GPUs; a replica computes its part `micro_batch` sequences at a time (None: at once);
+    * `seq`: tokens per sequence; of an encoder-decoder, those of the encoder, and `decoder_seq` those of the decoder;
+    * `context`: tokens in the cache before the pass; None: none for a prefill, the prompt for a decode;
+    * `new_tokens`: decodes after the prefill, for the phase `generate`;
+    * `image`: rows and columns of pixels; `seq` is then the number of image tokens;
+    * `dtype`: compute format of GEMMs, and the format of all tensors unless `weights`, `kv` or `activations` is given;
+    * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
+    * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
+      graph) and its seconds per kernel; no effect on counts.
     """
 
     phases: tuple[Phase, ...]
@@ -125,17 +129,17 @@ class Workload:
 
     @property
     def host(self) -> Host:
-        """What launches its kernels."""
+        """The runtime that launches the kernels."""
         return Host(self.runtime, self.launch)
 
     @property
     def joined(self) -> Number:
-        """GPUs among which something is exchanged."""
+        """Number of GPUs that communicate."""
         return self.parallel.joined("train" in self.phases)
 
     @property
     def sequence_parallel(self) -> str:
-        """As the option has it."""
+        """Sequence parallelism as `on` or `off`."""
         return "on" if self.parallel.sequence else "off"
 
     @property
@@ -153,7 +157,7 @@ class Workload:
 
     @property
     def prompt(self) -> Number:
-        """Tokens that a prefill takes in, by the decoder of an encoder-decoder."""
+        """Tokens per sequence of a prefill; of an encoder-decoder, those of the decoder."""
         return self.seq if self.decoder_seq is None else self.decoder_seq
 
     def logits_of(self, phase: Phase) -> Literal["last", "all"]:
@@ -165,12 +169,12 @@ class Workload:
         return tuple(self.step(phase) for phase in self.phases)
 
     def step(self, phase: Phase) -> Step:
-        """The pass that one of the phases is."""
+        """The pass of one phase."""
         tokens, context = self.prompt, 0
         if phase == "decode":
             tokens, context = 1, self.decode_context
         elif phase in ("prefill", "generate") and self.phases == (phase,) and self.context is not None:
-            context = self.context  # a chunk; where a decode is asked for too, the context is the decode's
+            context = self.context  # chunked prefill; if a decode is also requested, `context` applies to the decode
         passes = 1 + self.new_tokens if phase == "generate" else 1
         positions = tokens if self.logits_of(phase) == "all" else 1
         part = quotient(self.batch, self.parallel.dp)
@@ -184,14 +188,14 @@ class Workload:
 
 
 class Step(NamedTuple):
-    """One pass through the model: `tokens` new tokens a sequence after `context` cached ones.
+    """One pass through the model: `tokens` new tokens per sequence after `context` cached tokens.
 
-    A prefill, a chunk of one, a decode and a forward pass are the same pass with other numbers. Several `passes` are a
-    run in which each pass is one token longer than the one before: decodes after `context`, `context + 1`, ... cached
-    tokens; forward passes over `tokens` tokens on average. What an axis of such a run measures is the mean over its
-    passes, which is exact: costs are linear in each of `t`, `s` and `t:s`. `source` is how many tokens a sequence the
-    encoder of an encoder-decoder reads, or has read. `batch` is what one replica computes at a time, in as many
-    `microbatches`, and all counts are those of one GPU. A training step without an `optimizer` ends with the gradients.
+    Several `passes` are a run in which each pass is one token longer than the previous one: decodes after `context`,
+    `context + 1`, ... cached tokens, or forward passes over `tokens` tokens on average. Axis sizes of a run are means
+    over its passes, which is exact because costs are linear in `t`, `s` and `t:s`.
+
+    `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
+    the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients.
     """
 
     phase: Phase
@@ -212,42 +216,42 @@ class Step(NamedTuple):
 
     @property
     def encodes(self) -> bool:
-        """Whether it is the pass that reads the source: later ones find its keys and values in the cache."""
+        """Whether the pass runs the encoder. Later passes read its keys and values from the cache."""
         return self.phase != "decode" and not self.resumed
 
     @property
     def of_source(self) -> Step:
-        """The part of this pass that the encoder does."""
+        """The encoder's part of this pass."""
         return self._replace(tokens=self.source, context=0, passes=1)
 
     @property
     def token_axes(self) -> dict[str, Number]:
-        """The axes of sequences, and of their tokens; of their parts, too, where there are such."""
+        """Sizes of the batch and token axes; also `u` under sequence parallelism."""
         whole = {"b": self.batch, "t": self.tokens}
         return {**whole, "u": ceil_div(self.tokens, self.parallel.tp)} if self.parallel.sequence else whole
 
     @property
     def reach(self) -> Number:
-        """The tokens that the last of its passes spans, cached ones and all: so many positions are needed."""
+        """Number of positions needed: cached and new tokens of the last pass."""
         return self.context + self.tokens + self.passes - 1
 
     @property
     def cached(self) -> bool:
-        """Whether keys and values go through a KV cache."""
+        """Whether the pass uses a KV cache."""
         return self.phase not in ("forward", "train")
 
     @property
     def resumed(self) -> bool:
-        """Whether the cache holds something before the pass."""
+        """Whether the cache contains tokens before the pass."""
         return self.cached and not is_just(self.context, 0)
 
     @property
     def recurrent(self) -> bool:
-        """Whether a state space takes one step from the state that it has."""
+        """Whether recurrent layers (Mamba, linear attention) take a single step from a cached state."""
         return self.resumed and is_just(self.tokens, 1)
 
     def mean_of(self, count: Callable[[Number], Number]) -> Number:
-        """The mean over the passes of something that a pass's tokens decide, in steps rather than linearly."""
+        """The mean over the passes of `count(tokens)`, for counts that are not linear in the number of tokens."""
         if self.cached or self.passes == 1:
             return count(self.tokens)
         last = whole(self.tokens + mean(self.passes - 1, 2))
@@ -255,20 +259,20 @@ class Step(NamedTuple):
 
     @property
     def absorbs(self) -> bool:
-        """Whether latent attention runs over the latents: where a cache is read for few tokens, in a decode."""
+        """Whether latent attention runs on the latents (absorbed): in a decode, unless `mla` is naive."""
         return self.mla == "absorbed" and self.phase == "decode"
 
 
 def attended(step: Step, window: Number | None, evicts: bool = True, chunked: bool = False) -> Number:
-    """Key positions that are read: the cached ones a window still reaches, and the new ones.
+    """Number of key positions that are read: cached positions in the window, and new ones.
 
-    Where the cache does not evict what the window has left behind, eager attention reads that too, and masks it; so
-    does it read what the window would reach where tokens only see their own chunk.
+    If the cache does not evict positions outside the window, eager attention reads and masks them. With chunked
+    attention (`chunked`), eager attention reads the whole window or cache, too.
     """
     if step.attention == "eager":
         window, chunked = window if evicts else None, False
     if step.cached and step.passes > 1:
-        last, first = (_seen(n, window, chunked) for n in (step.context + step.passes, step.context))
+        last, first = (_unmasked_pairs(n, window, chunked) for n in (step.context + step.passes, step.context))
         return mean(last - first, step.passes)
     if window is None:
         return step.context + step.tokens
@@ -278,35 +282,36 @@ def attended(step: Step, window: Number | None, evicts: bool = True, chunked: bo
 
 
 def pairs(step: Step, window: Number | None, causal: bool, evicts: bool = True, chunked: bool = False) -> Number:
-    """Query-key pairs per head: all that are read under eager attention, the unmasked under flash.
+    """Query-key pairs per head: all pairs under eager attention, unmasked pairs under flash attention.
 
-    Causal: S(S+1)/2; for a chunk of C after c: C c + C(C+1)/2; with a window W: W S - W(W-1)/2 for
-    S >= W. All three are F(c + C) - F(c) of F(n) = sum over i <= n of min(i, W). A window that looks both ways
-    holds as many pairs ahead as behind, and those of a token with itself once: 2 F(S) - S. In chunks
-    of W, the i-th token sees those of its own chunk: F(n) is W(W+1)/2 for each full chunk, and r(r+1)/2 for the r
-    tokens of the last one.
+    Causal: S(S+1)/2. For C tokens after c cached ones: C c + C(C+1)/2. With a window W: W S - W(W-1)/2 for S >= W. All
+    three are F(c + C) - F(c) with F(n) = sum over i <= n of min(i, W). A bidirectional window has as many pairs ahead
+    as behind, and the diagonal once: 2 F(S) - S. With chunked attention in chunks of W tokens, F(n) is W(W+1)/2 for
+    each full chunk plus r(r+1)/2 for the r tokens of the last one.
     """
     masked = step.attention == "flash" and (causal or window is not None)
     if not step.cached and step.passes > 1:
         last = whole(step.tokens + mean(step.passes - 1, 2))
-        longer, shorter = (_seen_by_all(n, window, masked, chunked) for n in (last, last - step.passes))
+        longer, shorter = (_pairs_of_all_passes(n, window, masked, chunked) for n in (last, last - step.passes))
         return mean(longer - shorter, step.passes)
     if not masked or step.passes > 1:
         return step.tokens * attended(step, window, evicts, chunked)
-    behind = _seen(step.context + step.tokens, window, chunked) - _seen(step.context, window, chunked)
+    behind = _unmasked_pairs(step.context + step.tokens, window, chunked) - _unmasked_pairs(
+        step.context, window, chunked
+    )
     return behind if causal else 2 * behind - step.tokens
 
 
-def _seen(n: Number, window: Number | None, chunked: bool) -> Number:
-    """Pairs that the mask of n tokens leaves: the sum over i <= n of min(i, W), or of i's place in its chunk."""
+def _unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
+    """Unmasked pairs of n tokens: the sum over i <= n of min(i, W), or of the position of i in its chunk."""
     if chunked and window is not None:
         return n // window * half(window * (window + 1)) + half(n % window * (n % window + 1))
     reach = n if window is None else minimum(n, window)
     return half(reach * (reach + 1)) + (n - reach) * reach
 
 
-def _seen_by_all(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
-    """Pairs of all sequences of up to n tokens: the sum over i <= n of `_seen(i)`, or of i x i without a mask."""
+def _pairs_of_all_passes(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
+    """Pairs of passes over 1, 2, ..., n tokens: the sum over i <= n of `_unmasked_pairs(i)`, or of i x i unmasked."""
     if not masked:
         return quotient(n * (n + 1) * (2 * n + 1), 6)
     if chunked and window is not None:
@@ -315,5 +320,5 @@ def _seen_by_all(n: Number, window: Number | None, masked: bool, chunked: bool) 
         return each * (window * half(full * (full - 1)) + rest * full) + full * next(pyramids) + next(pyramids)
     reach = n if window is None else minimum(n, window)
     beyond = n - reach
-    triangle = _seen(reach, window, chunked)
+    triangle = _unmasked_pairs(reach, window, chunked)
     return quotient(reach * (reach + 1) * (reach + 2), 6) + beyond * triangle + reach * half(beyond * (beyond + 1))
