@@ -1,7 +1,7 @@
-"""Convolutions, and networks of them: a map of pixels flows through filters, stage by stage.
+"""Convolutional networks for images (ResNet, ConvNeXt, ...), and the patch embedding of vision transformers.
 
-A convolution is a contraction with sliding axes: c channels read, o channels given, r x s the filter, i x j the places
-where it stands. Blocks of a stage that are alike stand once, with the numbers of the blocks that they stand for.
+A convolution is a contraction with sliding axes: c input channels, o output channels, an r x s filter, i x j output
+pixels. Identical blocks of a stage appear once, with the numbers of all blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from roofmodel.models.norms_and_activations import Norm
 
 
 class Map(NamedTuple):
-    """What flows: channels of rows x columns pixels."""
+    """A feature map: channels of rows x columns pixels."""
 
     channels: Number
     rows: Number
@@ -40,9 +40,9 @@ class Map(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where steps stand: the pass, the part of the network that names them, and whether they belong to a block.
+    """The context of a network step: the pass, the part of the network, and whether the step is in a block.
 
-    Blocks have tensors of their own; outside them a tensor's name says where it belongs.
+    Each block has its own tensors; outside blocks, the tensor name starts with the part.
     """
 
     step: Step
@@ -50,17 +50,17 @@ class Place(NamedTuple):
     block: bool = False
 
     def build(self, pixels: Map, **sizes: Number) -> Builder:
-        """A builder of operators on a map."""
+        """A builder of operators on a feature map."""
         usual = {"b": self.step.batch, "c": pixels.channels, "i": pixels.rows, "j": pixels.columns}
         return Builder(usual | sizes, self.step.widths)
 
     def tensor(self, label: str) -> str:
-        """What a tensor of the step so labelled is called."""
+        """The tensor name of the step with this label."""
         return label if self.block else f"{self.part}_{label}"
 
 
 def network(net: Network, step: Step) -> Iterator[Operator]:
-    """Stem, stages, and the mean over all pixels, `h[b d]` of d channels."""
+    """Stem, stages, and global average pooling to `h[b d]` with d channels."""
     pixels = Map(net.channels, *step.image)
     yield from steps(net.stem, Place(step, "stem"), pixels, "image", "x")
     pixels = through(net.stem, pixels)
@@ -69,7 +69,7 @@ def network(net: Network, step: Step) -> Iterator[Operator]:
         place = Place(step, f"stage{index}")
         yield from steps(stage.entry, place, pixels, "x", "x")
         pixels = through(stage.entry, pixels)
-        alike: dict[tuple[Residual, Map], list[int]] = {}  # a block and what it reads -> its numbers
+        alike: dict[tuple[Residual, Map], list[int]] = {}  # block and input map -> block numbers
         for number, block in enumerate(stage.blocks, blocks):
             alike.setdefault((block, pixels), []).append(number)
             pixels = through(block.path, pixels)
@@ -86,7 +86,7 @@ def network(net: Network, step: Step) -> Iterator[Operator]:
 
 
 def residual(block: Residual, place: Place, pixels: Map) -> Iterator[Operator]:
-    """The path, the shortcut where there is one, their sum, and what follows it."""
+    """A residual block: path, shortcut (if any), their sum, and the steps after the sum."""
     yield from steps(block.path, place, pixels, "x", "y")
     yield from steps(block.shortcut, place, pixels, "x", "z")
     given, carried = through(block.path, pixels), "z" if block.shortcut else "x"
@@ -96,7 +96,7 @@ def residual(block: Residual, place: Place, pixels: Map) -> Iterator[Operator]:
 
 
 def steps(parts: Iterable[PixelStep], place: Place, pixels: Map, reads: str, gives: str) -> Iterator[Operator]:
-    """Steps one after another, each labelled by the convolution it follows; all give the same tensor."""
+    """Consecutive steps, each labeled by the last convolution; all write the same tensor."""
     label = "sum"
     for part in parts:
         if isinstance(part, Convolution):
@@ -106,7 +106,7 @@ def steps(parts: Iterable[PixelStep], place: Place, pixels: Map, reads: str, giv
 
 
 def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
-    """The map that steps make of one. Raises WorkloadError where a filter is larger than what is left of the image."""
+    """The output map of consecutive steps. Raises WorkloadError if a filter is larger than its input map."""
     for part in parts:
         if not isinstance(part, Convolution | Pool):
             continue
@@ -123,13 +123,13 @@ def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
 
 
 def _places(n: Number, filter: int, stride: int) -> Number:
-    """(n - filter) // stride + 1 so that maps of one size are seen to be, whatever n is: n itself for a filter of 1."""
+    """Output size (n - filter) // stride + 1, written so that a symbol n stays n for a filter of 1 and stride 1."""
     room = n + (stride - filter)
     return room if stride == 1 else room // stride
 
 
 def pair(sides: Sides) -> tuple[Number, Number]:
-    """Rows and columns."""
+    """Rows and columns of a side length or pair."""
     return sides if isinstance(sides, tuple) else (sides, sides)
 
 
@@ -137,7 +137,7 @@ def pair(sides: Sides) -> tuple[Number, Number]:
 
 
 def convolution(conv: Convolution, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
-    """A filter over a map. Single pixels one beside another do not slide: they are a matrix product."""
+    """A convolution. A 1 x 1 filter with stride 1 is a matrix multiplication, without sliding axes."""
     build = _sliding(
         conv, place, pixels, g=conv.groups, c=quotient(pixels.channels, conv.groups), o=quotient(conv.out, conv.groups)
     )
@@ -159,12 +159,12 @@ def _pool(pool: Pool, place: Place, label: str, pixels: Map, reads: str, gives: 
     build = _sliding(pool, place, pixels)
     text = f"{reads}[b c i+r j+s] -> {gives}[b c i j]"
     operator = build.operator(f"{place.part}.pool", place.part, text, kind="pool")
-    compared = operator.writes[0].elements(build.sizes) * pool.kernel**2  # one comparison a value
+    compared = operator.writes[0].elements(build.sizes) * pool.kernel**2  # one comparison per value
     return replace(operator, vector_flops=compared)
 
 
 def _sliding(part: Convolution | Pool, place: Place, pixels: Map, **sizes: Number) -> Builder:
-    """A builder for what slides: i and j are the places it stands at, i+r and j+s the pixels that it touches."""
+    """A builder for sliding filters: i and j are output pixels, i+r and j+s the input pixels that are read."""
     given = through([part], pixels)
     (r, s), strides = pair(part.kernel), pair(part.stride)
     return place.build(
@@ -179,9 +179,9 @@ def _sliding(part: Convolution | Pool, place: Place, pixels: Map, **sizes: Numbe
 
 
 def touched(rows: Number, places: Number, kernel: Number, stride: Number, padding: Number) -> Number:
-    """How many rows a filter touches as it slides: fewer than there are where strides step over some.
+    """Number of input rows that a sliding filter reads; fewer than all if the stride skips rows.
 
-    From its first place to its last it spans so many rows, padding and all; what overhangs at either end is no row.
+    Padding at either end is not counted.
     """
     span = stride * (places - 1) + kernel
     covered = minimum(stride, kernel) * (places - 1) + kernel
@@ -189,7 +189,7 @@ def touched(rows: Number, places: Number, kernel: Number, stride: Number, paddin
 
 
 def _norm(spec: Norm, place: Place, label: str, pixels: Map, reads: str, gives: str) -> Operator:
-    """A batch norm reads the means and variances that training found; in training it takes those of the batch."""
+    """A norm. Batch norm reads the stored mean and variance; in training it computes those of the batch."""
     gain, bias = norm_parameters(place.tensor(label), spec, "c")
     moments = ""
     if spec.kind == "batchnorm" and place.step.phase == "train":
@@ -233,7 +233,7 @@ STEPS: dict[type, Callable[[Any, Place, str, Map, str, str], Operator]] = {
 
 
 def patches(table: Patches, hidden: Number, step: Step) -> Iterator[Operator]:
-    """An image as tokens `x[b t d]`: a filter that strides by itself, learned tokens ahead, positions added."""
+    """Image patches as tokens `x[b t d]`: a non-overlapping convolution, special tokens, position embedding."""
     place, pixels = Place(step, "embedding"), Map(table.channels, *step.image)
     filters = Convolution("patches", hidden, table.patch, table.patch, bias=True)
     yield from steps([filters], place, pixels, "image", "y")

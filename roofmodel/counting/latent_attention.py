@@ -1,6 +1,6 @@
-"""Multi-head latent attention: keys and values of all heads, kept as one latent and one rotary key a token.
+"""Multi-head latent attention (MLA): the cache has one latent and one rotary key per token for all heads.
 
-DeepSeek-V2 (arXiv 2405.04434, section 2.1); with an indexer, the sparse attention of DeepSeek-V3.2 (arXiv 2512.02556).
+DeepSeek-V2 (arXiv 2405.04434, section 2.1); with an indexer: sparse attention of DeepSeek-V3.2 (arXiv 2512.02556).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ INDEX_NORM = vector_flops.NORM["layernorm"]
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
-    """Down to the latents, up to the heads' queries, keys and values, attention over them, output projection.
+    """Down projections to the latents, up projections to queries, keys and values, attention, output projection.
 
-    Naive: the cached latents are expanded to every head's keys and values in each pass. Absorbed: the queries go
-    down to the latent instead, and attention runs over the cache as it stands, as if all heads shared one key-value
-    head. Serving engines absorb in a decode, where reading the cache is what costs, and expand in a prefill.
+    Naive: each pass expands the cached latents to keys and values of all heads. Absorbed: the queries are projected to
+    the latent space, and attention runs on the cached latents as if all heads shared one key-value head. Serving
+    engines use the absorbed form in a decode, which is bound by cache reads, and the naive form in a prefill.
     """
     step, x = block.step, block.input
 
     def keys_and_pairs(step: Step) -> Sizes:
-        # A decode reads what its one token chose. Many tokens together choose nearly everything between them.
+        # A decode reads only the tokens that its query chose. Queries of a prefill together choose nearly all.
         return {
             "s": attended(step, att.index_topk if step.absorbs else None, evicts=False),
             "t:s": pairs(step, att.index_topk, block.causal, evicts=False),
@@ -77,7 +77,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 
 
 def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterator[Operator]:
-    """Queries of every head, through a latent of their own where the model has one."""
+    """The query projection, through a query latent if the model has one."""
     x, out = block.input, "q[b t k h] q_turned[b t k r]"
     if not att.query_latent:
         yield from replicated_input(build, block.step, "attention.q", x)
@@ -91,7 +91,7 @@ def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterat
 
 
 def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, target: str) -> Operator:
-    """The norm of a latent, between the way down and the way up."""
+    """The norm of a latent, between down and up projection."""
     gain, bias = norm_parameters(name, att.norm, axis)
     return build.operator(
         f"attention.{'q' if name == 'asked' else 'kv'}_norm", "attention",
@@ -101,11 +101,11 @@ def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, targ
 
 
 def rotary(build: Builder, queries: str, rest: str, name: str = "attention.rotary") -> Operator:
-    """Rotary embedding of the part of queries and of new keys that turns."""
+    """Rotary embedding of the rotary part of queries and new keys."""
     line = f"{queries} cos[t r] sin[t r] {rest}"
     operator = build.operator(name, "attention", line, kind="elementwise", keeps="nothing", function="rotary")
-    turned = sum(tensor.elements(build.sizes) for tensor in operator.writes)
-    return replace(operator, vector_flops=vector_flops.ROTARY * turned)
+    rotated = sum(tensor.elements(build.sizes) for tensor in operator.writes)
+    return replace(operator, vector_flops=vector_flops.ROTARY * rotated)
 
 
 def core(
@@ -115,7 +115,7 @@ def core(
     cache: str,
     keys_and_pairs: Callable[[Step], Sizes],
 ) -> Iterator[Operator]:
-    """Scores of both parts of the keys, softmax, mix: one kernel under flash attention.
+    """Scores of the NoPE and rotary parts, softmax, weighted sum of values; one kernel under flash attention.
 
     `keys_and_pairs` gives the sizes of `s` and `t:s` in a step.
     """
@@ -139,14 +139,15 @@ def core(
 
 
 def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
-    """The indexer: small heads score all tokens, and each query keeps the best `keeps` of them.
+    """The indexer: small heads score all tokens, and each query keeps the `keeps` best tokens.
 
-    Score of a token: sum over the heads of weight x relu(q . k). It reads one small key a token from its own cache.
+    Score of a token: sum over the heads of weight x relu(q . k) (DeepSeek-V3.2). The indexer has its own cache with one
+    small key per token.
     """
     step, x = block.step, block.input
-    known = attended(step, None)
+    keys = attended(step, None)
     build = block.build(
-        s=known, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
+        s=keys, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
         **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.index_topk)},
     )  # fmt: skip
     yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
@@ -156,8 +157,8 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
     line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
     turn = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
     sizes = build.sizes
-    turned = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
-    yield replace(turn, vector_flops=vector_flops.ROTARY * turned)
+    rotated = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
+    yield replace(turn, vector_flops=vector_flops.ROTARY * rotated)
     yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> weigh[b t ki]")
 
     def score(step: Step) -> tuple[Operator, ...]:
@@ -178,7 +179,7 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
 
 
 def chosen(step: Step, keeps: Number | None) -> Number:
-    """Places that an indexer names: for each query the `keeps` best of all tokens, or all where there are fewer."""
+    """Query-key pairs that the indexer keeps: per query, the `keeps` best tokens, or all if there are fewer."""
     if step.cached and step.passes > 1:
         return attended(step, keeps)
     return step.mean_of(lambda tokens: tokens * minimum(step.context + tokens, keeps))

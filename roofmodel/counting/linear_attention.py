@@ -1,17 +1,22 @@
-"""Linear attention by the gated delta rule (Yang et al., arXiv 2412.06464), in chunks of tokens.
+"""Linear attention: the gated delta rule (Yang et al., arXiv 2412.06464) and Lightning Attention-2 (arXiv 2401.04658).
 
-A head keeps a state S of key size x value size. Each token makes it fade, and replaces what S holds under the token's
-key by the token's value, as far as `write` says: S = fade S + key (write (value - fade S' key))'. A decode does just
-that. A prefill takes chunks of 64 tokens together (section 3.3 there; arXiv 2406.06484, section 3): what the tokens of
-a chunk write over one another is a triangular system of their keys' overlaps, and the rest are matrix products.
+Gated delta rule: each head has a state S of key size x value size. For each token, S decays, and the value stored under
+the token's key is replaced by the token's value, with strength `write`: S = decay S + key (write (value - decay S'
+key))'. A decode computes this recurrence. A prefill computes chunks of 64 tokens (section 3.3; arXiv 2406.06484,
+section 3): a triangular system of the overlaps of the chunk's keys, and GEMMs.
 
-The kernels of flash-linear-attention (`chunk_gated_delta_rule`, which vLLM and SGLang run too) invert the system and
-multiply by the inverse. They compute whole squares of 64 x 64, the overlaps and scores once for each head of values,
-and write what stands between their six kernels; counted is one kernel, the pairs that a token sees, and overlaps and
-scores once for each head of keys: what any kernel of this algorithm must do. The reference code
-(transformers: torch_chunk_gated_delta_rule) fills the last chunk up, repeats queries and keys for each head of
-values, computes all pairs, and has a BLAS solve the system, which is counted as the product with the inverse. Where
-each element of a key decays by itself (Kimi, arXiv 2510.26692) its overlaps and scores are vector work, pair by pair.
+flash-linear-attention (`chunk_gated_delta_rule`, also used by vLLM and SGLang) inverts the system and multiplies by the
+inverse. Its six kernels compute full 64 x 64 squares, overlaps and scores once per value head, and write intermediate
+results. We count one kernel, the causal pairs, and overlaps and scores once per key head: the compulsory work of the
+algorithm. The reference code (transformers: torch_chunk_gated_delta_rule) pads the last chunk, repeats queries and keys
+for each value head, computes all pairs and solves the system with BLAS, counted as the GEMM with the inverse. If each
+element of a key has its own decay (Kimi, arXiv 2510.26692), the reference code computes overlaps and scores as vector
+work.
+
+Lightning attention: the state is the sum of keys times values with a fixed decay per head. A prefill computes blocks of
+tokens: scores without softmax within a block, the state between blocks. A fused kernel computes the causal pairs. The
+reference code (transformers: MiniMaxLightningAttention) computes all pairs of a block without padding the last one, and
+continues from a cached state token by token with GEMMs.
 """
 
 from __future__ import annotations
@@ -35,10 +40,10 @@ FILTERED = {"qkv": "u[b t c]", "q": "u_q[b t k h]", "k": "u_k[b t k h]", "v": "u
 
 
 def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
-    """Queries, keys, values, gate, what is written and forgotten; a causal filter; the scan; a gated norm; output.
+    """The gated delta rule: projections, causal filter, scan, gated norm, output projection.
 
-    k heads of keys and queries of size h, each for m heads of values of size h'. The cache keeps a state of h x h' a
-    head of values, and the filter's last tokens, however long the sequence is.
+    k query-key heads of size h, each with m value heads of size h'. The cache has a state of h x h' per value head and
+    the last tokens of the filter; its size does not depend on the sequence length.
     """
     step, shared = block.step, quotient(mixer.value_heads, mixer.heads)
     build = block.build(
@@ -66,7 +71,7 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
 
 
 def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
-    """The inputs that one matrix gives; of decay and gate there may be two, through a low rank."""
+    """The projection of `names` with one matrix; decay and gate may use two low-rank matrices."""
     columns = {**COLUMNS, "forget": _decays(mixer)}
     given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)
     matrix, source, rows = "_".join(names), block.input, "d"
@@ -79,12 +84,12 @@ def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[s
 
 
 def _decays(mixer: DeltaRule) -> str:
-    """The axes of what decays by itself."""
+    """The axes of the decay: per head, or per element of the key."""
     return "k m h" if mixer.decay_per_channel else "k m"
 
 
 def _with_chunk_sizes(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
-    """With the sizes of chunks: `j` of them, `t:s` pairs within them, `t:j` tokens with their chunk's first state."""
+    """The builder with the axis sizes of chunks (see `in_chunks`)."""
     sizes = in_chunks(step, mixer.chunk)
     if step.attention == "eager":
         filled = sizes["j"] * mixer.chunk
@@ -94,10 +99,10 @@ def _with_chunk_sizes(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
 
 
 def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
-    """The system of a chunk and what it leaves to write; the walk from chunk to chunk; what is read out.
+    """A prefill in chunks: the triangular system, the update of the state from chunk to chunk, the output.
 
-    `starts` are the chunks' first states: the walk makes one after the other of what it has and what the chunk ahead
-    writes. It stands ahead of what it takes from each, so that a line follows those that it reads.
+    `starts` are the initial states of the chunks. The operator that passes them on comes before the operators that
+    compute each chunk's contribution, so that each line follows the lines that it reads.
     """
     read, kept = (" cache.state[b k m h h']" if held else "" for held in (step.resumed, step.cached))
     fused = step.attention == "flash"
@@ -110,7 +115,7 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
         vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
         matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
         matrices(build, "keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
-        # times what fades, plus what is new
+        # multiply by the decay 1, add the contribution of the chunk 1
         vectors(build, "passing", f"fade[b j {_decays(mixer)}]{read} -> starts[b j k m h h']{kept}", 2 * fade),
         matrices(build, "recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
         vectors(build, "correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
@@ -122,10 +127,10 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
 
 
 def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
-    """Within chunks, where a head decays as one: products of keys, and of queries and keys, then what has decayed."""
+    """Within chunks, one decay per head: overlaps of keys, scores of queries and keys, then their decays."""
     heads = build.sizes["m"]
     yield matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
-    # for each head of values: the difference of two sums, its exponential, times the overlap and what is written
+    # per value head: difference of two sums 1, exp 1, times the overlap 1, times the write strength 1
     line = "overlap[b k t:s] decay[b t k m] write[b t k m] -> system[b k m t:s]"
     yield vectors(build, "system", line, 4 * heads)
     if step.attention == "flash":
@@ -133,20 +138,20 @@ def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator
     yield vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads)
     yield matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
     yield vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
-    # queries from the chunk's start, keys to its end
+    # decay of queries from the start of the chunk, of keys to its end
     line = "q[b t k h] key[b t k h] decay[b t k m] -> asked[b t k m h] faded[b s k m h]"
     yield vectors(build, "fade", line, 2 * heads)
 
 
 def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
-    """The same where each element of a key decays by itself.
+    """Within chunks, one decay per element of a key.
 
-    Kernels let keys grow by what the others fade, in blocks of 16 tokens so that no number grows too large, and
-    multiply matrices. The reference code has a vector for each pair of tokens.
+    Fused kernels divide keys by the decay, in blocks of 16 tokens to avoid overflow, and run GEMMs. The reference code
+    computes a vector for each pair of tokens.
     """
     heads, size = build.sizes["m"], build.sizes["h"]
     if step.attention == "flash":
-        # exponentials of the decay from the chunk's start 1, its inverse 1, that to its end 2; times them and `write` 5
+        # exp of the decay from the chunk's start 1, its inverse 1, to the chunk's end 2; products 5
         line = (
             "q[b t k h] key[b t k h] write[b t k m] decay[b t k m h]"
             " -> asked[b t k m h] strike[b t k m h] grown[b s k m h] faded[b s k m h]"
@@ -157,7 +162,7 @@ def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]
         yield matrices(build, "scores", "asked[b t k m h] grown[b s k m h] -> p[b k m t:s]")
         return
     pairs = build.sizes["b"] * build.sizes["k"] * heads * build.sizes["t:s"] * size
-    # an element of a pair: the difference of two sums 1, its exponential 1, two products, the sum over elements 1
+    # per element of a pair: difference of two sums 1, exp 1, multiplications 2, sum over elements 1
     line = "key[b t k h] write[b t k m] decay[b t k m h] => system[b k m t:s]"
     yield replace(vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
     yield _inverted(build, step, mixer)
@@ -170,7 +175,7 @@ def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]
 
 
 def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]:
-    """Queries and keys of length 1, queries scaled; how much is written, and what decays, summed up along a chunk."""
+    """Normalized queries and keys, scaled queries, write strength, and decay (its cumulative sum along a chunk)."""
     axes = _decays(mixer)
     ends = f" fade[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
@@ -183,7 +188,7 @@ def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
-    """The inverse of a chunk's triangle of n rows: row by row n (n - 1) (n - 2) / 3 FLOPs, blocks of them products."""
+    """The inverse of the triangular system of a chunk with n tokens, row by row: n (n - 1) (n - 2) / 3 FLOPs."""
     size = mixer.chunk
 
     def flops(tokens: Number) -> Number:
@@ -198,7 +203,7 @@ def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
 
 
 def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
-    """One token, on the vector units: the state fades, what it knows of the key is corrected, the query reads it."""
+    """One token, on the vector units: decay the state, correct the value stored under the key, read with the query."""
     if step.attention == "eager":
         build = build._replace(sizes={**build.sizes, "k": build.sizes["k"] * build.sizes["m"], "m": 1})
     lines = (
@@ -216,17 +221,17 @@ def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Ope
 
 
 def vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
-    """A part of linear attention on the vector units, of so many FLOPs an element."""
+    """An operator of linear attention on the vector units, with `flops` per element of its first input."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", flops=flops)
 
 
 def matrices(build: Builder, name: str, line: str) -> Operator:
-    """A part of linear attention that is products of matrices."""
+    """An operator of linear attention that is a batched GEMM."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
 
 
 def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
-    """Queries, keys and values, activated; the scan; a norm over all heads; a gate; output. The cache keeps states."""
+    """Lightning attention: projection and activation, scan, norm over all heads, gate, output. The cache has states."""
     step = block.step
     build = block.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
     given = "q[b t k h] key[b t k h] value[b t k h']"
@@ -250,7 +255,7 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
 
 
 def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
-    """With the sizes of blocks: `j` of them, `t:s` pairs within them, `t:j` tokens with their block's first state."""
+    """The builder with the axis sizes of blocks (see `in_chunks`)."""
 
     def squares(tokens: Number, size: Number) -> Number:
         return tokens // size * size**2 + (tokens % size) ** 2
@@ -260,7 +265,7 @@ def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
 
 
 def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
-    """Scores that fade, and what they mix, within a block; what the blocks before it have left, and the sum of both."""
+    """Decayed scores times values within a block, plus the contribution of earlier blocks."""
     return (
         matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
         vectors(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
@@ -272,7 +277,7 @@ def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
 
 
 def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
-    """What each block adds to the state, the walk along them, what queries read."""
+    """The contribution of each block to the state, state passing between blocks, and the read by queries."""
     read, kept = (" cache.state[b k h h']" if held else "" for held in (step.resumed, step.cached))
     yield matrices(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
     yield vectors(build, "passing", f"states[b j k h h']{read} -> starts[b j k h h']{kept}", 2)  # times decay, plus
@@ -280,7 +285,7 @@ def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
 
 
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:
-    """One token, on the vector units: the state fades, gets key times value, and the query reads it."""
+    """One token, on the vector units: decay the state, add key times value, read with the query."""
     update = "cache.state[b k h h'] key[b t k h] value[b t k h'] -> state[b t k h h'] cache.state[b k h h']"
     read = "state[b t k h h'] q[b t k h] => y[b t k h']"
     return (

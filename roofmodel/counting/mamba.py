@@ -1,4 +1,8 @@
-"""State spaces whose heads share a decay, so that chunks of tokens are matrix products (Mamba-2, arXiv 2405.21060)."""
+"""State-space layers: Mamba (Gu and Dao, arXiv 2312.00752) and Mamba-2 (Dao and Gu, arXiv 2405.21060).
+
+In Mamba each channel has its own decay. In Mamba-2 the channels of a head share a decay, so that chunks of tokens are
+computed as GEMMs.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,10 @@ from roofmodel.models.recurrent import Mamba, Mamba2
 
 
 def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
-    """Gate, input, B, C and time step from one matrix; a causal filter; the scan; a gated norm; output.
+    """Mamba-2: one input projection (gate, input, B, C, time step), causal filter, scan, gated norm, output.
 
-    m heads of size h share the B (`enter`) and C (`leave`) of each of g groups. The cache keeps a state of h x z a
-    head, and the filter's last tokens, however long the sequence is.
+    m heads of size h share the B (`enter`) and C (`leave`) of each of g groups. The cache has a state of h x z per head
+    and the last tokens of the filter; its size does not depend on the sequence length.
     """
     step, channels = block.step, mixer.heads * mixer.head_dim
     columns = channels + 2 * mixer.groups * mixer.state
@@ -49,14 +53,14 @@ def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
 
 
 def _with_chunk_sizes(build: Builder, step: Step, mixer: Mamba2) -> Builder:
-    """With the sizes of chunks.
+    """The builder with the axis sizes of chunks.
 
-    The reference code fills the last chunk up, computes all pairs, and repeats B and C for every head.
+    The reference code pads the last chunk, computes all pairs, and repeats B and C for every head.
     """
     size, sizes = mixer.chunk, in_chunks(step, mixer.chunk)
     if step.attention == "eager":
         filled = sizes["j"] * size
-        # A state more than chunks: that ahead of the first.
+        # one state more than chunks: the initial state
         passing = step.mean_of(lambda tokens: (ceil_div(tokens, size) + 1) ** 2)
         sizes |= {"t": filled, "s": filled, "t:s": filled * size, "t:j": filled}
         sizes |= {"j": sizes["j"] + 1, "j'": sizes["j"] + 1, "j:j'": passing}
@@ -65,14 +69,16 @@ def _with_chunk_sizes(build: Builder, step: Step, mixer: Mamba2) -> Builder:
 
 
 def causal_pairs(tokens: Number, size: Number) -> Number:
-    """Pairs of a token with itself and those before it in its chunk."""
+    """Causal (query, key) pairs within chunks of `size` tokens."""
     rest = tokens % size
     return (tokens // size) * half(size * (size + 1)) + half(rest * (rest + 1))
 
 
 def in_chunks(step: Step, size: Number, pairs: Callable[[Number, Number], Number] = causal_pairs) -> dict[str, Number]:
-    """The sizes of tokens that are taken in chunks: `j` chunks, `t:s` pairs within them, as many as `pairs` says of
-    tokens and a chunk's size, `t:j` tokens with their chunk's first state."""
+    """Axis sizes for chunks of `size` tokens: `j` chunks, `t:s` pairs within chunks, `t:j` tokens with their state.
+
+    `pairs` gives the number of pairs from the number of tokens and the chunk size.
+    """
     return {
         "s": step.tokens,
         "j": step.mean_of(lambda tokens: ceil_div(tokens, size)),
@@ -82,9 +88,9 @@ def in_chunks(step: Step, size: Number, pairs: Callable[[Number, Number], Number
 
 
 def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
-    """The four steps of the paper's listing 1: within chunks, each chunk's state, from chunk to chunk, out of states.
+    """The four steps of listing 1 (arXiv 2405.21060): within chunks, chunk states, state passing, output from states.
 
-    From chunk to chunk the reference code multiplies by a matrix of decays; a kernel walks along the chunks.
+    For state passing, the reference code multiplies by a matrix of decays; a kernel loops over the chunks.
     """
     heads = build.sizes["m"]
     read, kept = (" cache.state[b g m h z]" if held else "" for held in (step.resumed, step.cached))
@@ -100,18 +106,18 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
         return build.operator(f"ssm.{name}", "ssm", line, kind="bmm", flops=flops)
 
     return (
-        # step times A, clamped on both sides, summed up along the chunk
+        # step times A 1, clamp 2, cumulative sum along the chunk 1
         vectors("decay", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] fade[b j g m]", vector_flops.STEP + 4),
         vectors("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
         matrices("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
-        # for each head: the difference of two sums, its exponential, times the score
+        # per head: difference of two sums 1, exp 1, times the score 1
         vectors("weigh", "a[b g t:s] decay[b t g m] -> p[b g m t:s]", 3 * heads),
         matrices("mix", "p[b g m t:s] drive[b s g m h] -> y[b t g m h]"),
         vectors("fade", "enter[b s g z] decay[b s g m] -> faded[b s g m z]", heads),
         matrices("states", "faded[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
         matrices("passing", passing, 2),
         matrices("read_out", "leave[b t g z] starts[b j g m h z] -> far[b t:j g m h]"),
-        # far times its decay, plus y, plus D u
+        # far times its decay 1, plus y 1, plus D u 2
         vectors(
             "sum", f"y[b t g m h] far[b t:j g m h] decay[b t g m] u[b t g m h] D[g m]{read} -> y[b t g m h]{kept}", 4
         ),
@@ -119,7 +125,7 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
 
 
 def _mamba2_recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
-    """One token: state = decay state + drive, y = C state + D u. Only the reference code reads out by matrices."""
+    """One token: state = decay state + drive, y = C state + D u. Only the reference code computes C state as a GEMM."""
     arrow = "=>" if step.attention == "flash" else "->"
     lines = (
         # + 2: multiply by A, exp
@@ -136,10 +142,10 @@ def _mamba2_recurrence(build: Builder, step: Step) -> tuple[Operator, ...]:
 
 
 def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
-    """Input and gate, a causal filter, the scan with its time step and its B and C chosen by the token, output.
+    """Mamba (arXiv 2312.00752): input and gate, causal filter, selection of time step, B and C, scan, output.
 
-    Names: `enter` is the paper's B, `leave` its C, `step` its delta. The cache keeps a state of z a channel, and the
-    filter's last tokens, however long the sequence is.
+    Names: `enter` is B, `leave` is C and `step` is delta of the paper. The cache has a state of z per channel and the
+    last tokens of the filter; its size does not depend on the sequence length.
     """
     build = block.build(
         c=mixer.width, C=2 * mixer.width, z=mixer.state, q=mixer.rank, Q=mixer.rank + 2 * mixer.state, r=mixer.kernel
@@ -149,7 +155,7 @@ def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
     yield from causal_filter(build, block.step, "ssm", mixer.kernel_bias, mixer.activation, "u[b t c]")
     selected = "low[b t q] enter[b t z] leave[b t z]"
     yield build.operator("ssm.select", "ssm", f"u[b t c] W_select[c Q] -> {selected}")
-    yield from all_reduce(build, block.step, "ssm.select", selected)  # of each GPU's channels
+    yield from all_reduce(build, block.step, "ssm.select", selected)  # partial sums over the channels of each GPU
     if mixer.norm:
         for name, axis in (("low", "q"), ("enter", "z"), ("leave", "z")):
             gain, shift = norm_parameters(name, mixer.norm, axis)
@@ -170,10 +176,9 @@ def mamba(mixer: Mamba, block: BlockContext) -> Iterator[Operator]:
 
 
 def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
-    """The recurrence (eq. 2a and 2b there), token by token: h = decay h + drive, y = C h + D x, gated.
+    """The recurrence (eq. 2a and 2b of the paper), token by token: h = decay h + drive, y = C h + D x, gated.
 
-    Fused, everything stays on the vector units and no state but the last one leaves the chip; the reference code
-    multiplies C and h as matrices.
+    The fused scan runs on the vector units and writes only the last state; the reference code computes C h as a GEMM.
     """
     state = build.sizes["z"]
     read, kept = (" cache.state[b c z]" if held else "" for held in (step.resumed, step.cached))

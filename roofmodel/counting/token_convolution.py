@@ -1,4 +1,4 @@
-"""Filters that slide over the tokens of a sequence."""
+"""Convolutions over the tokens of a sequence: DeBERTa, audio frames, causal filters of Mamba and LFM2."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from roofmodel.models.recurrent import ShortConvolution
 
 
 def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[Operator]:
-    """A filter over neighbouring tokens, then its activation. DeBERTa's reads what the embedding gave: as wide as x."""
+    """A convolution over neighboring tokens and its activation (DeBERTa, on the embedding output)."""
     channels = quotient(block.hidden, conv.groups)
-    # What pads the ends is not read.
+    # Padding is not read from memory.
     build = block.build(g=conv.groups, i=channels, o=channels, r=conv.kernel, **{"t+r": block.step.tokens})
     source = block.input.replace("[b t d]", "[b t+r g i]")
     line = f"{source} K_filter[g o i r] + B_filter[g o] -> c[b t g o]"
@@ -30,7 +30,7 @@ def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[O
 
 
 def frames(filters: Sequence[FrameConvolution], hidden: Number, step: Step) -> Iterator[Operator]:
-    """Filters that slide over frames of audio, as many frames as become the tokens `x` of the pass."""
+    """Strided convolutions over audio frames; their output is the tokens `x` of the pass."""
     read, reads = step.tokens * product(f.stride for f in filters), "frames"
     for number, (channels, taps, stride, activation) in enumerate(filters, start=1):
         given, gives = quotient(read, stride), "x" if number == len(filters) else f"frames_{number}"
@@ -48,10 +48,10 @@ def frames(filters: Sequence[FrameConvolution], hidden: Number, step: Step) -> I
 def causal_filter(
     build: Builder, step: Step, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str] = ()
 ) -> Iterator[Operator]:
-    """A filter of width r that each of c channels has for itself, over a token and those before it; an activation.
+    """A depthwise causal convolution of width r over c channels, and its activation.
 
-    Reads `u[b t c]`, or what stands `apart` and is joined to it. The cache keeps the last r tokens of each
-    channel. Under flash one kernel does all of it.
+    Reads `u[b t c]`, or the tensors `apart`, which are concatenated first. The cache has the last r tokens of each
+    channel. Under flash attention, one kernel does all of it.
     """
     operators = partial(_filter_operators, build, place, bias, activation, gives, apart)
     yield from fused_or_eager(f"{place}.filter", place, operators, step, kind="convolution")
@@ -88,21 +88,22 @@ def _filter_operators(
 
 
 def _places_computed(step: Step, width: Number) -> Number:
-    """Where the reference code computes a filter: it pads both ends, and drops all but the new tokens' places.
+    """Number of positions that the reference code computes: it pads both ends and drops all but the new tokens.
 
     (transformers: causal_conv1d_fn, causal_conv1d_update, LinearAttentionLayer.update_conv_state)
     """
     if step.recurrent:
-        return 2  # behind the r tokens that are kept stands the new one
+        return 2  # r cached tokens and the new one
     if step.resumed:
         return step.tokens + 2 * width - 1
     return step.mean_of(lambda tokens: maximum(tokens, width) + width - 1)
 
 
 def short_convolution(conv: ShortConvolution, block: BlockContext) -> Iterator[Operator]:
-    """One matrix gives both gates and what they stand around; no activation. The cache keeps the filter's last tokens.
+    """LFM2's short convolution (arXiv 2511.23404): a causal filter between two gates; no activation.
 
-    Names: `enter` is the reference code's B, `leave` its C.
+    One input projection gives both gates and the filter input. The cache has the last tokens of the filter. Names:
+    `enter` is B and `leave` is C of the reference code.
     """
     build = block.build(c=conv.width, C=3 * conv.width, r=conv.kernel)
     bias = " + B_conv_in[C]" if conv.bias else ""
