@@ -1,4 +1,4 @@
-"""Named ranges around Python code, so that kernels in a profile tell which part of a model launched them.
+"""Named ranges around Python code, so that a profile shows which part of a model launched each kernel.
 
 >>> from roofmodel import nvtx
 >>> nvtx.mark(model)                                             # every module, by its path: transformer.h.0.attn
@@ -6,10 +6,10 @@
 >>> with nvtx.range("step"):                                     # also @nvtx.range("step") above a function
 ...     model(tokens)
 
-Nsight Systems and Nsight Compute see them as NVTX ranges (pushed and popped), the PyTorch profiler, where one runs, as
-annotations of the same names. `roof plot --by nvtx` groups by them. Without PyTorch, or in a build of it without CUDA
-and with no profiler running, a range does nothing; what `torch.compile` compiles is left alone, so that no range breaks
-its graphs. Backward passes launch on threads of their own: `with nvtx.range("backward"): loss.backward()` names them.
+Nsight Systems and Nsight Compute record them as NVTX push/pop ranges; a running PyTorch profiler records annotations
+with the same names. `roof plot --by nvtx` groups kernels by them. A range does nothing without PyTorch, in a PyTorch
+build without CUDA if no profiler runs, and in code that `torch.compile` compiles, so that it does not break graphs.
+Autograd launches the backward pass on its own threads: `with nvtx.range("backward"): loss.backward()` names it.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from typing import Any
 
 @contextmanager
 def range(name: str) -> Iterator[None]:
-    """A range around a block or, as a decorator, around each call of a function; it ends whatever is raised."""
-    with _opened(name):
+    """A range around a block or, as a decorator, around each call of a function. It also ends on an exception."""
+    with _open_range(name):
         yield
 
 
 def mark(model: Any) -> ExitStack:
     """Mark each call of a `torch.nn.Module` and of its submodules with a range named by its path.
 
-    The model itself is named by its class. Modules that are marked already stay as they are. The result undoes
-    what this call did, when it is closed or at the end of a `with`. Raises TypeError for what is no module.
+    The range of the model itself is named by its class. Modules that are already marked are not changed. Closing the
+    result, or leaving its `with` block, removes the marks. Raises TypeError if `model` is not a module.
     """
     if not hasattr(model, "named_modules"):
         raise TypeError(f"mark takes a torch.nn.Module, not {type(model).__name__}; patch takes functions")
     undo = ExitStack()
     for path, module in model.named_modules():
-        if not any(isinstance(hook, _Enter) for hook in module._forward_pre_hooks.values()):
-            enter = _Enter(path or type(module).__name__)
+        if not any(isinstance(hook, _EnterHook) for hook in module._forward_pre_hooks.values()):
+            enter = _EnterHook(path or type(module).__name__)
             undo.callback(module.register_forward_pre_hook(enter, prepend=True).remove)
-            undo.callback(module.register_forward_hook(_leave, always_call=True).remove)
+            undo.callback(module.register_forward_hook(_leave_hook, always_call=True).remove)
     return undo
 
 
 def patch(owner: Any, function: str, name: str | None = None) -> ExitStack:
-    """Replace a function of a module, a class or an object by one that calls it within a range.
+    """Replace a function of a module, a class or an object by one that calls it inside a range.
 
-    The range is called `name`, else by the owner's name and the function's. A function that is marked already stays
-    as it is. The result undoes it, when it is closed or at the end of a `with`. Raises AttributeError for a name that
-    the owner lacks, TypeError for what cannot be called.
+    The range is named `name`, by default `owner.function`. A function that is already marked is not changed. Closing
+    the result, or leaving its `with` block, restores the function. Raises AttributeError if the owner has no such
+    function, TypeError if it is not callable.
     """
     undo = ExitStack()
     whose = getattr(owner, "__name__", type(owner).__name__)
@@ -65,7 +65,7 @@ def patch(owner: Any, function: str, name: str | None = None) -> ExitStack:
     label = name or f"{whose}.{function}"
     of_class = inspect.isclass(owner)
     kind = type(before) if of_class and isinstance(before, staticmethod | classmethod) else None
-    # A class binds what it keeps when it is looked up; in a module or an object stands what is called.
+    # A class stores an unbound function; a module or an object stores the callable itself.
     marked = range(label)(before.__func__ if kind else before if of_class else called)
     setattr(marked, _MARK, label)
     if function in vars(owner):
@@ -77,10 +77,10 @@ def patch(owner: Any, function: str, name: str | None = None) -> ExitStack:
 
 
 _MARK = "__roofmodel_range__"
-_open = threading.local()  # .ranges: those of the modules that this thread is in, as they were entered
+_open = threading.local()  # .ranges: open module ranges of this thread, innermost last
 
 
-class _Enter:
+class _EnterHook:
     """A forward pre-hook that opens a range."""
 
     def __init__(self, name: str) -> None:
@@ -88,19 +88,19 @@ class _Enter:
 
     def __call__(self, module: Any, arguments: Any) -> None:
         if not _compiling():
-            _open.__dict__.setdefault("ranges", []).append(_opened(self.name))
+            _open.__dict__.setdefault("ranges", []).append(_open_range(self.name))
 
 
-def _leave(module: Any, arguments: Any, output: Any) -> None:
-    """A forward hook, also called when the module raises, that closes the range of the module."""
+def _leave_hook(module: Any, arguments: Any, output: Any) -> None:
+    """A forward hook that closes the range of the module, also if the module raises."""
     if not _compiling() and _open.__dict__.get("ranges"):
         _open.ranges.pop().close()
 
 
-def _opened(name: str) -> ExitStack:
-    """A range that is open until it is closed, for each tool that may be watching."""
+def _open_range(name: str) -> ExitStack:
+    """Open a range for NVTX and for a running PyTorch profiler; closing the result ends it."""
     closing = ExitStack()
-    torch = sys.modules.get("torch")  # who has not imported it launches nothing through it
+    torch = sys.modules.get("torch")  # without an imported torch, there is nothing to record
     if torch is not None and not _compiling():
         if torch.backends.cuda.is_built():
             torch.cuda.nvtx.range_push(name)
@@ -111,6 +111,6 @@ def _opened(name: str) -> ExitStack:
 
 
 def _compiling() -> bool:
-    """Whether torch.compile is looking at the caller, which must see nothing to do here."""
+    """Whether torch.compile is tracing the caller, in which case ranges must do nothing."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()

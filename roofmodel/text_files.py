@@ -17,22 +17,21 @@ from roofmodel import units
 from roofmodel.errors import RoofError, shorten, suggest
 
 LARGEST_TEXT = 16 * 2**20
-"""Bytes; a config or a device's file is a few kilobytes, so anything beyond this is something else."""
+"""Maximum file size in bytes. Config and device files have a few kilobytes."""
 
-# libyaml's parser where PyYAML was built with it: ten times faster, the same nodes
+# libyaml's parser, if PyYAML has it, is ten times faster and gives the same nodes
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def expand(path: str | os.PathLike[str]) -> Path:
-    """A path as the user wrote it, `~` replaced where it stands for somebody's home."""
+    """Replace `~` or `~name` at the start of a path by the home directory, if it exists."""
     return Path(os.path.expanduser(path))  # unlike Path.expanduser, leaves an unknown ~name as it is
 
 
 def read_text(path: Path) -> str:
     """A text file's content, decoded as UTF-8 with or without BOM.
 
-    Raises OSError where it cannot be read, ValueError (UnicodeDecodeError among them) where it is no
-    such text file.
+    Raises OSError if it cannot be read, UnicodeDecodeError if it is not UTF-8, ValueError if it is too large.
     """
     with path.open("rb") as file:
         content = file.read(LARGEST_TEXT + 1)
@@ -42,12 +41,12 @@ def read_text(path: Path) -> str:
 
 
 class Place(NamedTuple):
-    """A value in a YAML file: what it is, where it stands, and the keys that lead to it."""
+    """A value in a YAML file: its node, file, and path of keys."""
 
     node: Any
     file: str
     path: str
-    kind: type[RoofError]  # of its complaints
+    kind: type[RoofError]  # the exception class of its errors
 
     @property
     def line(self) -> int:
@@ -57,7 +56,7 @@ class Place(NamedTuple):
         return self.kind(f"{self.file}:{self.line}: {message}")
 
     def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, Place]:
-        """Its entries by key. `known` None: any key will do."""
+        """The entries of a mapping by key. `known` None accepts any key."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
         entries: dict[str, Place] = {}
@@ -78,13 +77,13 @@ class Place(NamedTuple):
         return entries
 
     def items(self) -> list[Place]:
-        """Its entries, a list's."""
+        """The entries of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.error(f"{self.path} must be a list")
         return [self._replace(node=node, path=f"{self.path}[{i}]") for i, node in enumerate(self.node.value)]
 
     def value(self) -> Any:
-        """What YAML takes it for: text, a number, true or false, null, a list."""
+        """The value as YAML interprets it: text, number, boolean, null or list."""
         try:
             return yaml.SafeLoader("").construct_object(self.node, deep=True)
         except (yaml.YAMLError, ValueError, KeyError, AttributeError):  # PyYAML's own for `!!bool x`, `!!timestamp x`
@@ -92,7 +91,7 @@ class Place(NamedTuple):
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing is written there, or null."""
+        """Whether the value is empty or null."""
         return bool(self.node.tag == "tag:yaml.org,2002:null")
 
     def text(self) -> str:

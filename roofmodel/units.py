@@ -1,7 +1,7 @@
-"""Text <-> base units: the only door for units.
+"""Convert between text with units and numbers in base units.
 
-Inside roofmodel every quantity is a bare number in base units (FLOP, byte, second, hertz, bit), named
-in its field. Text with a unit is read by `parse` and written by the functions below it. Decimal
+Inside roofmodel every quantity is a plain number in base units (FLOP, byte, second, hertz, bit), and its field is named
+after the unit. `parse` reads text with a unit; the functions below it write it. Decimal
 prefixes are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; they are never mixed: GB is
 10^9 bytes, GiB is 2^30.
 """
@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-SMALL = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}  # by which a time is divided
+SMALL = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}  # divisors of times
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-# What may be written -> what it is: integer pipes state OP, which counts like FLOP. Longest first.
+# Written unit -> base unit, longest first. Integer pipes are in OP, which counts as FLOP.
 _UNITS = {
     "FLOP/clock": "FLOP/clock",
     "FLOP/s": "FLOP/s",
@@ -37,8 +37,8 @@ _EXAMPLES = {
     "bit": "5120 bit",
     "s": "2.5 us",
 }
-_BITS = re.compile(r"([kMGT]?)(?:b/s|bit/s|bps)\Z")  # as ports of a network are sold
-# Thirty digits are more than anybody measured, and few enough for a float to hold what comes of them.
+_BITS = re.compile(r"([kMGT]?)(?:b/s|bit/s|bps)\Z")  # as network ports are specified
+# At most thirty digits, so that the result fits in a float.
 _QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-zµμ/]+)\s*\Z")
 
 
@@ -72,7 +72,7 @@ def parse(text: object, unit: str) -> int | float:
 
 
 def _split(name: str) -> tuple[int, int, str | None]:
-    """`GB/s` -> (10^9, 1, 'B/s'), `us` -> (1, 10^6, 's'); (1, 1, None) for what is no unit."""
+    """`GB/s` -> (10^9, 1, 'B/s'), `us` -> (1, 10^6, 's'); (1, 1, None) for an unknown unit."""
     for written, base in _UNITS.items():
         if name.endswith(written):
             prefix = name[: -len(written)]
@@ -103,7 +103,7 @@ def seconds(value: float, digits: int = 3) -> str:
 
 
 def binary(value: float) -> str:
-    """Bytes with a binary prefix, as memories are sized (vendors write GB for GiB): `80 GiB`."""
+    """Bytes with a binary prefix, as for memory sizes (vendors write GB for GiB): `80 GiB`."""
     for prefix, factor in sorted(BINARY.items(), key=lambda item: -item[1]):
         if value >= factor:
             return f"{significant(value / factor)} {prefix}B"
@@ -111,7 +111,7 @@ def binary(value: float) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number to so many significant digits, never in exponent notation."""
+    """A number with `digits` significant digits, never in exponent notation."""
     text = f"{value:.{digits}g}"
     if "e+" in text:
         return f"{float(text):.0f}"
