@@ -75,9 +75,7 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.SEEING))
-def test_families_that_see_count_as_the_real_class_on_images_of_any_size(
-    model_type: str, suffix: str, draw: int
-) -> None:
+def test_vision_families_count_as_the_real_class_at_any_image_size(model_type: str, suffix: str, draw: int) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     model = oracle.build(config)

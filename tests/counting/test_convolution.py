@@ -139,7 +139,7 @@ def test_resnet_50_is_half_of_it_to_fvcore_which_adds_its_batch_norms() -> None:
     assert theirs["batch_norm"] == norms  # both: scale and shift
 
 
-def test_blocks_that_are_alike_stand_once() -> None:
+def test_identical_blocks_appear_once() -> None:
     found = {(op.name, op.layers) for op in operators(hub.load("resnet-50"), step()) if op.name == "stage3.spatial"}
     assert found == {("stage3.spatial", (7,)), ("stage3.spatial", (8, 9, 10, 11, 12))}  # after 3 + 4 blocks
 
@@ -152,7 +152,7 @@ def test_flops_are_linear_in_the_batch_and_weights_are_read_once(model: str) -> 
     assert many.weight_bytes == one.weight_bytes
 
 
-def test_an_image_that_nothing_is_left_of_is_refused() -> None:
+def test_an_image_that_is_too_small_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"the image is too small: 1 × 1 pixels .* 2 × 2 .* a larger --image"):
         run("convnext-tiny-224", image=7)
     with pytest.raises(WorkloadError, match="--image 15: no patch of 16 × 16 pixels fits"):

@@ -149,7 +149,7 @@ def test_latent_attention_of_kimi_turns_nothing_and_caches_the_shared_key_all_th
     assert ops["attention.flash"].cost.cache_bytes == 2 * 2 * 10 * (6 + 2)  # 2 sequences, latent of 6, key of 2
 
 
-def test_ling_gates_what_each_head_of_latent_attention_gives() -> None:
+def test_ling_gates_the_output_of_each_latent_attention_head() -> None:
     ling = {**KIMI, "model_type": "bailing_hybrid", "head_dim": 3}
     ops = count("decode", "flash", 9, config=ling)
     assert ops["attention.gate_projection"].cost.matmul_flops == 2 * 2 * 8 * 2

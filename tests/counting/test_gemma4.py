@@ -123,7 +123,7 @@ def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
         ({"num_key_value_heads": 3}, "num_attention_heads 2 is not divisible by"),
     ],
 )
-def test_what_cannot_be_is_said(more: dict[str, Any], says: str) -> None:
+def test_an_impossible_config_is_refused(more: dict[str, Any], says: str) -> None:
     with pytest.raises(ModelError) as error:
         read(**more)
     assert says in str(error.value)

@@ -45,7 +45,7 @@ def exchanged(operators: Sequence[Operator]) -> list[Operator]:
 # --- By hand: B = 2, T = 3, D = 8, fp16 -------------------------------------------------------------
 
 
-def test_heads_widths_and_vocabulary_are_dealt_out() -> None:
+def test_tensor_parallelism_shards_heads_widths_and_vocabulary() -> None:
     ops = counted(GPT, "prefill", tp=2)
     assert ops["attention.qkv"].matmul_flops == 2 * (2 * 3) * 8 * (3 * 8 // 2)
     assert ops["attention.scores"].matmul_flops == 2 * (2 * 2) * 3 * 3 * 2  # 2 of 4 heads, of 2
@@ -93,7 +93,7 @@ def test_key_value_heads_that_are_too_few_stand_on_several_gpus() -> None:
     assert need.kv_cache == 2 * 2 * (2 * (3 + 1) * 3) * 2  # 2 layers, keys and values, B S h, 2 bytes
 
 
-def test_a_state_spaces_channels_are_dealt_out_and_what_they_choose_is_summed() -> None:
+def test_state_space_channels_are_sharded_and_selections_all_reduced() -> None:
     """16 channels of 8 GPUs' 4; time step of rank 1, B and C of 2."""
     ops = counted(MAMBA, "prefill", tp=4)
     assert ops["ssm.input"].matmul_flops == 2 * (2 * 3) * 8 * (2 * 16 // 4)
@@ -103,7 +103,7 @@ def test_a_state_spaces_channels_are_dealt_out_and_what_they_choose_is_summed() 
     ]  # fmt: skip
 
 
-def test_experts_dealt_out_within_a_replica_need_no_exchange_of_their_own() -> None:
+def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
     """2 x 3 tokens, 2 of 4 experts each: 12 pairs, of which each half of the GPUs has half, and half of the width."""
     ops, whole = counted(MIXTRAL, "prefill", tp=4, ep=2), counted(MIXTRAL, "prefill")
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * (12 // 2) * 8 * (2 * 12 // 2)
@@ -117,7 +117,7 @@ def test_experts_dealt_out_within_a_replica_need_no_exchange_of_their_own() -> N
     ]
 
 
-def test_experts_dealt_out_over_replicas_exchange_the_pairs_of_their_tokens() -> None:
+def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
     """4 replicas with 2 x 3 tokens each, an expert on each GPU: 12 pairs leave it, and 12 of all 48 come to it."""
     ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, across=True)
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * 12 * 8 * (2 * 12)
@@ -199,7 +199,7 @@ def test_stages_do_together_what_one_gpu_does(pp: int, vpp: int, phase: Phase) -
     assert total(pp, vpp) == pytest.approx(total(1, 1), rel=1e-12)
 
 
-def test_layers_are_dealt_out_in_order_and_as_evenly_as_it_goes() -> None:
+def test_layers_are_split_over_stages_in_order_and_evenly() -> None:
     assert [list(part) for part in parts(7, 3, 1)] == [[0, 1], [2, 3, 4], [5, 6]]
     assert [len(part) for part in parts(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # as vLLM deals DeepSeek-V3's out
     held = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
@@ -263,7 +263,7 @@ def test_parts_of_a_sequence_are_gathered_and_scattered_where_all_of_it_was_summ
     assert sent[True]["recomputation"] == sent[True]["forward"] / 2
 
 
-def test_what_is_no_product_is_done_once_by_all_gpus_together() -> None:
+def test_sequence_parallelism_shards_work_outside_gemms() -> None:
     """2 x 4 tokens of 8 elements on 2 GPUs: each has 2 tokens of a sequence."""
     ops, alone = counted(GPT, "train", seq=4, tp=2, sequence=True), counted(GPT, "train", seq=4)
     for name in ("norm.attention", "residual.mlp", "norm.final", "embedding.add_position", "norm.mlp.grad"):

@@ -137,7 +137,7 @@ def test_flash_attention_computes_the_scores_again() -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "bert-base-uncased", "opt-350m"])
-def test_backward_takes_twice_the_matrix_products_of_forward(model: str) -> None:
+def test_backward_takes_twice_the_matmul_flops_of_forward(model: str) -> None:
     ops = step(hub.load(model), seq=16)
     assert cost(ops, "backward").matmul_flops == 2 * cost(ops, "forward").matmul_flops
 
@@ -192,7 +192,7 @@ def test_a_batch_norm_takes_the_moments_of_the_batch_in_training() -> None:
     assert {t.name for t in found.reads} - {t.name for t in trained.reads} == {"mean", "variance"}
 
 
-def test_a_token_meets_the_experts_that_are_chosen_for_it() -> None:
+def test_active_parameters_are_those_of_the_chosen_experts() -> None:
     """Mixtral, arXiv 2401.04088: "each token has access to 47B parameters, but only uses 13B": 2 of 8 experts."""
     arch = hub.load("Mixtral-8x7B-v0.1")
     ops = blocks.operators(arch, train(arch).step("train"))
