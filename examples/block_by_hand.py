@@ -1,9 +1,9 @@
-"""Count a transformer block by hand, then let roofmodel check the homework.
+"""Count the FLOPs of a transformer block by hand and compare them with roofmodel.
 
     python examples/block_by_hand.py
 
-GPT-2 XL, batch B = 1, S = 1024 tokens, hidden size D = 1600, V = 50257 words, L = 48 layers, eager attention. A matrix
-product of (M x K) by (K x N) takes M N K multiply-adds, which is 2 M N K FLOPs.
+GPT-2 XL, batch B = 1, S = 1024 tokens, hidden size D = 1600, vocabulary V = 50257, L = 48 layers, eager attention.
+The multiplication of an (M x K) by a (K x N) matrix takes M N K multiply-adds, which are 2 M N K FLOPs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ B, S, D, V, L = 1, 1024, 1600, 50257, 48
 
 by_hand = {
     "attention.qkv": 2 * (B * S) * (3 * D) * D,  # one matrix for queries, keys and values
-    "attention.scores": 2 * B * S * S * D,  # every query with every key; the heads share D among them
+    "attention.scores": 2 * B * S * S * D,  # every query with every key; all heads together have size D
     "attention.mix": 2 * B * S * S * D,  # probabilities times values
     "attention.output": 2 * (B * S) * D * D,
     "mlp.up": 2 * (B * S) * (4 * D) * D,

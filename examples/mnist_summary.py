@@ -1,4 +1,4 @@
-"""The lecture's summary of a network for MNIST: layers, shapes, parameters, and what a training step keeps.
+"""Summarize a network for MNIST, as a lecture does: layers, shapes, parameters, memory of a training step.
 
 python examples/mnist_summary.py
 roof count examples/mnist_summary.py:Net --input 1x1x28x28 --hw v100
@@ -14,7 +14,7 @@ from roofmodel.study.count import count
 
 
 class Net(nn.Module):
-    """Two convolutions, two linear layers."""
+    """Two convolutions and two linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
