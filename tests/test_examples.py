@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run and print what they claim."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_block_counted_by_hand_is_right() -> None:
     assert "3,506,703,564,800" in done.stdout
 
 
-def test_a_family_is_added_in_one_row_and_right_by_hand() -> None:
+def test_a_family_is_added_in_one_row_with_the_counts_derived_by_hand() -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "add_a_family.py"], capture_output=True, text=True, check=False, timeout=60
     )
@@ -34,7 +34,7 @@ def test_a_family_is_added_in_one_row_and_right_by_hand() -> None:
     assert done.stdout.count(": right") == 2
 
 
-def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
+def test_the_export_written_by_hand_gives_the_numbers_of_the_readme() -> None:
     placed = place.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
     found = {(point.name, point.level): point for point in placed.rooflines[0].points}
     saxpy, gemm = found["saxpy", "dram"], found["gemm_fp16_4096", "dram"]

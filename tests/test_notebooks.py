@@ -1,4 +1,4 @@
-"""The lectures' notebooks run by the interpreter of these tests, and hold what they print."""
+"""The lecture notebooks run with the interpreter of the tests and contain the outputs that they print."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.profiles.samples import MEASURED, needs_measured
 
 ROOT = Path(__file__).parents[1]
 LECTURES = sorted((ROOT / "examples" / "lectures").glob("*.ipynb"))
-KILOBYTES = 300
-TELLING = re.compile(r"/home/|/root|/tmp/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
+MAX_BYTES = 300_000
+MACHINE_DETAILS = re.compile(r"/home/|/root|/tmp/|/Users/|C:\\\\|site-packages|\bon \d{4}-\d\d-\d\d")
 
 
 def check(*paths: Path, measured: Path = MEASURED) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: kernels leave sockets and loops behind, which pytest would warn of."""
+    """Run the check in a subprocess: kernels leave sockets and event loops open, for which pytest would warn."""
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "notebooks.py", "--check", *paths],
         capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"ROOF_MEASURED": str(measured)},
@@ -34,22 +34,22 @@ def check(*paths: Path, measured: Path = MEASURED) -> subprocess.CompletedProces
         for path in LECTURES
     ],
 )
-def test_a_lecture_runs_and_holds_what_it_prints(path: Path) -> None:
+def test_a_lecture_contains_the_outputs_that_it_prints(path: Path) -> None:
     done = check(path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
-def test_a_lecture_is_small_and_tells_nothing_of_where_it_ran(path: Path) -> None:
+def test_a_lecture_is_small_and_contains_no_machine_details(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert len(text.encode()) < KILOBYTES * 1000
+    assert len(text.encode()) < MAX_BYTES
     document = json.loads(text)
     assert set(document["metadata"]) == {"kernelspec", "language_info"}
     assert document["metadata"]["language_info"] == {"name": "python"}
     for cell in document["cells"]:
         assert cell["metadata"] == {}
         shown = json.dumps([{**output, "data": _texts(output)} for output in cell.get("outputs", [])])
-        assert not TELLING.search(shown + "".join(cell["source"])), cell["source"]
+        assert not MACHINE_DETAILS.search(shown + "".join(cell["source"])), cell["source"]
 
 
 def _texts(output: dict[str, dict[str, object]]) -> dict[str, object]:
@@ -57,7 +57,7 @@ def _texts(output: dict[str, dict[str, object]]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("path", LECTURES, ids=lambda path: path.stem)
-def test_a_lecture_is_told_as_one(path: Path) -> None:
+def test_a_lecture_has_questions_exercises_and_homework(path: Path) -> None:
     texts = [
         "".join(cell["source"])
         for cell in json.loads(path.read_text("utf-8"))["cells"]
@@ -71,17 +71,17 @@ def test_a_lecture_is_told_as_one(path: Path) -> None:
     assert path.name in (ROOT / "examples" / "README.md").read_text("utf-8")
 
 
-def test_a_lecture_without_its_trace_says_where_it_belongs(tmp_path: Path) -> None:
+def test_a_lecture_without_its_trace_names_the_expected_path(tmp_path: Path) -> None:
     (path,) = (path for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8"))
     done = check(path, measured=tmp_path)
     assert done.returncode == 1
     name = "Falconsai_nsfw_image_detection__1016002.json.gz"
-    assert f"no {tmp_path}/traces/torch/{name}: fetch it by the lines above" in done.stdout
+    assert f"no {tmp_path}/traces/torch/{name}: download it with the commands above" in done.stdout
     assert f"/{name}" in re.findall(r"curl -LO (\S+)\\n", path.read_text("utf-8"))[0]
 
 
 def notebook(folder: Path, source: str, printed: str) -> Path:
-    """A notebook of one cell that holds this output."""
+    """Write a notebook with one cell and this stored output."""
     output = {"output_type": "stream", "name": "stdout", "text": printed}
     cell = {"cell_type": "code", "id": "a", "metadata": {}, "source": source, "execution_count": 1, "outputs": [output]}
     path = folder / "made.ipynb"
@@ -95,10 +95,10 @@ def test_the_kernel_is_this_interpreter_with_this_checkout(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("code", "said"), [("print(2)", "+2"), ("assert False, 'a slip'", "a slip")])
-def test_a_stale_output_and_a_cell_that_fails_are_told(tmp_path: Path, code: str, said: str) -> None:
+@pytest.mark.parametrize(("code", "reported"), [("print(2)", "+2"), ("assert False, 'an error'", "an error")])
+def test_an_outdated_output_or_a_failing_cell_is_reported(tmp_path: Path, code: str, reported: str) -> None:
     path = notebook(tmp_path, code, "1\n")
     before = path.read_bytes()
     done = check(path)
     assert (done.returncode, path.read_bytes()) == (1, before)
-    assert said in done.stdout
+    assert reported in done.stdout
