@@ -25,7 +25,7 @@ from roofmodel.study.benchmark.operations import OPERATIONS
 ROOT = Path(__file__).resolve().parents[1]
 README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README
     "| a100 | GEMM, 16-bit and quantized": "GEMM on A100, 16-bit and quantized",
-    "| h100 | GEMM, 16 and 8 bits": "GEMM on H100, 16 and 8 bits",
+    "| h100 | GEMM, 16-bit and 8-bit": "GEMM on H100, 16-bit and 8-bit",
     "| h100 | attention, decode": "attention in decode on H100",
     "| h100 | MoE, fused": "MoE layers on H100",
     "| served on one GPU: TPOT": "LLMs served on one GPU: TPOT",
