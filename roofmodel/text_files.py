@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-class Place(NamedTuple):
+class YamlValue(NamedTuple):
     """A value in a YAML file: its node, file, and path of keys."""
 
     node: Any
@@ -55,28 +55,28 @@ class Place(NamedTuple):
     def error(self, message: str) -> RoofError:
         return self.kind(f"{self.file}:{self.line}: {message}")
 
-    def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, Place]:
+    def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, YamlValue]:
         """The entries of a mapping by key. `known` None accepts any key."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
-        entries: dict[str, Place] = {}
+        entries: dict[str, YamlValue] = {}
         for key_node, value_node in self.node.value:
-            here = self._replace(node=key_node)
+            key_value = self._replace(node=key_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                raise here.error("a key must be text, not a list or a mapping")
+                raise key_value.error("a key must be text, not a list or a mapping")
             key = str(key_node.value)
             if known is not None and key not in known:
                 hint = suggest(key, known) or f"; known here: {', '.join(known)}"
-                raise here.error(f"unknown key {key!r}{hint}")
+                raise key_value.error(f"unknown key {key!r}{hint}")
             if key in entries:
-                raise here.error(f"duplicate key {key!r}; it stands on line {entries[key].line} already")
+                raise key_value.error(f"duplicate key {key!r}; line {entries[key].line} has it already")
             entries[key] = self._replace(node=value_node, path=f"{self.path}.{key}".lstrip("."))
         for key in required:
             if key not in entries:
                 raise self.error(f"{self.path or 'the file'} lacks the key {key!r}")
         return entries
 
-    def items(self) -> list[Place]:
+    def items(self) -> list[YamlValue]:
         """The entries of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.error(f"{self.path} must be a list")
@@ -87,7 +87,7 @@ class Place(NamedTuple):
         try:
             return yaml.SafeLoader("").construct_object(self.node, deep=True)
         except (yaml.YAMLError, ValueError, KeyError, AttributeError):  # PyYAML's own for `!!bool x`, `!!timestamp x`
-            raise self.error(f"{self.path} has a tag that its value does not fit") from None
+            raise self.error(f"{self.path} has a YAML tag that does not match its value") from None
 
     @property
     def is_null(self) -> bool:
@@ -95,11 +95,13 @@ class Place(NamedTuple):
         return bool(self.node.tag == "tag:yaml.org,2002:null")
 
     def text(self) -> str:
+        """A scalar as text. Raises an error of `kind` for a list, a mapping, or an empty value."""
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             raise self.error(f"{self.path} must be text")
         return str(self.node.value)
 
-    def whole(self, low: int = 1, high: int = 10**6) -> int:
+    def integer(self, low: int = 1, high: int = 10**6) -> int:
+        """An integer from `low` to `high`."""
         text = self.text()
         if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
             raise self.error(f"{self.path} is {shorten(text)}; it must be a whole number from {low} to {high}")
@@ -128,26 +130,26 @@ class Place(NamedTuple):
         return value
 
 
-def read(path: Path, kind: type[RoofError], wanted: str, part: Callable[[str], str] = str) -> Place:
-    """The root of a YAML file; `wanted` says in messages what it should be, `part` what of its text is YAML.
+def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callable[[str], str] = str) -> YamlValue:
+    """The root value of a YAML file; `extract` returns the YAML part of the text, `expected` names it in messages.
 
-    Raises FileNotFoundError where there is none, an error of that `kind` for what cannot be read or is not YAML.
+    Raises FileNotFoundError if there is no file, `kind` if it cannot be read or is not YAML.
     """
     try:
-        node = yaml.compose(part(read_text(path)), Loader=_LOADER)
+        node = yaml.compose(extract(read_text(path)), Loader=_LOADER)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:
         raise kind(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise kind(f"{path}: not a text file; {wanted} is wanted") from None
+        raise kind(f"{path}: expected {expected}, got a file that is not text") from None
     except ValueError as error:
-        raise kind(f"{path}: {error}; {wanted} is wanted") from None
+        raise kind(f"{path}: expected {expected}, got a file that is {error}") from None
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        position = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error).split("\n")[0]
-        raise kind(f"{place}: not YAML ({problem})") from None
+        raise kind(f"{position}: not YAML ({problem})") from None
     if node is None:
-        raise kind(f"{path}: is empty; {wanted} is wanted")
-    return Place(node, str(path), "", kind)
+        raise kind(f"{path}: expected {expected}, got an empty file")
+    return YamlValue(node, str(path), "", kind)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-SMALL = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}  # divisors of times
+TIME_DIVISORS = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 # Written unit -> base unit, longest first. Integer pipes are in OP, which counts as FLOP.
 _UNITS = {
@@ -46,26 +46,26 @@ def parse(text: object, unit: str) -> int | float:
     """Read a quantity such as `2039 GB/s` that must be in `unit` (`B/s`); return it in base units.
 
     Integral results are ints, so that `80 GiB` is exactly 85 899 345 920. OP counts as FLOP.
-    Raises ValueError, with what would work in the message, for a missing or a wrong unit.
+    Raises ValueError, with a correct example in the message, for a missing or wrong unit.
     """
     example = _EXAMPLES[unit]
     shown = repr(text) if len(str(text)) <= 60 else f"{str(text)[:60]!r}…"
-    bare = isinstance(text, str) and text.strip().replace(".", "", 1).isdigit()
-    if bare or (isinstance(text, int | float) and not isinstance(text, bool)):
+    unitless = isinstance(text, str) and text.strip().replace(".", "", 1).isdigit()
+    if unitless or (isinstance(text, int | float) and not isinstance(text, bool)):
         raise ValueError(f"{shown} has no unit; write it as in '{example}'")
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
-    whole, decimals, name = match.group(1), match.group(2) or "", match.group(3)
+    integer, decimals, name = match.group(1), match.group(2) or "", match.group(3)
     factor, divisor, base = _split(name)
     if base is None and unit == "B/s" and (bits := _BITS.match(name)):
-        bytes_ = si(float(f"{whole}.{decimals or 0}") * DECIMAL[bits.group(1)] / 8, "B/s", 12)
-        raise ValueError(f"{name!r} in {text!r} counts bits, and this wants bytes; write it as '{bytes_}'")
+        bytes_ = si(float(f"{integer}.{decimals or 0}") * DECIMAL[bits.group(1)] / 8, "B/s", 12)
+        raise ValueError(f"expected bytes per second, got bits per second: {text!r}; write it as '{bytes_}'")
     if base is None:
-        raise ValueError(f"{name!r} in {text!r} is not a unit known here; write it as in '{example}'")
+        raise ValueError(f"unknown unit {name!r} in {text!r}; write it as in '{example}'")
     if base != unit:
-        raise ValueError(f"{text!r} is in {base}, but this wants {unit}; write it as in '{example}'")
-    scaled = int(whole + decimals) * factor
+        raise ValueError(f"expected a quantity in {unit}, got {text!r} in {base}; write it as in '{example}'")
+    scaled = int(integer + decimals) * factor
     divisor *= 10 ** len(decimals)
     exact: int = scaled // divisor
     return exact if scaled == exact * divisor else scaled / divisor
@@ -80,8 +80,8 @@ def _split(name: str) -> tuple[int, int, str | None]:
                 return DECIMAL[prefix], 1, base
             if prefix in BINARY and base == "B":
                 return BINARY[prefix], 1, base
-            if prefix in SMALL and base == "s":
-                return 1, SMALL[prefix], base
+            if prefix in TIME_DIVISORS and base == "s":
+                return 1, TIME_DIVISORS[prefix], base
     return 1, 1, None
 
 

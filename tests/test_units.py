@@ -77,7 +77,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "unit", "fragments"), WRONG, ids=[text for text, _, _ in WRONG])
 def test_a_wrong_unit_is_refused_with_both_units_and_an_example(text: str, unit: str, fragments: list[str]) -> None:
-    with pytest.raises(ValueError, match="this wants") as caught:
+    with pytest.raises(ValueError, match="expected a quantity in") as caught:
         units.parse(text, unit)
     assert all(fragment in str(caught.value) for fragment in fragments)
 
@@ -96,7 +96,7 @@ UNKNOWN_UNITS = ["5 furlongs", "5 GB/h", "5 KB", "5 gb/s", "5 GIB", "5 GiB/s", "
 @pytest.mark.parametrize("text", UNKNOWN_UNITS)
 def test_a_unit_that_is_not_known_is_refused_and_quoted(text: str) -> None:
     """Among them `KB`, which could be 1000 or 1024, and binary prefixes of anything but bytes."""
-    with pytest.raises(ValueError, match="not a unit known here; write it as in '2039 GB/s'") as caught:
+    with pytest.raises(ValueError, match=r"unknown unit .*; write it as in '2039 GB/s'") as caught:
         units.parse(text, "B/s")
     assert repr(text.split()[1]) in str(caught.value)
 
@@ -107,7 +107,9 @@ def test_a_unit_that_is_not_known_is_refused_and_quoted(text: str) -> None:
 )
 def test_bits_are_refused_with_the_bytes_that_they_are(text: str, bytes_: str) -> None:
     """A port of InfiniBand is sold as 400 Gb/s: eight bits are a byte."""
-    with pytest.raises(ValueError, match=f"counts bits, and this wants bytes; write it as '{bytes_}'") as caught:
+    with pytest.raises(
+        ValueError, match=rf"expected bytes per second, got bits per second: .*; write it as '{bytes_}'"
+    ) as caught:
         units.parse(text, "B/s")
     assert repr(text) in str(caught.value)
     assert units.parse(bytes_, "B/s") > 0

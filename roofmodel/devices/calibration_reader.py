@@ -20,7 +20,7 @@ from roofmodel.devices.calibration import (
     Timing,
 )
 from roofmodel.devices.device import Device
-from roofmodel.text_files import Place
+from roofmodel.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
     "gemm": GemmTiming,
@@ -38,16 +38,16 @@ POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth
 BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 
 
-def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
+def read(node: YamlValue, device: Device, load: Callable[[str], Device]) -> Device:
     """The device with the parameter sets of its file, and with sets of another device that the file names by `like`.
 
     `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Where the
     same GEMM benchmark ran on both devices, it scales their `pipe` (see `_peak_ratio`). Raises DeviceError.
     """
-    entries = place.mapping(("like", *TIMINGS))
+    entries = node.mapping(("like", *TIMINGS))
     own = device.id
 
-    def like(of: Place) -> tuple[Calibration, float]:
+    def like(of: YamlValue) -> tuple[Calibration, float]:
         try:
             found = load(of.text()) if of.text() != own else device
         except RecursionError:
@@ -58,7 +58,7 @@ def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
 
     if "like" in entries:
         if len(entries) > 1:
-            raise entries["like"].error(f"{place.path} has both 'like' and its own parameter sets; keep one of them")
+            raise entries["like"].error(f"{node.path} has both 'like' and its own parameter sets; keep one of them")
         other, ratio = like(entries["like"])
         sets = {kind: _borrowed(getattr(other, kind), ratio) for kind in TIMINGS}
         borrowed = {other.device: [kind for kind in TIMINGS if sets[kind]]}
@@ -77,17 +77,17 @@ def read(place: Place, device: Device, load: Callable[[str], Device]) -> Device:
     return replace(device, calibration=Calibration(own, borrowed, **sets))
 
 
-def _sets(place: Place, timing: type[Timing]) -> Sets[Timing]:
+def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     return {
         name: {form: _fitted(one, timing) for form, one in forms.mapping().items()}
-        for name, forms in place.mapping().items()
+        for name, forms in node.mapping().items()
     }
 
 
-def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
+def _fitted(node: YamlValue, timing: type[Timing]) -> Fitted[Timing]:
     usual = timing._field_defaults
     wanted = (*timing._fields, "fit")
-    entries = place.mapping(wanted, required=[name for name in wanted if name not in usual])
+    entries = node.mapping(wanted, required=[name for name in wanted if name not in usual])
     values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
     fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
     for name, value in zip(timing._fields, values, strict=True):
@@ -96,15 +96,16 @@ def _fitted(place: Place, timing: type[Timing]) -> Fitted[Timing]:
     return Fitted(
         timing._make(values),
         Fit(
-            fit["rows"].whole(0, 10**9), fit["held_out"].whole(0, 10**9), fit["error"].number(), fit["low"].number(),
-            fit["high"].number(), fit["source"].text(), fit["date"].text(),
+            fit["rows"].integer(0, 10**9), fit["held_out"].integer(0, 10**9),
+            fit["error"].number(), fit["low"].number(), fit["high"].number(),
+            fit["source"].text(), fit["date"].text(),
         ),
     )  # fmt: skip
 
 
-def _read(place: Place, timing: type[Any], name: str) -> float:
-    nothing = name in timing._field_defaults and place.text() == "0"
-    return 0.0 if nothing else place.quantity("s") if is_seconds(timing, name) else place.number()
+def _read(node: YamlValue, timing: type[Any], name: str) -> float:
+    nothing = name in timing._field_defaults and node.text() == "0"
+    return 0.0 if nothing else node.quantity("s") if is_seconds(timing, name) else node.number()
 
 
 def is_seconds(timing: type[Timing], name: str) -> bool:

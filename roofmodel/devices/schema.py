@@ -7,7 +7,7 @@ from pathlib import Path
 from roofmodel.devices import calibration_reader
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
-from roofmodel.text_files import Place, read
+from roofmodel.text_files import YamlValue, read_yaml
 from roofmodel.units import si
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
@@ -31,9 +31,9 @@ _LEVEL = {
 
 def load_file(path: Path) -> Device:
     """Read and validate one file. Raises DeviceError with file and line."""
-    top = read(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
+    top = read_yaml(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
     clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
-    multiprocessors = top["multiprocessors"].whole() if "multiprocessors" in top else None
+    multiprocessors = top["multiprocessors"].integer() if "multiprocessors" in top else None
     sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
 
     def pipes(section: str) -> dict[str, Pipe]:
@@ -70,7 +70,7 @@ def load_file(path: Path) -> Device:
     return calibration_reader.read(top["calibration"], device, Device.load) if "calibration" in top else device
 
 
-def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:
+def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
     """A clock: a name from `clocks`, or a quantity."""
     if "clock" not in entries:
         return None
@@ -82,7 +82,7 @@ def _clock(entries: dict[str, Place], clocks: dict[str, float]) -> float | None:
     raise entries["clock"].error(f"clock {name!r} is not among clocks: {', '.join(clocks) or 'none are named'}")
 
 
-def _source(entries: dict[str, Place], sources: dict[str, str]) -> str | None:
+def _source(entries: dict[str, YamlValue], sources: dict[str, str]) -> str | None:
     if "source" not in entries:
         return None
     name = entries["source"].text()
@@ -92,12 +92,12 @@ def _source(entries: dict[str, Place], sources: dict[str, str]) -> str | None:
 
 
 def _pipe(
-    name: str, place: Place, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
+    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
 ) -> Pipe:
-    entries = place.mapping(_PIPE, required=("peak",))
-    rate, whole = entries.get("per_multiprocessor"), entries.get("per_clock")
-    if rate and whole:
-        raise whole.error(f"{place.path} has both a rate per SM and a rate of the device; keep one of them")
+    entries = node.mapping(_PIPE, required=("peak",))
+    rate, device_rate = entries.get("per_multiprocessor"), entries.get("per_clock")
+    if rate and device_rate:
+        raise device_rate.error(f"{node.path} has both a rate per SM and a rate of the device; keep one of them")
     pipe = Pipe(
         name=name,
         peak=entries["peak"].quantity("FLOP/s"),
@@ -105,16 +105,16 @@ def _pipe(
         clock=_clock(entries, clocks),
         accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
         source=_source(entries, sources),
-        per_clock=whole.quantity("FLOP/clock") if whole else None,
+        per_clock=device_rate.quantity("FLOP/clock") if device_rate else None,
     )
     _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), _HOW_PEAK)
     return pipe
 
 
 def _level(
-    name: str, place: Place, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
+    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
 ) -> Level:
-    entries = place.mapping(_LEVEL[name], required=("bandwidth",) if name == "dram" else ())
+    entries = node.mapping(_LEVEL[name], required=("bandwidth",) if name == "dram" else ())
     clock = _clock(entries, clocks)
 
     def quantity(key: str, unit: str) -> int | float | None:
@@ -124,14 +124,14 @@ def _level(
     per_clock = quantity("bandwidth_per_clock", "B/clock")
     if name == "l1":
         if multiprocessors is None:
-            raise place.error(f"{place.path} is stated per multiprocessor, but the file lacks 'multiprocessors'")
+            raise node.error(f"{node.path} is stated per multiprocessor, but the file lacks 'multiprocessors'")
         each = quantity("bandwidth_per_clock_per_multiprocessor", "B/clock")
         size = quantity("capacity_per_multiprocessor", "B")
         per_clock = each * multiprocessors if each else None
         capacity = size * multiprocessors if size else None
     if bandwidth is None and per_clock is not None:
         if clock is None:
-            raise place.error(f"{place.path} has a bandwidth per clock, but lacks the key 'clock'")
+            raise node.error(f"{node.path} has a bandwidth per clock, but lacks the key 'clock'")
         bandwidth = per_clock * clock
     bus = quantity("bus", "bit")
     level = Level(
@@ -141,7 +141,7 @@ def _level(
         kind=entries["kind"].text() if "kind" in entries else None,
         bus_bits=_at_least_one(entries.get("bus"), bus),
         clock=clock,
-        transfers_per_clock=entries["transfers_per_clock"].whole() if "transfers_per_clock" in entries else None,
+        transfers_per_clock=entries["transfers_per_clock"].integer() if "transfers_per_clock" in entries else None,
         source=_source(entries, sources),
     )
     if "bandwidth" in entries and bandwidth is not None:
@@ -152,35 +152,33 @@ def _level(
 _HOW_PEAK, _HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
 
 
-def _plausible(place: Place, stated: float, computed: float | None, how: str) -> None:
+def _plausible(node: YamlValue, stated: float, computed: float | None, how: str) -> None:
     """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
     if computed is not None and not 0.5 <= computed / stated <= 2:
         unit = "B/s" if how == _HOW_BANDWIDTH else "FLOP/s"
-        raise place.error(
-            f"{place.path} is {place.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong"
-        )
+        raise node.error(f"{node.path} is {node.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong")
 
 
-def _at_least_one(place: Place | None, value: float | None) -> int | None:
+def _at_least_one(node: YamlValue | None, value: float | None) -> int | None:
     """A whole number of bytes or bits. Raises DeviceError for less than one."""
-    if place is not None and value is not None and value < 1:
-        raise place.error(f"{place.path} is {place.text()!r}; it must be at least one whole byte or bit")
+    if node is not None and value is not None and value < 1:
+        raise node.error(f"{node.path} is {node.text()!r}; it must be at least one whole byte or bit")
     return None if value is None else int(value)
 
 
-def _links(place: Place, sources: dict[str, str]) -> dict[str, Link]:
-    found = {name: _link(name, entry, sources) for name, entry in place.mapping().items()}
+def _links(node: YamlValue, sources: dict[str, str]) -> dict[str, Link]:
+    found = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
     if len(networks := [name for name, link in found.items() if link.beyond is not None]) > 1:
-        raise place.error(f"{place.path} has several networks between nodes, {', '.join(networks)}; keep one")
+        raise node.error(f"{node.path} has several networks between nodes, {', '.join(networks)}; keep one")
     return found
 
 
-def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
-    entries = place.mapping(("bandwidth", "joins", "beyond", "source"), required=("bandwidth",))
-    joins, beyond = (entries[key].whole() if key in entries else None for key in ("joins", "beyond"))
+def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
+    entries = node.mapping(("bandwidth", "joins", "beyond", "source"), required=("bandwidth",))
+    joins, beyond = (entries[key].integer() if key in entries else None for key in ("joins", "beyond"))
     if joins is not None and beyond is not None:
-        raise place.error(
-            f"{place.path} has both joins ({joins}) and beyond ({beyond}); "
+        raise node.error(
+            f"{node.path} has both joins ({joins}) and beyond ({beyond}); "
             "keep joins for a link in a node, beyond for a network"
         )
     if joins == 1:
@@ -188,8 +186,8 @@ def _link(name: str, place: Place, sources: dict[str, str]) -> Link:
     return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond)
 
 
-def _measured(place: Place, sources: dict[str, str]) -> Measured:
-    entries = place.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
+def _measured(node: YamlValue, sources: dict[str, str]) -> Measured:
+    entries = node.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
     ceiling = entries["ceiling"].text()
     if ceiling not in PIPES + LEVELS:
         known = ", ".join(LEVELS + PIPES)

@@ -17,7 +17,7 @@ from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
 from roofmodel.models.field_checks import ConfigLocation
 from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
-from roofmodel.text_files import Place, read
+from roofmodel.text_files import YamlValue, read_yaml
 
 MODEL_TYPE = "described in YAML"
 
@@ -98,7 +98,7 @@ NEEDED = {"experts": ("count", "active")}
 
 def load(path: Path) -> Architecture:
     """The architecture that a YAML file describes, named after the file. Raises ModelError with file and line."""
-    root = read(path, ModelError, "a model's YAML")
+    root = read_yaml(path, ModelError, "a model's YAML")
     config, lines = _values(root)
     head = root.mapping().get("head")
     word = head.text() if head else next(iter(ROW.classes))
@@ -122,17 +122,17 @@ def keys() -> dict[str, set[str]]:
     return found
 
 
-def _values(root: Place) -> tuple[dict[str, Any], dict[str, int]]:
+def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
     """What a file says, as a config would, and the line of each key."""
     known = keys()
     config: dict[str, Any] = {}
     lines = {}
-    for name, place in root.mapping(sorted(known[""])).items():
-        lines[name] = place.line
+    for name, entry in root.mapping(sorted(known[""])).items():
+        lines[name] = entry.line
         if name in known:
-            inside = place.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+            inside = entry.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
             config[name] = {key: entry.value() for key, entry in inside.items()}
             lines |= {entry.path: entry.line for entry in inside.values()}
         else:
-            config[name] = place.value()
+            config[name] = entry.value()
     return config, lines

@@ -168,8 +168,8 @@ def test_the_message_of_the_machine_interface_stands_word_for_word(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ": is empty"),
-        ("# only a comment\n", ": is empty"),
+        ("", ": expected a device's YAML, got an empty file"),
+        ("# only a comment\n", ": expected a device's YAML, got an empty file"),
         ("- a\n- b\n", ":1: the file must be a mapping"),
         ("just some text\n", ":1: the file must be a mapping"),
         ("\n\n[1, 2]\n", ":3: the file must be a mapping"),
@@ -190,7 +190,7 @@ def test_what_is_no_device_at_all_is_refused(tmp_path: Path, text: str, message:
 def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(content)
-    assert "not a text file" in refusal(file)
+    assert "expected a device's YAML, got a file that is not text" in refusal(file)
 
 
 def test_control_characters_are_refused(tmp_path: Path) -> None:

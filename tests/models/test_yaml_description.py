@@ -122,9 +122,9 @@ def test_a_description_counts_exactly_as_the_config_of_the_same_model(name: str,
         ("tied: true", "tied: true\nhead: [x]", ":5: ", "head must be text"),
         ("tied: true", "tied: true\npositions: learned", ": ", "lacks 'max_tokens'"),
         ("tied: true", "tied: true\npositions: rope", ":5: ", "rotary, learned, sinusoidal, alibi or none"),
-        ("tied: true", "tied: !!int x", ":4: ", "tied has a tag that its value does not fit"),
-        ("tied: true", "tied: !!bool x", ":4: ", "tied has a tag that its value does not fit"),
-        ("tied: true", "tied: !!timestamp x", ":4: ", "tied has a tag that its value does not fit"),
+        ("tied: true", "tied: !!int x", ":4: ", "tied has a YAML tag that does not match its value"),
+        ("tied: true", "tied: !!bool x", ":4: ", "tied has a YAML tag that does not match its value"),
+        ("tied: true", "tied: !!timestamp x", ":4: ", "tied has a YAML tag that does not match its value"),
         ("tied: true", "tied: true\nexperts: 5", ":5: ", "experts must be a mapping"),
         ("mlp:", "mlp: {", ":11: ", "not YAML"),
     ],
@@ -140,7 +140,7 @@ def test_a_description_that_cannot_be_says_in_which_line(
 
 
 def test_a_file_that_is_empty_or_missing_is_refused_as_a_models(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is empty; a model's YAML is wanted"):
+    with pytest.raises(ModelError, match="expected a model's YAML, got an empty file"):
         told("", tmp_path)
     with pytest.raises(ModelError, match="no such file"):
         hub.load(str(tmp_path / "none.yaml"))

@@ -19,7 +19,7 @@ from roofmodel.study.homework import kernel_problems as kernels
 from roofmodel.study.homework import model_problems as models
 from roofmodel.study.homework import scaling_problems as scaling
 from roofmodel.study.homework.problem import ROOFS, SYMBOLS, UNITS, Draw, Problem, Question
-from roofmodel.text_files import Place, expand, read_text
+from roofmodel.text_files import YamlValue, expand, read_text
 
 PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "stream": kernels.stream,
@@ -140,7 +140,7 @@ def filled(path: str) -> bool:
         text = read_text(expand(path))
         given = [problem for problem in _entries(path)["answers"].mapping().values() if not problem.is_null]
         return not re.search(_KEY, text, re.MULTILINE) and any(
-            not place.is_null for p in given for place in p.mapping().values()
+            not answer.is_null for problem in given for answer in problem.mapping().values()
         )
     except AnswerError:
         return _ANSWERS in text
@@ -152,9 +152,9 @@ _ANSWERS, _KEY = "\nanswers:", r"^(# |\\section\*\{)Key: "
 _FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # around the answers, in Markdown and LaTeX
 
 
-def _entries(path: str) -> dict[str, Place]:
+def _entries(path: str) -> dict[str, YamlValue]:
     try:
-        root = text_files.read(expand(path), AnswerError, "a sheet with its answers", part=_answers_alone)
+        root = text_files.read_yaml(expand(path), AnswerError, "a sheet with its answers", extract=_answers_alone)
     except FileNotFoundError:
         raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
     own = ("schema", "problems")  # of a sheet in JSON
@@ -185,7 +185,7 @@ def _answers_alone(text: str) -> str:
     return "\n" * (start + 1) + "\n".join(lines[start + 1 : end])
 
 
-def _same(entries: Mapping[str, Place], asked: Sheet) -> None:
+def _same(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
     """Raises AnswerError where the answers are to another sheet."""
     for key, value, option in (("student", asked.student, "student"), ("sheet", asked.name, "sheet")):
         if key in entries and not _alike(entries[key].text(), value):
@@ -204,14 +204,14 @@ def _alike(written: str, name: str) -> bool:
     return len(written) == len(name) and all(a == b or not b.isascii() for a, b in zip(written, name, strict=True))
 
 
-def _graded(problem: Problem, answers: Place | None) -> tuple[Graded, ...]:
+def _graded(problem: Problem, answers: YamlValue | None) -> tuple[Graded, ...]:
     given = (
         {} if answers is None or answers.is_null else answers.mapping([question.id for question in problem.questions])
     )
     return tuple(_grade(question, given.get(question.id)) for question in problem.questions)
 
 
-def _grade(question: Question, place: Place | None) -> Graded:
+def _grade(question: Question, place: YamlValue | None) -> Graded:
     if place is None or place.is_null:
         return Graded(question, None, False)
     try:

@@ -377,7 +377,7 @@ def test_a_formula_without_the_factor_two_of_hfma_is_recognised(tmp_path: Path) 
 
 
 BAD = [
-    ("", "answers.yaml: is empty"),
+    ("", "answers.yaml: expected a sheet with its answers, got an empty file"),
     ("answers: [1, 2]\n", "answers.yaml:1: answers must be a mapping"),
     ("student: ada\n", "lacks the key 'answers'"),
     ("answers:\n  streem:\n    time: 1\n", "answers.yaml:2: unknown key 'streem'; did you mean 'stream'?"),

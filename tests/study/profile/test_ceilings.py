@@ -99,7 +99,7 @@ def test_which_ceilings_are_measured_and_which_stay_is_said() -> None:
     [
         ("measured", "datasheet", "no file tells the clock that v100-sxm2-16gb ran at"),
         ("1.41", "datasheet", "'1.41' has no unit; write it as in '1410 MHz'"),
-        ("1410 MB", "datasheet", "this wants Hz"),
+        ("1410 MB", "datasheet", "expected a quantity in Hz"),
         ("1.41MHz", "datasheet", "whose highest is 1.53 GHz"),
         ("0Hz", "datasheet", "'0Hz' is no clock"),
         ("bost", "datasheet", "did you mean 'boost'?"),
