@@ -288,9 +288,9 @@ def explain(
     """
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive.explain import document
-    from roofmodel.views.kit.operator_names import called
+    from roofmodel.views.kit.operator_names import operator_name
 
-    op = op and called(op)
+    op = op and operator_name(op)
     device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
     return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
 
@@ -312,9 +312,9 @@ def crossover(
     """
     from roofmodel.study.derive.crossover import crossover as find
     from roofmodel.views.derive.crossover import document
-    from roofmodel.views.kit.operator_names import called
+    from roofmodel.views.kit.operator_names import operator_name
 
-    op = op and called(op)
+    op = op and operator_name(op)
     device = hw if isinstance(hw, Device) else Device.load(hw)
     return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
 

@@ -46,7 +46,7 @@ def test_the_table_says_where_the_time_is_lost(
     assert not status
     assert "a100-sxm-80gb, by the file's attributes" in out
     assert "prefill: 1 × 1024 tokens: mean of 2 passes" in out
-    assert "attention: q, k, v projection" in out
+    assert "attention: Q, K, V projection" in out
     assert "\n1. " in out
 
 

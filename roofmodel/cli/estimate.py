@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import known_format, note, print_rich, print_text
+from roofmodel.cli.doors import ignored, known_format, note, print_rich, print_text
 from roofmodel.cli.workload import takes_workload
 from roofmodel.errors import WorkloadError
 
@@ -27,9 +27,11 @@ def estimate_command(
     output: Annotated[
         list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
     ] = None,
+    ops: Annotated[bool, typer.Option("--ops", help="A row per operator in the tables, not one per group.")] = False,
+    roofline: Annotated[bool, typer.Option("--roofline", help="Also draw the tables' rows in a chart.")] = False,
     **workload: Any,
 ) -> None:
-    """Per-operator FLOPs, bytes and bound; memory; throughput."""
+    """Latency, throughput, what limits them, memory; FLOPs, bytes and times by operator."""
     known_format(form, FORMATS)
     if output:
         from roofmodel.views.estimate.files import SUFFIXES
@@ -52,10 +54,12 @@ def estimate_command(
     if form == "table":
         from roofmodel.views.estimate.terminal import EstimateView
 
-        print_rich(EstimateView(estimate))
+        print_rich(EstimateView(estimate, ops=ops, roofline=roofline, hint=True))
     else:
         from roofmodel.views.estimate.files import as_text
 
         print_text(as_text(estimate, form))
+        shown = {"ops": ops, "roofline": roofline}
+        ignored((name for name, given in shown.items() if given), f"--format {form} has every operator and no chart")
     for remark in estimate.notes:
         note(remark)

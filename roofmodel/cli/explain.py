@@ -63,9 +63,9 @@ def explain_command(
         return
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive import explain as explaining
-    from roofmodel.views.kit.operator_names import called
+    from roofmodel.views.kit.operator_names import operator_name
 
-    op = op and called(op)
+    op = op and operator_name(op)
     write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)
 
 

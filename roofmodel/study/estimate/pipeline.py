@@ -46,7 +46,7 @@ def of_stages(arch: Architecture, device: Device, step: Step, host: Host) -> lis
     trips = {part: _trip([(many, lap[part]) for (many, _), lap in zip(staged, laps, strict=True)]) for part in laps[0]}
     return [
         phase._replace(
-            idle=_sum(_idle(part, step, own[part], trips[part]) for part in own),
+            idle=_sum(idle_time(part, step, own[part], trips[part]) for part in own),
             laps=tuple((part, own[part], trips[part]) for part in own),
         )
         for phase, own in zip(found, laps, strict=True)
@@ -90,7 +90,7 @@ def _sum(laps: Iterator[Lap]) -> Lap:
     return Lap(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
 
 
-def _idle(part: str, step: Step, own: Lap, trip: Lap) -> Lap:
+def idle_time(part: str, step: Step, own: Lap, trip: Lap) -> Lap:
     """How long a stage waits for others."""
 
     def waits(mine: Number, all_stages: Number) -> Number:

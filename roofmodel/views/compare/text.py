@@ -11,7 +11,7 @@ from roofmodel.views.kit.operator_names import label, merged_label, title
 
 
 def called(found: Comparison, row: Row) -> str:
-    """A row as a person calls it: `attention: q, k, v projection`, `residual sums + norms`."""
+    """A row as a person calls it: `attention: Q, K, V projection`, `residual adds + norms`."""
     known = {placed.operator.name: placed.operator for phase in found.estimate.phases for placed in phase.placed}
     parts = [merged_label(name) or (label(known[name]) if name in known else name) for name in row.operators]
     words = [part.rpartition(" ") for part in parts]

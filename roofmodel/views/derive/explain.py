@@ -177,8 +177,8 @@ def _memory(explanation: Explanation) -> Iterator[Block]:
     if estimate and estimate.device.capacity:
         words += f" of {units.binary(estimate.device.capacity)}: {'fits' if estimate.fits else 'does not fit'}"
     yield Paragraph(words)
-    if estimate and (largest := describe_largest(estimate)):
-        yield Paragraph(f"{largest}: the most for which this sum stays within the device's memory")
+    if estimate and estimate.device.capacity:
+        yield Paragraph(f"largest batch for which this sum fits in the device's memory: {describe_largest(estimate)}")
 
 
 def _tensor(tensor: Quantity) -> str:

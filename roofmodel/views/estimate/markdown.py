@@ -1,4 +1,4 @@
-"""An Estimate as GitHub-flavoured Markdown: the tables that a person reads."""
+"""An Estimate as GitHub-flavored Markdown: the answers and a table of every operator for each phase."""
 
 from __future__ import annotations
 
@@ -8,45 +8,35 @@ from roofmodel import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import full_label, rows
-from roofmodel.views.estimate.text import (
-    describe_exchange,
-    describe_expectation,
-    describe_largest,
-    describe_stage,
-    describe_training,
-    describe_uncached,
-)
-from roofmodel.views.kit import encoding
-from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
+from roofmodel.views.estimate.summary import summary
+from roofmodel.views.estimate.text import describe_remarks
+from roofmodel.views.kit.encoding import escape_markdown
+from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_workload
 
 
 def as_markdown(estimate: Estimate) -> str:
-    """Summary, a table a phase, memory, notes."""
+    """The answers, a table of every operator for each phase, memory, notes."""
     arch, size = estimate.architecture, describe_parameters(estimate.parameters, estimate.active_parameters)
     lines = [
         f"# {arch.name} on {estimate.device.name}",
         "",
         f"{arch.head.name}, {size}; {describe_workload(estimate)}.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {label} | {' '.join(text.split())} |" for label, text in summary(estimate)),
     ]
     for phase in estimate.phases:
         lines += ["", f"## {describe_phase(phase)}", "", *_table(phase)]
-        expectation, most = describe_expectation(phase), f"at most {describe_rate(phase)}"
-        lines += ["", _sentence(f"{expectation}; {most}" if expectation else most)]
-        for remark in (
-            describe_stage(phase), describe_uncached(phase), describe_training(estimate, phase),
-            describe_exchange(phase),
-        ):  # fmt: skip
-            if remark:
-                lines += ["", _sentence(remark)]
+        for remark in describe_remarks(estimate, phase):
+            lines += ["", _sentence(remark)]
     lines += ["", "## memory", "", *_memory(estimate)]
-    if remark := describe_largest(estimate):
-        lines += ["", _sentence(remark)]
     lines += ["", *(f"- {note}" for note in estimate.notes)]
-    return encoding.escape_markdown("\n".join(lines))
+    return escape_markdown("\n".join(lines))
 
 
 def _table(phase: PhaseEstimate) -> Iterator[str]:
-    yield "| operator | × | FLOPs | bytes | FLOP/B | roof | bound | of bound | expected |"
+    yield "| operator | × | FLOPs | bytes | FLOP/B | bound by | bound | share of bound | expected |"
     yield "|---|---:|---:|---:|---:|---|---:|---:|---:|"
     for row in rows(phase):
         label = f"{row.stage}: {full_label(row)}" if row.stage else full_label(row)

@@ -1,8 +1,8 @@
-"""An Estimate's operators as the rows that people read, each with the letter that names it in pictures."""
+"""The rows of an estimate's tables and pictures: one per operator or per group, each with its letter in a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost
@@ -14,38 +14,54 @@ ORDER = (
     *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
     *("norm", "activation", "residual", "bias", "head", "communication", "optimizer"),
 )
-STACKS = "encoder ", ""  # what the groups of a stack's operators start with, in the order of the stacks
+STACK_PREFIXES = "encoder ", ""  # of the groups of each stack, in the order of the stacks
 
 
 class Row(NamedTuple):
-    """Operators that a person thinks of as one, over all their occurrences."""
+    """Operators that are shown as one row; costs and times are sums over all their occurrences."""
 
-    stage: str
+    stage: str  # of the phase, such as `backward`; empty where a phase has no stages
     group: str
     label: str
-    times: int
+    times: int  # occurrences
     cost: Cost
-    bound: str
-    seconds: float
-    share: float
+    bound: str  # compute, memory or communication: the ceiling with the largest share of `seconds`
+    seconds: float  # the bound
+    share: float  # of the phase's bound
     expected: float | None  # seconds
 
     @property
     def flops_per_second(self) -> float:
-        """What it does per second if it meets its bound."""
+        """FLOP/s at the bound."""
         return self.cost.flops / self.seconds  # type: ignore[no-any-return]
 
 
 def rows(phase: PhaseEstimate) -> list[Row]:
-    """The rows of a phase, stage by stage, in the order of the model; groups that merge are one row."""
+    """One row per operator, by stage and in the model's order; norms and residual adds are one row each."""
+    return _rows(phase, lambda group, name: group if kind(group) in MERGED else name)
+
+
+def group_rows(phase: PhaseEstimate) -> list[Row]:
+    """One row per group, such as attention or the MLP, by stage and in the model's order."""
+    found = _rows(phase, lambda group, _: group)
+    return [row._replace(label=_group_label(phase, row)) for row in found]
+
+
+def _group_label(phase: PhaseEstimate, row: Row) -> str:
+    names = {placed.operator.name for placed in phase.placed if placed.operator.group == row.group}
+    language_model = row.group == "head" and "head.logits" in names
+    return "LM head" if language_model else merged_label(row.group) or title(row.group)
+
+
+def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Row]:
+    """Rows of the operators with the same stage and the same `key(group, name)`."""
     bundles: dict[tuple[str, str], list[Placed]] = {}
     for placed in phase.placed:
         operator = placed.operator
-        name = operator.group if kind(operator.group) in MERGED else operator.name
-        bundles.setdefault((operator.stage, name), []).append(placed)
+        bundles.setdefault((operator.stage, key(operator.group, operator.name)), []).append(placed)
     total = phase.bound_seconds
     found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
-    order = [stack + group for stack in STACKS for group in ORDER]
+    order = [prefix + group for prefix in STACK_PREFIXES for group in ORDER]
     stages = stages_of(found)
     return sorted(found, key=lambda row: (stages[row.stage], order.index(row.group.rstrip("0123456789"))))
 
@@ -56,17 +72,17 @@ def stages_of(found: Iterable[Row]) -> dict[str, int]:
 
 
 def _row(name: str, bundle: list[Placed], total: float) -> Row:
-    by_roof = {"compute": 0.0, "memory": 0.0, "communication": 0.0}
+    by_ceiling = {"compute": 0.0, "memory": 0.0, "communication": 0.0}
     for placed in bundle:
-        by_roof[placed.placement.bound] += placed.seconds
-    seconds = sum(by_roof.values())
+        by_ceiling[placed.placement.bound] += placed.seconds
+    seconds = sum(by_ceiling.values())
     return Row(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
         label=merged_label(name) or label(bundle[0].operator),
         times=sum(placed.operator.count for placed in bundle),
         cost=sum((placed.cost for placed in bundle), Cost()),
-        bound=max(by_roof, key=lambda roof: by_roof[roof]),
+        bound=max(by_ceiling, key=lambda ceiling: by_ceiling[ceiling]),
         seconds=seconds,
         share=seconds / total,
         expected=None
@@ -76,41 +92,42 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
 
 
 def full_label(row: Row) -> str:
-    """The label with its group, where it does not say it itself: `MLP: up`, `norms`."""
-    merged = kind(row.group) in MERGED or row.label.startswith(row.group)
-    return row.label if merged else f"{title(row.group)}: {row.label}"
+    """The label with its group, unless it names the group itself: `MLP: up`, `norms`, `LM head`."""
+    complete = kind(row.group) in MERGED or row.label.startswith(row.group) or row.label.endswith(row.group)
+    return row.label if complete else f"{title(row.group)}: {row.label}"
 
 
-# Letters that name rows in pictures, by phase and stage; without those that look like others (I and l, O and o).
-SIGNS = {
+ALPHABETS = {
     "capitals": "ABCDEFGHJKLMNPQRSTUVWXYZ",
     "small letters": "abcdefghijkmnpqrstuvwxyz",
     "Greek letters": "αβγδεζηθλμξπρστφχψω",
     "Greek capitals": "ΓΔΘΛΞΠΣΦΨΩ",
 }
+"""The letters of rows in pictures, an alphabet per phase or stage, without letters that look alike (I and l, O and o).
+"""
 
 
-def signed(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
-    """Each row with its letter; rows without FLOPs, which no picture shows, have none.
+def lettered(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
+    """Each row of the phase with this number with its letter; rows without FLOPs are in no picture and have none.
 
-    Where an alphabet is too short, its letters go to the rows that take most time.
+    Where an alphabet is too short, the rows with the longest bounds get its letters.
     """
-    signs: dict[int, str] = {}
+    letters: dict[int, str] = {}
     for stage in stages_of(found):
-        letters = list(SIGNS.values())[script(phase, stage)]
-        shown = [i for i, row in enumerate(found) if row.stage == stage and row.cost.flops]
-        longest = sorted(shown, key=lambda i: -found[i].share)[: len(letters)]
-        signs |= zip(sorted(longest), letters, strict=False)
-    return [(signs.get(i, ""), row) for i, row in enumerate(found)]
+        available = list(ALPHABETS.values())[alphabet(phase, stage)]
+        drawn = [i for i, row in enumerate(found) if row.stage == stage and row.cost.flops]
+        longest = sorted(drawn, key=lambda i: -found[i].share)[: len(available)]
+        letters |= zip(sorted(longest), available, strict=False)
+    return [(letters.get(i, ""), row) for i, row in enumerate(found)]
 
 
-def script(phase: int, stage: str) -> int:
-    """Which of the alphabets, and of the marks, a phase or a stage of it has."""
+def alphabet(phase: int, stage: str) -> int:
+    """The number of the alphabet, and of the marker, of a phase or of one of its stages."""
     return {"decodes": 1, "backward": 1, "recomputation": 2, "optimizer": 3}.get(stage, phase)
 
 
-def scripts(estimate: Estimate) -> list[tuple[str, str]]:
-    """Each phase or stage with the alphabet of its rows, where there are several."""
+def alphabets(estimate: Estimate) -> list[tuple[str, str]]:
+    """Each phase or stage with the name of its alphabet; empty where there is only one."""
     found = [(i, phase, stage) for i, phase in enumerate(estimate.phases) for stage in stages_of(rows(phase))]
-    named = [(stage or phase.step.phase, list(SIGNS)[script(i, stage)]) for i, phase, stage in found]
+    named = [(stage or phase.step.phase, list(ALPHABETS)[alphabet(i, stage)]) for i, phase, stage in found]
     return named if len(named) > 1 else []

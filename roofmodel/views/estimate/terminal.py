@@ -1,11 +1,10 @@
-"""An Estimate as a person reads it in a terminal: summary, tables, a small roofline, memory."""
+"""An Estimate in a terminal: the answers first, then a table per phase, on request with every operator and a chart."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -16,20 +15,13 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import Row, full_label, rows, scripts, signed
-from roofmodel.views.estimate.text import (
-    describe_exchange,
-    describe_expectation,
-    describe_largest,
-    describe_pairs,
-    describe_stage,
-    describe_training,
-    describe_uncached,
-)
+from roofmodel.views.estimate.rows import Row, alphabets, full_label, group_rows, lettered, rows
+from roofmodel.views.estimate.summary import Answer, summary
+from roofmodel.views.estimate.text import describe_remarks
 from roofmodel.views.kit import chart
-from roofmodel.views.kit.columns import fitting
+from roofmodel.views.kit.columns import Cell, bar, stacked
 from roofmodel.views.kit.operator_names import kind, title
-from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
+from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_workload
 
 STYLES = {
     "embedding": "cyan",
@@ -49,63 +41,86 @@ STYLES = {
     "communication": "bright_red",
     "optimizer": "red",
 }
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+BAR, WIDTH_WITHOUT_BAR = 16, 82  # columns of the share's bar, and of a table without it
 
 
 class EstimateView:
-    """Renders an Estimate with rich: `console.print(EstimateView(estimate))`."""
+    """Renders an Estimate with rich: `console.print(EstimateView(estimate))`.
 
-    def __init__(self, estimate: Estimate) -> None:
+    `ops`: a row per operator instead of one per group. `roofline`: the tables' rows in a roofline chart as well.
+    `hint`: a last line with the options of the command line that show more.
+    """
+
+    def __init__(self, estimate: Estimate, *, ops: bool = False, roofline: bool = False, hint: bool = False) -> None:
         self.estimate = estimate
+        self.ops = ops
+        self.roofline = roofline
+        self.hint = hint
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        estimate = self.estimate
-        yield _summary(estimate, options.max_width)
+        estimate, width = self.estimate, options.max_width
+        yield Text.assemble((estimate.architecture.name, "bold"), " on ", (estimate.device.name, "bold"))
+        yield _grid(_answer(answer) for answer in summary(estimate))
+        yield Text()
+        yield _grid(_setting(estimate, width))
         marks: list[chart.Mark] = []
         for i, phase in enumerate(estimate.phases):
-            found = signed(i, rows(phase))
+            found = lettered(i, rows(phase) if self.ops else group_rows(phase))
+            shown = found if self.roofline else [("", row) for _, row in found]
             yield Text()
-            yield from _phase(phase, found, options.max_width)
-            for remark in (
-                describe_stage(phase), describe_pairs(phase), describe_uncached(phase),
-                describe_training(estimate, phase), describe_exchange(phase),
-            ):  # fmt: skip
-                if remark:
-                    yield Text(remark, style="dim")
+            yield Text(describe_phase(phase), style="bold")
+            yield _table(phase, shown, width, self.ops)
+            yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
-                chart.Mark(sign, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
-                for sign, row in found
-                if sign
+                chart.Mark(letter, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
+                for letter, row in found
+                if letter
             ]
-        yield Text()
-        yield from _roofline(estimate, marks, options.max_width)
-        yield Text()
-        yield from _memory(estimate)
+        if self.roofline:
+            yield Text()
+            yield from _roofline(estimate, marks, width)
+        if self.hint:
+            more = ["--ops (every operator)"] * (not self.ops) + ["--roofline (chart)"] * (not self.roofline)
+            yield Text()
+            yield Text(f"more: {' · '.join([*more, '-o FILE.png (picture) or .html'])}", style="dim")
 
 
-def _summary(estimate: Estimate, width: int) -> RenderableType:
-    arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
-    size = describe_parameters(estimate.parameters, estimate.active_parameters)
-    pipe = device.matmul_pipe(dtype)
+def _grid(lines: Iterator[tuple[str, RenderableType]]) -> Table:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
+    grid.add_column(style="dim", min_width=11)
     grid.add_column(overflow="fold")
-    beside = len(f"workload  {arch.name} · {arch.head.name} · {size}") <= width  # else a line would end within a number
-    model = Text.assemble((arch.name, "bold"), f" · {arch.head.name}", " · " if beside else "\n", size)
-    grid.add_row("model", model)
-    grid.add_row("device", Text.assemble((device.name, "bold"), f" · {device.id}"))
-    grid.add_row(
-        "roofs",
-        f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}) · {units.si(device.bandwidth, 'B/s', 4)} DRAM · "
-        f"ridge at {units.significant(ridge(device, dtype))} FLOP/B"
-        + (f" · {' and '.join(links)} to other GPUs, and from them" if (links := list(_links(estimate))) else ""),
-    )
-    grid.add_row("workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}")
+    for label, text in lines:
+        grid.add_row(label, text)
     return grid
 
 
+def _answer(answer: Answer) -> tuple[str, Text]:
+    """An answer with its expected time and its verdict on memory in color."""
+    text = Text(answer.text)
+    text.highlight_regex(r"[\d.]+ \S+(?= expected)|launch-bound", "bold")
+    text.highlight_regex(r"\bfits\b", "bold green")
+    text.highlight_regex(r"\bdoes not fit\b", "bold red")
+    return answer.label, text
+
+
+def _setting(estimate: Estimate, width: int) -> Iterator[tuple[str, RenderableType]]:
+    """What was estimated: the model, the workload, and the device with its ceilings."""
+    arch, device, dtype = estimate.architecture, estimate.device, estimate.workload.dtype
+    size = describe_parameters(estimate.parameters, estimate.active_parameters)
+    one_line = f"{arch.head.name} · {size}"
+    yield "model", one_line if len(one_line) <= width - 13 else f"{arch.head.name}\n{size}"
+    yield "workload", f"batch {estimate.workload.batch} · {describe_workload(estimate)}"
+    pipe, links = device.matmul_pipe(dtype), " and ".join(_links(estimate))
+    yield (
+        "ceilings",
+        f"{device.id}: {units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name}), {units.si(device.bandwidth, 'B/s', 4)} DRAM, "
+        f"ridge point {units.significant(ridge(device, dtype))} FLOP/B"
+        + (f"; links, each direction: {links}" if links else ""),
+    )
+
+
 def _links(estimate: Estimate) -> Iterator[str]:
-    """What GPUs exchange over, and how fast each of them sends on that."""
+    """`450 GB/s nvlink`: each link that the collectives use, with its bandwidth in one direction."""
     links = (
         link
         for phase in estimate.phases
@@ -114,142 +129,96 @@ def _links(estimate: Estimate) -> Iterator[str]:
         for link in way.links(estimate.device)
     )
     for link in dict.fromkeys(links):
-        yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} over {link.name}"
+        yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} {link.name}"
 
 
-def _phase(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int) -> Iterator[RenderableType]:
-    yield Text.assemble((describe_phase(phase), "bold"), ("; share: of the bound", "dim"))
-    bar = min(16, width - 80) if width >= 86 else 0
+# --- The table of a phase -------------------------------------------------------------------------
+
+TITLES = ("FLOPs", "bytes", "FLOP/B", "bound by", "bound", "share", "expected")
+OPERATOR_TITLES, GROUP_TITLES = ("", "operator", "×", *TITLES), ("", "group", "ops", *TITLES)
+EXPENDABLE = ("bound by", "FLOP/B", "×", "ops", "bytes", "FLOPs", "expected")
+"""Columns that a narrow terminal leaves out, in this order."""
+
+
+def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: bool) -> Table:
+    """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
+    columns = BAR if width >= WIDTH_WITHOUT_BAR + BAR else 0
+    margin = " " * (columns + 1) if columns else ""
     longest = max(row.share for _, row in found)  # fills the bar
     sizes = Counter((row.stage, row.group) for _, row in found)
-    lines: list[tuple[str | tuple[str, str], ...]] = [tuple((name, "dim") for name in COLUMNS)]
-    stage, group = "", ""
-    for sign, row in found:
+    lines: list[tuple[Cell, ...]] = []
+    stage, group, indent = "", "", ""
+    for letter, row in found:
         style = STYLES[kind(row.group)]
         alone = sizes[row.stage, row.group] == 1
         if row.stage != stage:
             stage, group = row.stage, ""
-            lines.append(_subtotal(stage, [r for _, r in found if r.stage == stage], " " * (bar + 1) if bar else ""))
+            of_stage = [other for _, other in found if other.stage == stage]
+            if indent := "  " * (len(of_stage) > 1):
+                lines.append(_subtotal(stage, of_stage, margin))
         if row.group != group and not alone:
-            lines.append(("", (title(row.group), style), *[""] * 8))
+            lines.append(("", (f"{indent}{title(row.group)}", style), *[""] * 8))
         group = row.group
-        drawn = f"{_bar(row.share / longest, bar)} " if bar else ""
+        label = full_label(row) if ops else row.label
+        if not indent and stage not in ("", label):  # the only row of its stage
+            label = f"{stage}: {label}"
+        name = (f"{indent}{label}", style) if alone else f"{indent}  {row.label}"
         lines.append(
             (
-                (sign, f"bold {style}"),
-                (full_label(row), style) if alone else f"  {row.label}",
-                f"× {row.times}" if row.times > 1 else "",
+                (letter, f"bold {style}"),
+                name,
+                str(row.times) if not ops else f"× {row.times}" if row.times > 1 else "",
                 units.si(row.cost.flops),
                 units.si(row.cost.bytes, "B"),
                 units.significant(row.cost.intensity),
                 row.bound,
                 units.seconds(row.seconds),
-                (f"{drawn}{row.share:4.0%}", style),
-                _known(row.expected),
+                (f"{bar(row.share / longest, columns)} {row.share:4.0%}" if columns else f"{row.share:4.0%}", style),
+                _time(row.expected),
             )
         )
-    cost = phase.cost
-    flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(phase.bound_seconds)
-    kernels, idle = phase.kernel_seconds, phase.idle
-    if phase.step.parallel.pp > 1:
-        share, waits = f"{' ' * (bar + 1) if bar else ''}{idle.bound / phase.bound_seconds:4.0%}", idle.expected
-        waited = (units.seconds(idle.bound), share, _known(waits and waits.seconds))
-        lines.append(("", "wait for other stages", "", "", "", "", "", *waited))
-    waited_for_host = phase.step.parallel.pp > 1 and phase.host_bound  # then waits are of launches, rows of kernels
-    added = None if waited_for_host else kernels and idle.expected and kernels.seconds + idle.expected.seconds
-    together = _known(added)
-    totals = ("", "total", "", flops, size, units.significant(cost.intensity), "", time, "", together)
-    lines.append(tuple((text, "bold") for text in totals))
-    yield _columns(lines, width)
-    expectation = describe_expectation(phase)
-    yield Text.assemble((expectation, "bold"), "; " if expectation else "", "at most ", (describe_rate(phase), "bold"))
+    lines += _totals(phase, margin)
+    titles = OPERATOR_TITLES if ops else GROUP_TITLES
+    return stacked(titles, lines, ("", "operator", "group", "bound by", "share"), EXPENDABLE, width)
 
 
-def _known(seconds: float | None) -> str:
-    """A time, or nothing."""
+def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:
+    idle, pipelined = phase.idle, phase.step.parallel.pp > 1
+    if pipelined:
+        share = f"{margin}{idle.bound / phase.bound_seconds:4.0%}"
+        wait = _time(idle.expected and idle.expected.seconds)
+        yield ("", "wait for other stages", "", "", "", "", "", units.seconds(idle.bound), share, wait)
+    kernels, wait_seconds = phase.kernel_seconds, idle.expected and idle.expected.seconds
+    # a launch-bound wait is one for launches, which the rows above, times of kernels, do not have
+    known = kernels and idle.expected and not (pipelined and phase.host_bound)
+    cost, seconds = phase.cost, units.seconds(phase.bound_seconds)
+    flops, size, intensity = units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity)
+    together = _time(kernels.seconds + wait_seconds) if known else ""
+    name = "kernels total" if phase.host_bound else "total"
+    totals = ("", name, "", flops, size, intensity, "", seconds, "", together)
+    yield tuple((text, "bold") for text in totals)
+
+
+def _time(seconds: float | None) -> str:
+    """A time; empty if it is not known."""
     return "" if seconds is None else units.seconds(float(seconds))
 
 
-def _subtotal(stage: str, found: list[Row], no_bar: str) -> tuple[str | tuple[str, str], ...]:
-    """The line above the rows of a stage: what they cost together."""
+def _subtotal(stage: str, found: list[Row], margin: str) -> tuple[Cell, ...]:
+    """The line above the rows of a stage: the sums of their costs and bounds."""
     cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
-    intensity, share = units.significant(cost.intensity), f"{no_bar}{sum(row.share for row in found):4.0%}"
+    intensity, share = units.significant(cost.intensity), f"{margin}{sum(row.share for row in found):4.0%}"
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
     return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share, ""))
 
 
-COLUMNS = ("", "operator", "×", "FLOPs", "bytes", "FLOP/B", "roof", "bound", "share", "expected")
-# On a narrow terminal columns go, in this order, and numbers are never cut.
-EXPENDABLE = ("roof", "FLOP/B", "×", "bytes", "FLOPs", "expected")
-
-
-def _columns(lines: list[tuple[str | tuple[str, str], ...]], width: int) -> Table:
-    """Lines as a rich table of one row, a whole column a cell: a tenth of the layout work of a cell each."""
-    stacked = {}
-    for name, column in zip(COLUMNS, zip(*lines, strict=True), strict=True):
-        text = Text(no_wrap=True)
-        for index, cell in enumerate(column):
-            text.append("\n" if index else "")
-            text.append(*([cell] if isinstance(cell, str) else cell))
-        stacked[name] = text
-    if stacked["expected"].plain.split() == ["expected"]:  # the device is not calibrated
-        del stacked["expected"]
-    widths = {name: max(map(cell_len, text.plain.split("\n"))) for name, text in stacked.items()}
-    kept = fitting(widths, EXPENDABLE, width)
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for name in kept:
-        left = name in ("", "operator", "roof", "share")
-        table.add_column(justify="left" if left else "right", no_wrap=True)
-    table.add_row(*map(stacked.__getitem__, kept))
-    return table
-
-
-def _bar(fraction: float, columns: int) -> str:
-    """A fraction of so many columns as a bar, drawn to an eighth of a column."""
-    eighths = round(fraction * columns * 8)
-    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
-    return f"{text:<{columns}}"
+# --- The chart ------------------------------------------------------------------------------------
 
 
 def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterator[RenderableType]:
     device, dtype = estimate.device, estimate.workload.dtype
-    who = ", ".join(f"{name} in {script}" for name, script in scripts(estimate))
-    yield Text.assemble(
-        ("roofline", "bold"),
-        (f"  {who}{'; ' if who else ''}letters are rows, at their bounds; ● stands for those after it", "dim"),
-    )
+    legend = [f"{name}: {letters}" for name, letters in alphabets(estimate)]
+    legend += ["a letter is a row of the table at its bound", "● precedes the letters of rows at one place"]
+    yield Text.assemble(("roofline", "bold"), ("  " + "; ".join(legend), "dim"))
     peak = device.matmul_pipe(dtype).peak
     yield Group(*chart.roofline(marks, peak, device.bandwidth, min(64, width - chart.MARGIN - 3)))
-
-
-def _memory(estimate: Estimate) -> Iterator[RenderableType]:
-    mem, capacity = estimate.memory, estimate.device.capacity
-    roles = [
-        ("weights", mem.weights, "blue"),
-        ("KV cache", mem.kv_cache, "magenta"),
-        ("activations", mem.activations, "yellow"),
-        ("gradients", mem.gradients, "green"),
-        ("optimizer", mem.optimizer, "red"),
-    ]
-    parts = [role for role in roles if role[1]]
-    line = Text("memory", style="bold")
-    for name, size, style in parts:
-        line.append(f"  {name} ", style="not bold dim")
-        line.append(units.binary(size), style=f"not bold {style}")
-    yield line
-    if capacity is None:
-        yield Text(f"{units.binary(mem.total)}; the device's memory is not stated", style="dim")
-        return
-    bar, columns, used, below = Text(), 40, 0, 0
-    for _, size, style in parts:
-        below += size
-        end = min(columns, round(below / capacity * columns))
-        bar.append("█" * (end - used), style=style)
-        used = end
-    bar.append("░" * (columns - used), style="dim")
-    verdict = ("fits", "bold green") if estimate.fits else ("does not fit", "bold red")
-    yield Text.assemble(
-        bar, f" {units.binary(mem.total)} of {units.binary(capacity)} ({mem.total / capacity:.0%}): ", verdict
-    )
-    if remark := describe_largest(estimate):
-        yield Text(remark, style="dim")

@@ -1,4 +1,4 @@
-"""An Estimate in words: what was asked, and what there is to say of a phase beside its table."""
+"""An Estimate in sentences: the expected time of a phase, and remarks on pipeline stages, caches, GEMMs and links."""
 
 from __future__ import annotations
 
@@ -9,94 +9,112 @@ from roofmodel.views.kit.workload_text import describe_rate
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:
-    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where it is not known.
+    """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where no expected time is known.
 
-    Where the host is waited for, which is more than the kernels of the table above add up to, it says so.
+    A launch-bound phase says so, with the smaller time of its kernels alone.
     """
     if (expected := phase.expected) is None:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
-    host = " for the host's launches" if phase.host_bound else ""
-    return f"expected {seconds} ({low} to {high}){host}, {describe_rate(phase, expected.seconds)}"
+    kernels = phase.kernel_seconds
+    alone = f": launch-bound (kernels alone {units.seconds(float(kernels.seconds))})" if kernels else ""
+    launches = alone if phase.host_bound else ""
+    return f"expected {seconds} ({low} to {high}){launches}, {describe_rate(phase, expected.seconds)}"
 
 
-def describe_stage(phase: PhaseEstimate) -> str | None:
-    """`stage 4 of 4, which takes longest: layers 36–47 and the head`, where layers are dealt out to stages."""
+def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:
+    """The remarks that apply to a phase, in the order in which they are shown below its table."""
+    remarks = (
+        _describe_stage(phase),
+        describe_masked_pairs(phase),
+        describe_uncached(phase),
+        describe_training(estimate, phase),
+        describe_exchange(phase),
+    )
+    return [remark for remark in remarks if remark]
+
+
+def _describe_stage(phase: PhaseEstimate) -> str | None:
+    """`stage 4 of 4, the slowest: layers 36–47 and the head`, for pipeline parallelism."""
     parallel = phase.step.parallel
     if parallel.pp == 1:
         return None
     layers = sorted({layer for placed in phase.placed for layer in placed.operator.layers or ()})
-    what = [f"layers {units.ranges(layers)}" if len(layers) > 1 else f"layer {layers[0]}"]
+    parts = [f"layers {units.ranges(layers)}" if len(layers) > 1 else f"layer {layers[0]}"]
     groups = {placed.operator.group for placed in phase.placed}
-    what = ["the embedding"] * ("embedding" in groups) + what + ["the head"] * ("head" in groups)
-    return f"stage {parallel.stage + 1} of {parallel.pp}, which takes longest: {' and '.join(what)}"
+    parts = ["the embedding"] * ("embedding" in groups) + parts + ["the head"] * ("head" in groups)
+    return f"pipeline stage {parallel.stage + 1} of {parallel.pp}, the slowest: {' and '.join(parts)}"
 
 
 def describe_uncached(phase: PhaseEstimate) -> str | None:
-    """What generation would cost without a KV cache."""
+    """The cost of generation without a KV cache."""
     if phase.uncached is None:
         return None
     cost, seconds = total_cost(phase.uncached.placed), phase.uncached.bound_seconds
     return (
-        f"without a KV cache, each new token a pass over all before it: {units.si(cost.flops, 'FLOP')}, "
-        f"{units.si(cost.bytes, 'B')}, at least {units.seconds(seconds)}: "
-        f"{units.significant(cost.flops / phase.cost.flops)} × the FLOPs, "
-        f"{units.significant(seconds / phase.bound_seconds)} × the time"
+        f"without a KV cache, every new token recomputes all earlier tokens: {units.si(cost.flops, 'FLOP')}, "
+        f"{units.si(cost.bytes, 'B')}, bound {units.seconds(seconds)}; "
+        f"{units.significant(cost.flops / phase.cost.flops)} × the FLOPs and "
+        f"{units.significant(seconds / phase.bound_seconds)} × the bound"
     )
 
 
-def describe_largest(estimate: Estimate) -> str | None:
-    """The largest batch and sequence that fit, each with everything else as it is."""
-    batch, longest = estimate.largest_batch, estimate.largest_context
-    if not batch and not longest:
-        return None
-    if estimate.architecture.image:
-        return f"what fits: --batch up to {batch}" if batch else None
-    arch, length = estimate.architecture, "any length" if longest is None else str(longest)
+def describe_largest(estimate: Estimate) -> str:
+    """The largest batch and the longest sequence that fit in memory, each with all other options unchanged.
+
+    `240; longest --seq at batch 1: 246381 (the model has positions for 1024)`
+    """
+    arch, batch, longest = estimate.architecture, estimate.largest_batch, estimate.largest_context
+    if estimate.device.capacity is None:
+        return "unknown without the size of the device's memory"
+    text = "unlimited" if batch is None else str(batch) if batch else "0, no batch fits"
+    if arch.image:
+        return text
     option = "seq" if estimate.workload.context is None else "context"
     limit = arch.max_source if arch.encoder and option == "seq" else arch.max_tokens
-    if arch.encoder:
+    length = "unlimited" if longest is None else str(longest) if longest else "none fits"
+    if arch.encoder and longest != 0:
         length += f" with --decoder-seq {estimate.workload.decoder_seq}"
-    beyond = f" (its positions end at {limit})" if limit and longest and longest > limit else ""
-    alone = "any --batch, or" if batch is None else f"--batch up to {batch}, or" if batch else "no batch; but"
-    return f"what fits: {alone} at batch {estimate.workload.batch} --{option} up to {length}{beyond}"
+    if limit and longest and longest > limit:
+        length += f" (the model has positions for {limit})"
+    return f"{text}; longest --{option} at batch {estimate.workload.batch}: {length}"
 
 
 def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
-    """A training step beside the rule of thumb, and what flash attention computes twice."""
+    """GEMM FLOPs of a training step, the estimate 6 × parameters × tokens, and what flash attention recomputes."""
     if phase.step.phase != "train":
         return None
-    text = f"{units.si(phase.cost.matmul_flops, 'FLOP')} of matrix products"
+    text = f"{units.si(phase.cost.matmul_flops, 'FLOP')} in GEMMs"
     if phase.tokens and not estimate.architecture.encoder:
-        met = estimate.active_parameters
-        them = "parameters" if met == estimate.parameters else f"parameters that a token meets ({units.si(met)})"
-        rule = units.si(6 * met * phase.tokens, "FLOP")
-        text += f"; the rule of thumb 6 × {them} × tokens, which knows no attention, gives {rule}"
+        active = estimate.active_parameters
+        name = "parameters" if active == estimate.parameters else f"active parameters ({units.si(active)})"
+        rule = units.si(6 * active * phase.tokens, "FLOP")
+        text += f"; the rule of thumb 6 × {name} × tokens, which ignores attention, gives {rule}"
         gpus = estimate.workload.parallel.gpus
         text += f" for all {gpus} GPUs" if gpus > 1 else ""
     if any(placed.operator.kind == "attention" for placed in phase.of("backward")):
-        text += "; the backward pass of flash attention computes the scores again, five matrix products instead of four"
+        text += "; the backward pass of flash attention recomputes the scores: five GEMMs instead of four"
     return text
 
 
-def describe_pairs(phase: PhaseEstimate) -> str | None:
-    """Both figures of causal attention, where a fused kernel skips masked tiles."""
+def describe_masked_pairs(phase: PhaseEstimate) -> str | None:
+    """GEMM FLOPs of causal attention with and without the masked token pairs, where a fused kernel skips them."""
     counted, everything = phase.cost.matmul_flops, phase.all_pairs_matmul_flops
     if counted == everything or phase.step.phase == "train":
         return None
     groups = {placed.operator.group for placed in phase.placed}
     if "ssm" in groups:
-        how = "counted as fused kernels compute it, scans on the vector units; the reference code has"
+        how = "GEMM FLOPs of fused kernels, with scans on the CUDA cores: {ours}; the reference code computes {theirs}"
     elif "linear" in groups:
-        how = "counted as fused kernels compute it; the reference code has"
+        how = "GEMM FLOPs of fused kernels: {ours}; the reference code computes {theirs}"
     else:
-        how = "attention counts the unmasked pairs; with all pairs, as eager attention computes them,"
+        how = "GEMM FLOPs without masked token pairs: {ours}; eager attention computes all pairs: {theirs}"
     theirs, ours = (units.si(flops, "FLOP") for flops in (everything, counted))
-    return f"{how} {theirs} of matrix products instead of {ours}" if theirs != ours else None
+    return how.format(ours=ours, theirs=theirs) if theirs != ours else None
 
 
 def describe_exchange(phase: PhaseEstimate) -> str | None:
-    """What a GPU sends, which no column of a table has."""
+    """The bytes that each GPU sends over its links, which no column of the table has."""
     if not (sent := phase.cost.link_bytes):
         return None
-    return f"each GPU sends {units.si(sent, 'B')} to others; the bytes of communication are those of its own memory"
+    return f"each GPU sends {units.si(sent, 'B')} over its links; the table's bytes are those of its own memory"

@@ -15,10 +15,7 @@ from roofmodel.study.estimate.phase import PhaseEstimate
 
 
 def describe_phase(phase: PhaseEstimate) -> str:
-    """`prefill: 1 × 1024 tokens`, `decode: 8 × 1 token after 1024 cached`, `forward: 32 images of 224 × 224 pixels`.
-
-    The first number is the batch.
-    """
+    """`decode: 8 × 1 token after 1024 cached tokens`, `forward: 32 images of 224 × 224 pixels`; the batch is first."""
     step = phase.step
     if phase.sees:
         images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
@@ -26,12 +23,11 @@ def describe_phase(phase: PhaseEstimate) -> str:
     generates = step.phase == "generate"
     tokens = step.passes - 1 if generates else step.tokens
     many = f"{step.microbatches} microbatches of " if step.microbatches != 1 else ""
-    text = f"{step.phase}: {many}{step.batch} × {tokens} token{'s' if tokens != 1 else ''}"
-    if generates:
-        text += f" after {step.tokens}{f' and {step.context} cached' if step.context else ''}"
-    elif step.context:
-        text += f" after {step.context} cached"
-    return f"{text}, source of {step.source}{'' if step.encodes else ' cached'}" if step.source else text
+    new = "new " * generates
+    text = f"{step.phase}: {many}{step.batch} × {units.count(tokens, f'{new}token')}"
+    earlier = [f"a prompt of {step.tokens}"] * generates + [f"{step.context} cached"] * bool(step.context)
+    text += f" after {' and '.join(earlier)} tokens" if earlier else ""
+    return f"{text}, {'' if step.encodes else 'cached '}source of {step.source} tokens" if step.source else text
 
 
 def describe_parameters(parameters: int, active: int) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.profile.points import Point
-from roofmodel.views.estimate.rows import SIGNS
+from roofmodel.views.estimate.rows import ALPHABETS
 from roofmodel.views.kit import chart
 from roofmodel.views.kit.panel import MATTERS, Panel, colour
 
@@ -21,7 +21,7 @@ def signs(points: Sequence[Point]) -> dict[Point, str]:
     places = [p for p in points if p.level == "dram" and p.intensity and p.flops_per_second]
     matter = [p for p in places if p.share is None or p.share >= MATTERS]
     longest = sorted(matter, key=lambda p: (p.predicted, -(p.share or 0)))
-    return dict(zip(longest, "".join(SIGNS.values()), strict=False))
+    return dict(zip(longest, "".join(ALPHABETS.values()), strict=False))
 
 
 class PointsChart:

@@ -24,7 +24,7 @@ from roofmodel.models.symbols import symbolic
 from roofmodel.study.derive.explain import explain, meant, symbolic_workload
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import tokens_of
-from roofmodel.views.kit.operator_names import called, label
+from roofmodel.views.kit.operator_names import label, operator_name
 from tests import draws
 
 
@@ -328,8 +328,8 @@ def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, 
     for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
         names = [operator.name for operator in phase.operators]
         for operator in phase.operators:
-            assert operator.name in meant(called(f"{operator.group}: {label(operator)}"), names)
-    assert called("mlp") == "mlp"
+            assert operator.name in meant(operator_name(f"{operator.group}: {label(operator)}"), names)
+    assert operator_name("mlp") == "mlp"
 
 
 def test_the_roofs_are_those_that_an_operator_can_meet() -> None:

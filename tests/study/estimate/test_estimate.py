@@ -460,4 +460,4 @@ def test_a_workload_is_called_by_what_the_model_has(model: str, options: dict[st
 
 def test_where_no_batch_fits_none_is_offered() -> None:
     report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
-    assert str(describe_largest(report.estimate)).startswith("what fits: no batch; but at batch 1 --context up to 53")
+    assert str(describe_largest(report.estimate)).startswith("0, no batch fits; longest --context at batch 1: 53")

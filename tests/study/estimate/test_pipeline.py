@@ -163,7 +163,7 @@ def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> 
     assert one.uncached is not None
     assert one.uncached.bound_seconds == pytest.approx(alone.bound_seconds + hops)
     times = one.uncached.bound_seconds / one.bound_seconds
-    assert f"{times:.3g} × the time" in str(describe_uncached(one))  # of what is shown as its time, waits and all
+    assert f"{times:.3g} × the bound" in str(describe_uncached(one))  # of what is shown as its time, waits and all
     many = estimate(llama, A100, pp=2, micro_batch=1, **options).phases[0]
     assert many.uncached is not None
     found = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.views.estimate import picture
-from roofmodel.views.estimate.rows import rows, signed
+from roofmodel.views.estimate.rows import lettered, rows
 from tests.views.estimates import MODELS, run
 
 
@@ -24,7 +24,7 @@ def test_rows_add_up_to_the_phase(model: str, attention: str) -> None:
 
 def test_one_row_stands_for_48_layers() -> None:
     found = {row.label: row.times for row in rows(run("gpt2-xl").phases[0])}
-    assert found["q, k, v projection"] == 48
+    assert found["Q, K, V projection"] == 48
     assert found["norms"] == 2 * 48 + 1
 
 
@@ -33,13 +33,13 @@ def test_blocks_of_a_stage_stand_once_with_their_filter() -> None:
     assert found["stage3", "spatial 3×3"] == 6  # one of them strides
     assert found["stage3", "shortcut 1×1"] == 1
     assert found["stem", "convolution 7×7"] == 1
-    assert found["residual", "residual sums"] == 3 + 4 + 6 + 3
+    assert found["residual", "residual adds"] == 3 + 4 + 6 + 3
 
 
 def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: Path) -> None:
     drawn = run("deepseek-v3", phase="train", seq=1024)
     picture.draw(drawn, tmp_path / "marks without letters.png", "png")
-    found = signed(0, rows(drawn.phases[0]))
+    found = lettered(0, rows(drawn.phases[0]))
     for stage in ("forward", "backward"):
         shown = [(sign, row) for sign, row in found if row.stage == stage and row.cost.flops]
         letters = [sign for sign, _ in shown if sign]

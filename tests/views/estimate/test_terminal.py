@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import os
+import pty
 import re
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
+from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.views.estimate.rows import rows, signed
+from roofmodel.study.estimate.phase import total_seconds
+from roofmodel.views.estimate.rows import group_rows, lettered, rows
+from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.terminal import EstimateView
 from roofmodel.views.kit import chart
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def render(model: str, hw: str, width: int, **options: Any) -> str:
+def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options: Any) -> str:
+    """The view; `shown` are `ops`, `roofline`, `hint`."""
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None)
-    console.print(EstimateView(estimate(hub.load(model), Device.load(hw), **options)))
+    found = estimate(hub.load(model), Device.load(hw), **options)
+    console.print(EstimateView(found, **dict.fromkeys(shown, True)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "hw", "options"),
+    ("name", "width", "shown", "model", "hw", "options"),
     [
-        ("gpt2-xl-a100", "gpt2-xl", "a100", {}),
+        ("gpt2-xl-a100", 100, ["hint"], "gpt2-xl", "a100", {}),
+        ("gpt2-xl-a100-ops", 80, ["ops", "roofline", "hint"], "gpt2-xl", "a100", {}),
         (
             "gpt2-xl-train",
+            80,
+            [],
             "gpt2-xl",
             "a100",
             {"phase": "train", "batch": 8, "attention": "eager", "recompute": "selective"},
         ),
-        ("llama-generate", "llama-3.2-1b", "h100", {"phase": "generate", "new_tokens": 256}),
-        ("llama-h100-int4", "llama-3.1-8b", "h100", {"batch": 8, "weights": "int4", "kv": "fp8"}),
-        ("bert-v100-eager", "bert-base-uncased", "v100", {"attention": "eager"}),
+        ("llama-generate", 100, [], "llama-3.2-1b", "h100", {"phase": "generate", "new_tokens": 256}),
+        ("llama-h100-int4", 80, ["roofline"], "llama-3.1-8b", "h100", {"batch": 8, "weights": "int4", "kv": "fp8"}),
+        ("bert-v100-eager", 80, ["ops"], "bert-base-uncased", "v100", {"attention": "eager"}),
     ],
 )
-def test_the_output_is_the_one_that_was_looked_at(name: str, model: str, hw: str, options: dict[str, Any]) -> None:
+def test_the_output_is_the_one_that_was_looked_at(
+    name: str, width: int, shown: list[str], model: str, hw: str, options: dict[str, Any]
+) -> None:
     """Golden outputs: to change one on purpose, delete the file, run the test twice, and read what it wrote."""
     path = GOLDEN / f"{name}.txt"
-    text = render(model, hw, 80, **options)
+    text = render(model, hw, width, shown, **options)
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -54,22 +72,92 @@ def test_the_output_is_the_one_that_was_looked_at(name: str, model: str, hw: str
     assert text == path.read_text(encoding="utf-8")
 
 
+def test_one_screen_of_40_lines_at_100_columns_shows_two_phases_with_the_warnings() -> None:
+    """What a terminal of 100 columns shows: header, answers, tables, warnings and notes, each line within the width."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, 100))
+    command = [sys.executable, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")} | {"TERM": "xterm"}
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        written = b""
+        with contextlib.suppress(OSError):  # EIO: the process has ended
+            while piece := os.read(screen, 65536):
+                written += piece
+    os.close(screen)
+    assert process.returncode == 0
+    lines = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", written.decode()).splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == ["TTFT", "TPOT", "tokens/s", "limited", "memory", "max"]
+    assert any(line.startswith("warning: ") for line in lines)
+    assert any(line.startswith("note: ") for line in lines)
+    assert len(lines) <= 40
+    assert max(map(cell_len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ({}, ["TTFT", "TPOT", "tokens/s", "limited by", "memory", "max batch"]),
+        ({"phase": "generate"}, ["TTFT", "TPOT", "tokens/s", "limited by", "memory", "max batch"]),
+        ({"phase": "decode"}, ["TPOT", "tokens/s", "utilization", "limited by", "memory", "max batch"]),
+        ({"phase": "forward"}, ["latency", "tokens/s", "utilization", "limited by", "memory", "max batch"]),
+        ({"phase": "train"}, ["step time", "tokens/s", "utilization", "limited by", "memory", "max batch"]),
+    ],
+)
+def test_six_answers_come_first_whatever_the_phase(options: dict[str, Any], labels: list[str]) -> None:
+    answers = summary(estimate(hub.load("gpt2"), Device.load("a100"), seq=512, **options))
+    assert [answer.label for answer in answers] == labels
+    text = dict(answers)
+    assert "bound" in text[labels[0]]
+    assert "expected (" in text[labels[0]]
+    assert "fits" in text["memory"]
+
+
+def test_ttft_and_tpot_of_generation_add_up_to_its_bound() -> None:
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="generate", new_tokens=33)
+    (phase,) = found.phases
+    prefill, decodes = (total_seconds(phase.of(part)) for part in ("prefill", "decodes"))
+    text = dict(summary(found))
+    assert text["TTFT"].startswith(f"{units.seconds(prefill)} bound ")
+    assert text["TPOT"].startswith(f"{units.seconds(decodes / 33)} bound ")
+    assert prefill + decodes == pytest.approx(phase.bound_seconds)
+
+
+def test_without_calibration_no_expected_time_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("name: Toy\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 10 GB/s}\n")
+    text = dict(summary(estimate(hub.load("gpt2"), Device.load(str(file)))))
+    assert text["TTFT"].endswith("no expected time")
+    assert "expected" not in text["tokens/s"]
+
+
+def test_groups_add_up_to_the_operators_they_stand_for() -> None:
+    (phase, _) = estimate(hub.load("gpt2-xl"), Device.load("a100")).phases
+    groups = {row.label: row for row in group_rows(phase)}
+    assert list(groups) == ["embedding", "attention", "MLP", "norms", "residual adds", "LM head"]
+    attention = [row for row in rows(phase) if row.group == "attention"]
+    assert groups["attention"].times == 3 * 48  # projection, attention core, output projection of each layer
+    assert groups["attention"].cost.flops == sum(row.cost.flops for row in attention)
+    assert groups["attention"].seconds == pytest.approx(sum(row.seconds for row in attention))
+
+
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("model", ["gpt2-xl", "llama-3.1-405b", "opt-350m"])
-def test_nothing_is_cut_from_80_columns_on(model: str, width: int) -> None:
-    text = render(model, "a100", width, batch=64, seq=4096)
+@pytest.mark.parametrize("shown", [["hint"], ["ops", "roofline"]])
+def test_nothing_is_cut_from_80_columns_on(model: str, width: int, shown: list[str]) -> None:
+    text = render(model, "a100", width, shown, batch=64, seq=4096)
     assert "…" not in text
     assert all(len(line) <= width for line in text.splitlines())
 
 
 @pytest.mark.parametrize("width", [40, 60, 72])
 def test_a_narrow_terminal_loses_columns_and_never_digits(width: int) -> None:
-    text = render("bert-base-uncased", "a100", width, seq=384)
+    text = render("bert-base-uncased", "a100", width, ["ops", "roofline"], seq=384)
     assert "…" not in text
-    assert "q projection" in text
+    assert "Q projection" in text
     assert all(len(line) <= width for line in text.splitlines())
     for line in text.splitlines():
-        if line.startswith("F ") or " q projection" in line:
+        if line.startswith("F ") or " Q projection" in line:
             assert re.search(r"\d+ µs +\d+%( +[\d.]+ µs)?$", line)
 
 
@@ -81,7 +169,7 @@ def test_every_operator_with_flops_is_in_the_roofline_at_its_height(model: str, 
     marks = [
         chart.Mark(sign, "", row.cost.intensity, row.flops_per_second)
         for i, phase in enumerate(report.phases)
-        for sign, row in signed(i, rows(phase))
+        for sign, row in lettered(i, rows(phase))
         if sign
     ]
     lines = [line.plain for line in chart.roofline(marks, 312e12, 2039e9, 64)]
@@ -106,7 +194,7 @@ def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
     """Of 16 GPUs an all-reduce goes over NVLink within a node too: checked by hand with InfiniBand alone it would take
     nine times as long as it says."""
     text = " ".join(render("gpt2", "h100", 120, tp=12, phase="decode").split())
-    assert "450 GB/s over nvlink and 50 GB/s over infiniband to other GPUs" in text
+    assert "links, each direction: 450 GB/s nvlink and 50 GB/s infiniband" in text
 
 
 @pytest.mark.parametrize("width", [70, 80, 100, 110, 120])

@@ -1,0 +1,142 @@
+"""The answers that open an estimate: latency and throughput, what limits each phase, memory, the largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from roofmodel import units
+from roofmodel.algebra import Number, plain
+from roofmodel.prediction.timing import Expected
+from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.phase import PhaseEstimate, running, total_seconds
+from roofmodel.study.estimate.pipeline import idle_time
+from roofmodel.views.estimate.text import describe_largest
+from roofmodel.views.kit.workload_text import describe_rate
+
+LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
+"""What the time of a phase is called: time to first token, time per output token."""
+UNKNOWN = "no expected time"
+
+
+class Answer(NamedTuple):
+    """One line of the summary."""
+
+    label: str
+    text: str
+
+
+def summary(estimate: Estimate) -> list[Answer]:
+    """Six answers, for a decoder's two phases: TTFT, TPOT, tokens/s, what limits each phase, memory, largest batch.
+
+    A single phase has its utilization in place of the second latency: MFU as appendix B of PaLM (arXiv 2204.02311)
+    defines it, where all token pairs of attention count and recomputation does not. `generate` has both latencies.
+    """
+    return [
+        *(answer for phase in estimate.phases for answer in _latencies(phase)),
+        *_rates(estimate.phases),
+        *(Answer("utilization", text) for text in _utilization(estimate.phases)),
+        Answer("limited by", _of_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
+        Answer("memory", describe_memory(estimate)),
+        Answer("max batch", describe_largest(estimate)),
+    ]
+
+
+def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
+    name = phase.step.phase
+    if name != "generate":
+        yield Answer(LATENCY.get(name, "latency"), _latency(phase.bound_seconds, phase.expected))
+        return
+    for label, part, passes in (("TTFT", "prefill", 1), ("TPOT", "decodes", phase.step.passes - 1)):
+        if passes:
+            bound, expected = _time_of(phase, part)
+            yield Answer(label, _latency(bound / passes, expected and (1 / passes) * expected))
+
+
+def _time_of(phase: PhaseEstimate, part: str) -> tuple[Number, Expected | None]:
+    """Bound and expected time of a part of generation, `prefill` or `decodes`, with the wait for other stages."""
+    placed = phase.of(part)
+    bound, expected = total_seconds(placed), running(placed, phase.launch)
+    for name, own, trip in phase.laps:
+        if name == part:
+            idle = idle_time(part, phase.step, own, trip)
+            bound, expected = bound + idle.bound, expected and idle.expected and expected + idle.expected
+    return bound, expected
+
+
+def _latency(bound: Number, expected: Expected | None) -> str:
+    """`11.7 ms bound    24.9 ms expected (22.5 ms to 29.1 ms)`."""
+    text = f"{units.seconds(plain(bound))} bound"
+    if expected is None:
+        return f"{text:<16} {UNKNOWN}"
+    seconds, low, high = (units.seconds(plain(value)) for value in expected)
+    return f"{text:<16} {seconds} expected ({low} to {high})"
+
+
+def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
+    """`87.7 k bound, 41.2 k expected`; with the time of all of it for `generate`."""
+    texts = []
+    for phase in phases:
+        rates = {"bound": phase.bound_seconds}
+        if phase.expected:
+            rates["expected"] = phase.expected.seconds
+        text = ", ".join(f"{describe_rate(phase, seconds)} {name}" for name, seconds in rates.items())
+        if phase.step.phase == "generate":
+            times = ", ".join(f"{units.seconds(plain(seconds))} {name}" for name, seconds in rates.items())
+            text += f" · total time {times}"
+        texts.append(text)
+    unit = "images/s" if phases[0].sees else "tokens/s"
+    yield Answer(unit, _of_phases(phases, texts).replace(f" {unit}", ""))
+
+
+def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
+    """MFU, HFU where recomputation makes it differ, and MBU, if there is one phase with an expected time."""
+    phase = phases[0]
+    if len(phases) > 1 or phase.expected is None or phase.step.phase == "generate":
+        return
+    (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.seconds)
+    shares = {"MFU": plain(phase.model_flops) / seconds / peak}
+    if phase.all_pairs_matmul_flops != phase.model_flops:
+        shares["HFU"] = plain(phase.all_pairs_matmul_flops) / seconds / peak
+    shares["MBU"] = plain(phase.cost.bytes) / seconds / bandwidth
+    yield " · ".join(f"{name} {share:.1%}" for name, share in shares.items()) + " at the expected time"
+
+
+def _limit(phase: PhaseEstimate) -> str:
+    """What limits a phase: kernel launches, or the ceiling with the largest share of the bound."""
+    if phase.host_bound:
+        alone = f" (kernels alone {units.seconds(plain(phase.kernel_seconds.seconds))})" if phase.kernel_seconds else ""
+        return f"launch-bound{alone}"
+    memory, links, idle = phase.memory_seconds, phase.link_seconds, phase.idle.bound
+    ceilings = {
+        "compute": phase.bound_seconds - memory - links - idle,
+        "memory (DRAM)": memory,
+        "communication": links,
+        "pipeline bubble": idle,
+    }
+    largest = max(ceilings, key=lambda name: plain(ceilings[name]))
+    return f"{largest}, {plain(ceilings[largest]) / plain(phase.bound_seconds):.0%} of the bound"
+
+
+def _of_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
+    """`prefill: … · decode: …`; a single phase is not named."""
+    if len(texts) == 1:
+        return texts[0]
+    return " · ".join(f"{phase.step.phase}: {text}" for phase, text in zip(phases, texts, strict=True))
+
+
+def describe_memory(estimate: Estimate) -> str:
+    """`3.22 GiB of 80 GiB (4%): fits · weights 2.9 GiB, KV cache 300 MiB, activations 28.1 MiB`."""
+    need, capacity = estimate.memory, estimate.device.capacity
+    roles = {
+        "weights": need.weights,
+        "KV cache": need.kv_cache,
+        "activations": need.activations,
+        "gradients": need.gradients,
+        "optimizer": need.optimizer,
+    }
+    parts = ", ".join(f"{role} {units.binary(size)}" for role, size in roles.items() if size)
+    if capacity is None:
+        return f"{units.binary(need.total)}; the device's memory is not stated · {parts}"
+    verdict = "fits" if estimate.fits else "does not fit"
+    return f"{units.binary(need.total)} of {units.binary(capacity)} ({need.total / capacity:.0%}): {verdict} · {parts}"
