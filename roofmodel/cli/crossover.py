@@ -43,8 +43,8 @@ def crossover_command(
     from roofmodel.devices import library
     from roofmodel.study.derive.crossover import crossover
     from roofmodel.views.derive import crossover as views
-    from roofmodel.views.kit.operator_names import called
+    from roofmodel.views.kit.operator_names import operator_name
 
-    op = op and called(op)
+    op = op and operator_name(op)
     found = crossover(model, library.load(hw), over=over, op=op, family=family, derive=explain, **workload)
     write(views.document(found, views.explained(found) if explain else ()), form, output)

@@ -105,8 +105,8 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
 def _limit(phase: PhaseEstimate) -> str:
     """What limits a phase: kernel launches, or the ceiling with the largest share of the bound."""
     if phase.host_bound:
-        alone = f" (kernels alone {units.seconds(plain(phase.kernel_seconds.seconds))})" if phase.kernel_seconds else ""
-        return f"launch-bound{alone}"
+        kernels = phase.kernel_seconds if phase.step.parallel.pp == 1 else None  # of this pipeline stage only
+        return "launch-bound" + (f" (kernels alone {units.seconds(plain(kernels.seconds))})" if kernels else "")
     memory, links, idle = phase.memory_seconds, phase.link_seconds, phase.idle.bound
     ceilings = {
         "compute": phase.bound_seconds - memory - links - idle,

@@ -188,14 +188,13 @@ def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:
         share = f"{margin}{idle.bound / phase.bound_seconds:4.0%}"
         wait = _time(idle.expected and idle.expected.seconds)
         yield ("", "wait for other stages", "", "", "", "", "", units.seconds(idle.bound), share, wait)
-    kernels, wait_seconds = phase.kernel_seconds, idle.expected and idle.expected.seconds
-    # a launch-bound wait is one for launches, which the rows above, times of kernels, do not have
-    known = kernels and idle.expected and not (pipelined and phase.host_bound)
+    kernels, waits = phase.kernel_seconds, idle.expected
+    # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
+    together = None if pipelined and phase.host_bound else kernels and waits and kernels.seconds + waits.seconds
     cost, seconds = phase.cost, units.seconds(phase.bound_seconds)
     flops, size, intensity = units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity)
-    together = _time(kernels.seconds + wait_seconds) if known else ""
-    name = "kernels total" if phase.host_bound else "total"
-    totals = ("", name, "", flops, size, intensity, "", seconds, "", together)
+    name = "kernels total" if phase.host_bound and not pipelined else "total"
+    totals = ("", name, "", flops, size, intensity, "", seconds, "", _time(together))
     yield tuple((text, "bold") for text in totals)
 
 
