@@ -16,7 +16,7 @@ from roofmodel.models.config import architecture_from_row
 from roofmodel.models.families.llama import one_full_in
 from roofmodel.models.family import BERT_HEADS, LM, Family
 from roofmodel.models.field_checks import ConfigLocation
-from roofmodel.models.fields import FLAG, PLACED, SIZE, STANDS, Key, key
+from roofmodel.models.fields import FLAG, NORM_POSITION, POSITION_ENCODING, SIZE, Key, key
 from roofmodel.text_files import YamlValue, read_yaml
 
 MODEL_TYPE = "described in YAML"
@@ -31,8 +31,11 @@ ROW = Family(
     classes={"language model": LM, "masked language model": BERT_HEADS["ForMaskedLM"], "none": ()},
     switches=dict(
         causal=(FLAG, key("causal", default=True, about="a token attends to itself and to earlier tokens only")),
-        placed=(PLACED, key("positions", default="rotary")),
-        stands=(STANDS, key("norm_stands", default="before", about="before a block, after it, or on the residual sum")),
+        position_encoding=(POSITION_ENCODING, key("positions", default="rotary")),
+        norm_position=(
+            NORM_POSITION,
+            key("norm_stands", default="before", about="before a block, after it, or on the residual sum"),
+        ),
         bias=(FLAG, key("attention.bias", default=False)),
         full_every=(
             SIZE,
@@ -45,9 +48,9 @@ ROW = Family(
         vocabulary=key("vocabulary"),
         tied=key("tied", about="the LM head shares the token embedding's matrix"),
         positions=key("max_tokens", default=None),
-        position_table=_is("placed", "learned"),
-        sinusoidal_positions=_is("placed", "sinusoidal"),
-        alibi=_is("placed", "alibi"),
+        position_table=_is("position_encoding", "learned"),
+        sinusoidal_positions=_is("position_encoding", "sinusoidal"),
+        alibi=_is("position_encoding", "alibi"),
         type_rows=key("token_types", default=0),
         embedding_norm=key("embedding_norm", default=False),
         head_bias=key("head_bias", default=False),
@@ -55,8 +58,8 @@ ROW = Family(
         norm=key("norm"),
         norm_affine=key("norm_gain", default=True),
         norm_bias=key("norm_bias", default=lambda f: f["norm_affine"] and f["norm"] == "layernorm"),
-        pre_norm=_is("stands", "before", "both"),
-        out_norm=_is("stands", "after", "both"),
+        pre_norm=_is("norm_position", "before", "both"),
+        out_norm=_is("norm_position", "after", "both"),
         final_norm=key("final_norm", default=lambda f: not f["sum_norm"]),
         parallel=key("parallel", default=False, about="attention and MLP run in parallel"),
         parallel_norms=key("parallel_norms", default=2, about="2: one norm each; 1: one norm for both"),
@@ -67,7 +70,7 @@ ROW = Family(
         fused_qkv=key("attention.fused", default=False, about="one matrix for queries, keys and values"),
         qkv_bias=key("attention.qkv_bias", default=lambda f: f["bias"]),
         out_bias=key("attention.out_bias", default=lambda f: f["bias"]),
-        rotary=lambda f: int(f["placed"] == "rotary"),
+        rotary=lambda f: int(f["position_encoding"] == "rotary"),
         rotary_dim=key("attention.rotary_dim", default=lambda f: f["head_dim"] * f["rotary"]),
         qk_norm=key("attention.norm", default=False, about="norms on the queries and keys of each head"),
         sinks=key("attention.sinks", default=False),
@@ -127,12 +130,12 @@ def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
     known = keys()
     config: dict[str, Any] = {}
     lines = {}
-    for name, entry in root.mapping(sorted(known[""])).items():
-        lines[name] = entry.line
+    for name, place in root.mapping(sorted(known[""])).items():
+        lines[name] = place.line
         if name in known:
-            inside = entry.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+            inside = place.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
             config[name] = {key: entry.value() for key, entry in inside.items()}
             lines |= {entry.path: entry.line for entry in inside.values()}
         else:
-            config[name] = entry.value()
+            config[name] = place.value()
     return config, lines

@@ -93,8 +93,8 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
     ("more experts active than there are", MIXTRAL, {"num_experts_per_tok": 20},
      ["num_experts_per_tok 20", "num_local_experts 8"]),
-    ("labels a word", BERT, {"num_labels": "two"}, ["'num_labels' is 'two'", "the classes by number, or how many"]),
-    ("labels none", BERT, {"id2label": {}}, ["'id2label' is {}", "the classes by number, or how many"]),
+    ("labels a word", BERT, {"num_labels": "two"}, ["'num_labels' is 'two'", "a mapping of class indices, or the number of classes"]),
+    ("labels none", BERT, {"id2label": {}}, ["'id2label' is {}", "a mapping of class indices, or the number of classes"]),
     ("cross attention", GPT2, {"add_cross_attention": True}, ["'add_cross_attention' is true", "gpt2"]),
     ("cross attention (bert)", BERT, {"add_cross_attention": True}, ["'add_cross_attention' is true", "bert"]),
     ("bert as decoder", BERT, {"is_decoder": True}, ["'is_decoder' is true", "bert"]),
@@ -183,7 +183,7 @@ NO_STAGES = [0, -1, "8", 8, 1.5, [], [0], [8, "8"], [8, None], [8, 10**30], {}, 
 def test_stages_that_are_no_sizes_are_refused(name: str, value: object) -> None:
     with pytest.raises(ModelError, match=re.escape(f"{WHERE}: {name!r} is ")) as caught:
         read(good("resnet") | {name: value})
-    assert "a list of sizes, one a stage" in str(caught.value)
+    assert "a list of sizes, one per stage" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
@@ -204,7 +204,7 @@ def test_lists_of_different_lengths_are_refused() -> None:
 def test_an_image_or_a_patch_without_a_size_is_refused(name: str, value: object) -> None:
     with pytest.raises(ModelError) as caught:
         read(good("vit") | {name: value})
-    cure = "it must be a number of pixels a side, or a list of two: rows and columns"
+    cure = "it must be pixels per side, or a list of two: rows and columns"
     assert str(caught.value) == f"{WHERE}: {name!r} is {value!r}; {cure}"
 
 

@@ -1,4 +1,4 @@
-"""Decoders whose code comes with the checkpoint, not with transformers: known families under other keys. A row each.
+"""Decoders whose code ships with the checkpoint, not with transformers: known families under other config keys.
 
 No class of a pinned version stands behind these rows. They are held to the parameters that were published of their
 checkpoints (`configs/`), and to the family that they are under other keys, which is held to its class.
@@ -27,7 +27,7 @@ def _rms_norm(flag: Any) -> Any:
 
 
 FAMILIES: dict[str, Family] = {
-    # the 13B turns nothing: its configs have no max_position_embeddings
+    # the 13B model has no rotary embedding: its configs have no max_position_embeddings
     "baichuan": LLAMA.like(
         "Baichuan",
         classes=heads("ForCausalLM", "Model"),
@@ -68,7 +68,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "chatglm": GLM.like(
         "ChatGLM",
-        classes={"ForConditionalGeneration": LM, "Model": LM},  # the head is within the inner class
+        classes={"ForConditionalGeneration": LM, "Model": LM},  # the inner class contains the head
         switches=dict(
             grouped=(FLAG, key("multi_query_attention", default=False)),
             kv_groups=(SIZE, key("multi_query_group_num", default=1)),

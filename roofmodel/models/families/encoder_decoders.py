@@ -1,4 +1,4 @@
-"""Encoder-decoder families: a stack that reads the source, and one that writes with an eye on it. A row each.
+"""Encoder-decoder families: T5, BART, Whisper and their relatives.
 
 A row's fields are the decoder's; `source` has those in which the encoder differs.
 """
@@ -9,10 +9,10 @@ from typing import Any
 
 from roofmodel.models.architecture import HeadStage
 from roofmodel.models.family import LM, Family
-from roofmodel.models.fields import DROPPED_NONE, DROPPED_TENTH, FLAG, LAYERS, SIZE, FieldType, key
+from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, LAYERS, NO_DROPOUT, SIZE, FieldType, key
 from roofmodel.models.norms_and_activations import ACTIVATIONS
 
-# The state of one token, the last of the sequence, stands for all of it.
+# The classifier reads the hidden state of the last token.
 LAST = (HeadStage("dense", "hidden", "first", activation="tanh"), HeadStage("classifier", "classes", "first"))
 SPAN = (HeadStage("span", "classes", "tokens"),)
 
@@ -56,7 +56,7 @@ T5 = Family(
         activation=_activation,
         # False: T5 v1.1 and its kin, whose checkpoints hold a head's matrix of their own, which transformers then loads
         tied=key("tie_word_embeddings", default=True, null=True),
-        **DROPPED_TENTH,
+        **DROPOUT_10_PERCENT,
     ),
     source=dict(layers=lambda f: f["source_layers"]),
     source_classes=("EncoderModel", "ForTokenClassification"),
@@ -91,13 +91,13 @@ BART = Family(
         position_extra=2,
         tied=key("tie_word_embeddings", default=True),
         labels=key("id2label", "num_labels", default=3, null=3),
-        dropout=DROPPED_TENTH["dropout"],
+        dropout=DROPOUT_10_PERCENT["dropout"],
     ),
     source=dict(
         layers=key("encoder_layers", "num_hidden_layers"),
         heads=key("encoder_attention_heads", "num_attention_heads"),
         mlp_width=key("encoder_ffn_dim", default=4096),
-        # untied, each stack and the head have a table of their own, and the one that they would share stays unread
+        # untied, each stack and the head have their own table, and the shared table is never used
         shared_token_table=lambda f: f["tied"],
         unused_parameters=lambda f: 0 if f["tied"] else f["vocabulary"] * f["hidden"],
     ),
@@ -154,7 +154,7 @@ FAMILIES: dict[str, Family] = {
         "M2M100",
         activation=key("activation_function", default="relu"),
         sinusoidal_positions=True,
-        **DROPPED_TENTH,
+        **DROPOUT_10_PERCENT,
     ),
     "whisper": PEGASUS.like(
         "Whisper",
@@ -170,6 +170,6 @@ FAMILIES: dict[str, Family] = {
         keys_without_bias=True,
         mlp_width=key("decoder_ffn_dim", default=1536),
         positions=key("max_target_positions", default=448),
-        dropout=DROPPED_NONE["dropout"],
+        dropout=NO_DROPOUT["dropout"],
     ),
 }

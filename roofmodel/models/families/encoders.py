@@ -1,4 +1,4 @@
-"""Encoder families: one stack of layers in which every token sees every other. A row each."""
+"""Encoder families with bidirectional attention: BERT, RoBERTa, DeBERTa, ModernBERT and others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from roofmodel.models.family import BERT_HEADS, BERT_MASKED_LM, CLASSIFIER, MASKED_LM, POOLER, TRANSFORM, Family
 from roofmodel.models.fields import (
     COUNT,
-    DROPPED_NONE,
-    DROPPED_TENTH,
+    DROPOUT_10_PERCENT,
     FLAG,
     FULL,
-    PLACES,
-    REACH,
+    LENGTH_OR_DEFAULT,
+    NO_DROPOUT,
+    POSITION_KIND,
     SIZE,
     SLIDING,
     WINDOW,
@@ -23,7 +23,7 @@ PRE_TRAINING = {
     "ForPreTraining": (POOLER, CLASSIFIER._replace(classes=2), *BERT_MASKED_LM),
     "ForNextSentencePrediction": (POOLER, CLASSIFIER._replace(classes=2)),
 }
-# The transform of a factorised embedding ends at the embedding's width.
+# With a factorized embedding the head's transform has the embedding width.
 NARROW = TRANSFORM._replace(out="embedding")
 ROBERTA_HEADS = BERT_HEADS | {"ForMaskedLM": (TRANSFORM._replace(activation="gelu"), BERT_MASKED_LM[1])}
 TRANSFORMED = TRANSFORM._replace(bias="transform_bias")
@@ -49,7 +49,7 @@ BERT = Family(
         position_table=True,
         type_rows=key("type_vocab_size", default=2),
         tied=key("tie_word_embeddings", default=True),
-        **DROPPED_TENTH,
+        **DROPOUT_10_PERCENT,
     ),
 )
 ROBERTA = BERT.like("Roberta", classes=ROBERTA_HEADS, padding_position=key("pad_token_id", default=1, null=None))
@@ -124,7 +124,7 @@ FAMILIES: dict[str, Family] = {
         activation=key("hidden_act", default="gelu_new"),
         embedding_width=key("embedding_size", default=128),
         embedding_projected=True,
-        **DROPPED_NONE,
+        **NO_DROPOUT,
     ),
     "mpnet": BERT.like(
         "MPNet",
@@ -146,7 +146,7 @@ FAMILIES: dict[str, Family] = {
         rotary=1,
         positions=key("max_position_embeddings", default=1536),
         position_table=False,
-        unused_parameters=lambda f: f["positions"] * f["head_dim"],  # sines and cosines, a parameter to the class
+        unused_parameters=lambda f: f["positions"] * f["head_dim"],  # sines and cosines, a parameter of the class
         embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
     ),
     "esm": BERT.like(
@@ -155,7 +155,7 @@ FAMILIES: dict[str, Family] = {
         | {"ForMaskedLM": (TRANSFORM, MASKED_LM[1])},
         refuses=("is_decoder", "add_cross_attention", "is_folding_model"),
         switches=dict(
-            places=(PLACES, key("position_embedding_type", default="absolute")),
+            places=(POSITION_KIND, key("position_embedding_type", default="absolute")),
             pad=(COUNT, key("pad_token_id", default=None)),
         ),
         activation="gelu",
@@ -166,7 +166,7 @@ FAMILIES: dict[str, Family] = {
         position_table=lambda f: f["places"] == "absolute",
         padding_position=lambda f: f["pad"] if f["position_table"] else None,
         type_rows=0,
-        unused_parameters=lambda f: f["layers"] * f["heads"] + 1,  # the contact head: a linear operator on all scores
+        unused_parameters=lambda f: f["layers"] * f["heads"] + 1,  # contact head: linear on attention scores
     ),
     "deberta-v2": BERT.like(
         "DebertaV2",
@@ -177,8 +177,8 @@ FAMILIES: dict[str, Family] = {
         },
         switches=dict(
             relative=(FLAG, key("relative_attention", default=False)),
-            buckets=(REACH, key("position_buckets", default=-1)),
-            reach=(REACH, key("max_relative_positions", default=-1)),
+            buckets=(LENGTH_OR_DEFAULT, key("position_buckets", default=-1)),
+            reach=(LENGTH_OR_DEFAULT, key("max_relative_positions", default=-1)),
             legacy=(FLAG, key("legacy", default=True)),
             ties=(FLAG, key("tie_word_embeddings", default=True)),
         ),
@@ -237,7 +237,7 @@ FAMILIES: dict[str, Family] = {
         transform_bias=key("classifier_bias", default=False),
         transform_activation=key("classifier_activation", default="gelu"),
         dropout=key("mlp_dropout", default=0.0),
-        attention_dropout=DROPPED_NONE["attention_dropout"],
+        attention_dropout=NO_DROPOUT["attention_dropout"],
     ),
     "nomic_bert": BERT.like(
         "NomicBert",
@@ -252,7 +252,7 @@ FAMILIES: dict[str, Family] = {
         activation=key("hidden_act", default="silu"),
         positions=key("max_position_embeddings", default=2048),
         position_table=False,
-        **DROPPED_NONE,
+        **NO_DROPOUT,
     ),
     "distilbert": BERT.like(
         "DistilBert",

@@ -1,11 +1,11 @@
-"""GPT-2 and what grew from it: layer norms with biases, an MLP without a gate. A row each."""
+"""GPT-2 and its relatives: layer norms with biases, an MLP without a gate."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
-from roofmodel.models.fields import DROPPED_NONE, DROPPED_TENTH, FLAG, FULL, SIZE, SLIDING, key
+from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, SIZE, SLIDING, key
 
 
 def _neo_types(types: Any) -> list[str]:
@@ -35,7 +35,7 @@ GPT2 = Family(
         positions=key("n_positions", "max_position_embeddings", default=1024),
         position_table=True,
         tied=key("tie_word_embeddings", default=True),
-        **DROPPED_TENTH,
+        **DROPOUT_10_PERCENT,
     ),
 )
 
@@ -53,7 +53,7 @@ GPTJ = GPT2.like(
     position_table=False,
     tied=key("tie_word_embeddings", default=False),
     head_bias=True,
-    **DROPPED_NONE,
+    **NO_DROPOUT,
 )
 
 FAMILIES: dict[str, Family] = {
@@ -81,7 +81,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key("attention_types", default=None, null=[[["global", "local"], 12]], read=_neo_types),
         mlp_width=key("intermediate_size", default=lambda f: 4 * f["hidden"]),
         positions=key("max_position_embeddings", default=2048),
-        **DROPPED_NONE,
+        **NO_DROPOUT,
     ),
     "opt": Family(
         "OPT",
@@ -97,7 +97,7 @@ FAMILIES: dict[str, Family] = {
             mlp_width=key("ffn_dim", default=3072),
             mlp_bias=key("enable_bias", default=True),
             activation=key("activation_function", default="relu"),
-            dropout=DROPPED_TENTH["dropout"],
+            dropout=DROPOUT_10_PERCENT["dropout"],
             norm_affine=key("layer_norm_elementwise_affine", default=True),
             pre_norm=key("do_layer_norm_before", default=True),
             final_norm=lambda f: f["pre_norm"] and not f["final_norm_removed"],
@@ -213,7 +213,7 @@ FAMILIES: dict[str, Family] = {
             position_table=True,
             position_extra=2,
             tied=key("tie_word_embeddings", default=True),
-            **DROPPED_TENTH,
+            **DROPOUT_10_PERCENT,
         ),
     ),
     "xglm": Family(
@@ -235,7 +235,7 @@ FAMILIES: dict[str, Family] = {
             sinusoidal_positions=True,
             position_extra=2,
             tied=key("tie_word_embeddings", default=True),
-            **DROPPED_TENTH,
+            **DROPOUT_10_PERCENT,
         ),
     ),
     "starcoder2": Family(

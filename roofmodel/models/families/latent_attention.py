@@ -1,4 +1,4 @@
-"""Multi-head latent attention: DeepSeek V2 and V3 and what grew from them. A row each."""
+"""Decoders with multi-head latent attention: DeepSeek V2 and V3 and their relatives."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ def shared_width(f: Any) -> int:
 
 
 def words(**flags: int) -> Any:
-    """A list of words, one a layer, as 0 and 1."""
+    """A list of words, one per layer, as a list of 0 and 1."""
 
     def read(values: Any) -> list[int]:
         if not isinstance(values, list) or not all(isinstance(v, str) and v in flags for v in values):
-            raise ValueError(f"a list of {' and '.join(map(repr, flags))}, one a layer")
+            raise ValueError(f"a list of {' and '.join(map(repr, flags))}, one per layer")
         return [flags[value] for value in values]
 
     return read
 
 
 SPARSE_LAYERS = words(sparse=1, dense=0)
-PATTERN = FieldType(lambda v: isinstance(v, list), "a text such as 'FSS' or a list of 'full' and 'shared', one a layer")
+PATTERN = FieldType(
+    lambda v: isinstance(v, list), "'FSS', say, or a list of 'full' and 'shared', one per layer"
+)
 
 
 def sparse_after(first: Any) -> Any:

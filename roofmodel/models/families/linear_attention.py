@@ -1,4 +1,4 @@
-"""Decoders most of whose layers have linear attention, by the gated delta rule mostly. A row each.
+"""Decoders with linear attention in most layers, mostly by the gated delta rule.
 
 Beside it they have attention with a gate (Qwen), with norms behind it (OLMo), or latent attention (Kimi, Ling).
 """
@@ -21,7 +21,7 @@ MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
 def _mixers(types: Any) -> Any:
     if not isinstance(types, list) or not all(kind in list(MIXER_WORDS) for kind in types):
-        raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one a layer")
+        raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one per layer")
     return [MIXER_WORDS[kind] for kind in types]
 
 
@@ -85,7 +85,7 @@ EXPERTS_BESIDE_ONE: dict[str, Any] = SPARSE | dict(
 KIMI = DEEPSEEK.like(
     "KimiLinear",
     classes=heads("ForCausalLM", "Model"),
-    refuses=("mla_use_output_gate", "latent_moe_use_norm"),  # of checkpoints that the class does not cover
+    refuses=("mla_use_output_gate", "latent_moe_use_norm"),  # keys of checkpoints that the class does not support
     switches=dict(
         n_shared=(COUNT, key("n_shared_experts", "num_shared_experts", default=1)),
         dense_ahead=(COUNT, key("first_k_dense_replace", default=1)),
@@ -116,13 +116,13 @@ FAMILIES: dict[str, Family] = {
     "minimax": MIXTRAL.like(
         "MiniMax",
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
-        refuses=("sliding_window",),  # with which the class fails on a cache
+        refuses=("sliding_window",),  # the class fails with it when a cache is used
         window=None,
         mixers=key("layer_types", default=_every_other, read=_lightning),
         linear_heads=lambda f: f["heads"],
         linear_head_dim=lambda f: f["head_dim"],
         chunk=key("block_size", default=256),
-        # a block's norm gives what it reads and what its sum carries on: one norm at the start, one behind each sum
+        # the normed input also feeds the residual: one norm at the start, one after each residual add
         pre_norm=False,
         embedding_norm=True,
     ),
@@ -141,7 +141,7 @@ FAMILIES: dict[str, Family] = {
         latent_gate=True,
         mixers=key("layer_types", default=_one_full_in, read=_mixers),
         linear_heads=lambda f: f["heads"],
-        # the class writes the latent's `head_dim` in the place of what it has read
+        # the class overwrites `head_dim` with that of the latent attention
         linear_head_dim=key("linear_head_dim", default=lambda f: f["written_head_dim"]),
         linear_gate_rank=None,
         linear_sigmoid_decay=key("kda_safe_gate", default=True),

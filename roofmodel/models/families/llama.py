@@ -1,4 +1,4 @@
-"""Llama and what grew from it: RMS norms, rotary embedding, a gated MLP, few biases. A row each."""
+"""Llama and its relatives: RMS norms, rotary embedding, a gated MLP, few biases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSIFIERS = heads("ForCausalLM", "ForSequenceClassification", "ForTokenClassif
 
 
 def one_full_in(every: int) -> Any:
-    """Layer types where one layer in so many is full, the last of them, and the others slide."""
+    """Layer types in which the last of every `every` layers has full attention and the others a sliding window."""
     return lambda f: [FULL if (layer + 1) % every == 0 else SLIDING for layer in range(f["layers"])]
 
 
@@ -22,7 +22,7 @@ def _one_full_in_pattern(f: Any) -> Any:
 
 
 def _slides_late(f: Any) -> list[str]:
-    """Qwen: the layers from `max_window_layers` on slide, if any does."""
+    """Qwen: layers from `max_window_layers` on have a sliding window if windows are enabled."""
     slides = f["window_used"] and f["window"] is not None
     return [SLIDING if slides and layer >= f["window_from"] else FULL for layer in range(f["layers"])]
 
@@ -73,7 +73,7 @@ GEMMA = LLAMA.like(
     head_dim=key("head_dim", default=256),
     mlp_width=key("intermediate_size", default=24576),
     mlp_bias=False,
-    # the class takes the exact function in an old checkpoint for a slip
+    # old checkpoints say gelu by mistake; the class uses the tanh approximation
     activation=key("hidden_act", default="gelu_pytorch_tanh", read=lambda v: "gelu_new" if v == "gelu" else v),
     positions=key("max_position_embeddings", default=8192),
     tied=key("tie_word_embeddings", default=True),
@@ -258,7 +258,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key(
             "layer_types",
             default=lambda f: [
-                SLIDING if f["window_used"] and f["window"] and not turned else FULL for turned in f["rotary_layers"]
+                SLIDING if f["window_used"] and f["window"] and not rotary else FULL for rotary in f["rotary_layers"]
             ],
         ),
         positions=key("max_position_embeddings", default=32768),

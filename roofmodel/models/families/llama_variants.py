@@ -1,4 +1,4 @@
-"""More decoders close to Llama, by other makers. A row each."""
+"""More decoders similar to Llama."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roofmodel.models.families.gpt import GPT2
 from roofmodel.models.families.llama import CLASSIFIERS, GEMMA2, LLAMA, PARTIAL, one_full_in
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.family import LM, Family, heads
-from roofmodel.models.fields import COUNT, DROPPED_TENTH, FULL, SLIDING, key
+from roofmodel.models.fields import COUNT, DROPOUT_10_PERCENT, FULL, SLIDING, key
 
 MODEL = heads("ForCausalLM", "Model")
 
@@ -27,7 +27,7 @@ def _exaone_types(f: Any) -> list[str]:
 def _turns(thetas: Any) -> Any:
     """The base of each layer's angles: 0 where it does not turn."""
     if not isinstance(thetas, list) or not all(type(theta) in (int, float) for theta in thetas):
-        raise ValueError("a list of bases of angles, one a layer, or 0")
+        raise ValueError("a list of rotary base frequencies, one per layer, or 0")
     return [int(theta != 0) for theta in thetas]
 
 
@@ -91,7 +91,7 @@ FAMILIES: dict[str, Family] = {
         out_bias=key("attention_out_bias", default=False),
         mlp_width=key("intermediate_size", default=27648),
         positions=key("max_position_embeddings", default=524288),
-        **DROPPED_TENTH,
+        **DROPOUT_10_PERCENT,
     ),
     "arcee": LLAMA.like(
         "Arcee",

@@ -1,4 +1,4 @@
-"""Mixtures of experts: decoders in which a router chooses the MLPs that a token passes through. A row each."""
+"""MoE decoders: a router selects the experts of each token."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ FAMILIES: dict[str, Family] = {
         norm="layernorm",
         mlp_width=key("intermediate_size", default=6400),
         experts=key(*EXPERTS, default=16),
-        experts_active=2,  # whatever the config says: its router takes the best and the next
+        experts_active=2,  # whatever the config says: its router is top-2
         head_bias=key("lm_head_bias", default=False),
     ),
     "qwen2_moe": QWEN2.like(
@@ -338,7 +338,7 @@ FAMILIES: dict[str, Family] = {
         head_dim=key("head_dim", default=192),
         value_dim=key("v_head_dim", default=128),
         rotary=key(*PARTIAL, "rope_parameters.full_attention.partial_rotary_factor", default=0.334),
-        # the class adds the token itself to the window of the first configs
+        # the class adds one token to the window of early configs
         window=lambda f: f["window_size"] + 1 if f["window_size"] else f["window_written"],
         window_kv_heads=key("swa_num_key_value_heads", default=lambda f: 2 * f["kv_heads"]),
         window_sinks=True,

@@ -1,4 +1,4 @@
-"""Models of several parts, whose text part is counted: the `model_type` of the whole config -> of its `text_config`."""
+"""Multimodal models, of which the text model is counted: `model_type` of the config -> that of its `text_config`."""
 
 from __future__ import annotations
 

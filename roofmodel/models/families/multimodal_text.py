@@ -1,4 +1,4 @@
-"""Text models that stand within models of several parts only, each close to a decoder of its own. A row each."""
+"""Text models that exist only within multimodal models, each similar to a decoder family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roofmodel.models.families.mixture_of_experts import GLM4_MOE
 from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, key
 
-TEXT_MODEL = {"TextModel": ()}  # the head is the whole's
+TEXT_MODEL = {"TextModel": ()}  # the multimodal class holds the head
 
 QWEN2_VL = QWEN2.like(
     "Qwen2VL",

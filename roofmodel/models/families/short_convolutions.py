@@ -1,4 +1,4 @@
-"""Decoders most of whose layers have a short filter over tokens in the place of attention (LFM2). A row each."""
+"""Decoders with a short causal convolution instead of attention in most layers (LFM2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTOR = FieldType(lambda v: type(v) in (int, float) and v > 0, "a factor, more 
 
 def _checked(types: Any) -> list[str]:
     if not isinstance(types, list) or not all(kind in list(KINDS) for kind in types):
-        raise ValueError(f"a list of {', '.join(map(repr, KINDS))}, one a layer")
+        raise ValueError(f"a list of {', '.join(map(repr, KINDS))}, one per layer")
     return types
 
 

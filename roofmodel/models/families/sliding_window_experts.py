@@ -1,4 +1,4 @@
-"""More mixtures of experts, by other makers. A row each."""
+"""More MoE decoders, with sliding-window attention."""
 
 from __future__ import annotations
 

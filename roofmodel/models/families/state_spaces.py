@@ -1,4 +1,4 @@
-"""State spaces, and hybrids that have attention beside them or in some of their layers. A row each."""
+"""State-space models (Mamba, Mamba-2) and hybrids with attention in some layers or in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAMBA2 = Family(
     fields=dict(
         hidden=key("hidden_size"),
         layers=key("num_hidden_layers"),
-        heads=1,  # none, in truth: no layer has attention
+        heads=1,  # unused: no layer has attention
         vocabulary=key("vocab_size"),
         mixers=lambda f: ["mamba2"] * f["layers"],
         mlp=False,
@@ -55,7 +55,7 @@ MAMBA = MAMBA2.like(
     step_rank=_rank,
     tied=key("tie_word_embeddings", default=True),
 )
-# A hybrid's heads of attention are those of Llama; its state spaces have keys of their own.
+# A hybrid's attention is that of Llama; its state spaces have their own keys.
 HYBRID = LLAMA.like(
     "Bamba",
     classes=heads("ForCausalLM", "Model"),
@@ -88,7 +88,7 @@ MIXER_WORDS = {
 
 def _mixers(types: Any) -> Any:
     if not isinstance(types, list) or not all(kind in list(MIXER_WORDS) for kind in types):
-        raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one a layer")
+        raise ValueError(f"a list of {' and '.join(map(repr, MIXER_WORDS))}, one per layer")
     return [MIXER_WORDS[kind] for kind in types]
 
 
@@ -102,7 +102,7 @@ NO_LATENT = FieldType(lambda v: False, "null: experts between ways down to a lat
 def _blocks(told: Any) -> Any:
     """A word a layer, or a letter in a pattern such as `M-M*`."""
     if not isinstance(told, str | list) or not told or not all(block in list(BLOCKS) for block in told):
-        raise ValueError(f"a list of {', '.join(map(repr, BLOCKS))}, one a layer, or a text of these letters")
+        raise ValueError(f"a list of {', '.join(map(repr, BLOCKS))}, one per layer, or a text of these letters")
     return [BLOCKS[block] for block in told]
 
 
@@ -164,7 +164,7 @@ FAMILIES: dict[str, Family] = {
         selection_norm=True,
         mlp_width=key("intermediate_size", default=14336),
         mlp_bias=False,
-        experts=key(*reversed(EXPERTS), default=16, read=lambda v: 0 if v == 1 else v),  # one expert is an MLP
+        experts=key(*reversed(EXPERTS), default=16, read=lambda v: 0 if v == 1 else v),  # one expert: a dense MLP
         experts_active=key(ACTIVE, default=2),
         expert_layers=_one_in("sparse_every", "sparse_first", 1, 0),
         fused_experts=True,
@@ -179,7 +179,7 @@ FAMILIES: dict[str, Family] = {
         ),
         layers=lambda f: len(f["mixers"]),
         mixers=key("layers_block_type", "layer_types", default=_of_pattern, read=_blocks),
-        mlp=False,  # a layer is one block
+        mlp=False,  # each layer is one block
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
         head_dim=key("head_dim", default=128),
         qkv_bias=False,

@@ -1,4 +1,4 @@
-"""Families that see: transformers over patches, a row each, and convolutional networks, a row and a layout each."""
+"""Vision families: transformers over patches, and convolutional networks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VIT = Family(
         tied=False,
     ),
 )
-# The last head gives the mean of both: 2 FLOPs a class, left out.
+# The output is the mean of both heads: 2 FLOPs per class, not counted.
 DISTILLED = (
     IMAGE_CLASSES._replace(name="class_classifier"),
     IMAGE_CLASSES._replace(name="distillation_classifier", input_from_layers=True),
