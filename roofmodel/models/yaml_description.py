@@ -130,12 +130,12 @@ def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
     known = keys()
     config: dict[str, Any] = {}
     lines = {}
-    for name, place in root.mapping(sorted(known[""])).items():
-        lines[name] = place.line
+    for name, entry in root.mapping(sorted(known[""])).items():
+        lines[name] = entry.line
         if name in known:
-            inside = place.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+            inside = entry.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
             config[name] = {key: entry.value() for key, entry in inside.items()}
             lines |= {entry.path: entry.line for entry in inside.values()}
         else:
-            config[name] = place.value()
+            config[name] = entry.value()
     return config, lines
