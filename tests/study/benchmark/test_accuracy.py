@@ -24,7 +24,7 @@ OPERATIONS = {  # device, table: mean absolute error of the expectation in %, th
     ("a100", "norms, activations, residual sums, lookups"): (7.8, 9.4),
     ("a100", "softmax, norm, GELU of PyTorch, with launch"): (5.0, 4.1),
     ("v100", "GEMM, 32 and 16 bits, with launch"): (8.5, 9.3),
-    ("h100", "GEMM, 16 and 8 bits"): (6.9, 7.1),
+    ("h100", "GEMM, 16-bit and 8-bit"): (6.9, 7.1),
     ("h100", "attention, prefill"): (8.8, 9.0),
     ("h100", "attention, decode"): (9.5, 9.7),
     ("h100", "MoE, fused"): (13.6, 13.9),
