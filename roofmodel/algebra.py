@@ -1,184 +1,360 @@
-"""Numbers of any kind: int, NumPy array, SymPy symbol, recorded number, worked number.
+"""Functions of numbers of any kind: ints and floats, NumPy arrays, SymPy expressions, traced numbers.
 
-One formula serves all of them: ints give exact counts, arrays a sweep in one call, symbols the
-derivation, recorded numbers what a browser evaluates (recorded.py), worked numbers what a reader
-does (worked.py). Plain `+ - *` already work on all of them; the few functions that do not live here
-and look at what they are given. The libraries are never
-imported by this module: if a value is an array or a symbol, its library is loaded already.
+One formula serves all of them: ints give exact counts, arrays a sweep in one call, symbols the derivation, traced
+numbers (tracing/) the formulas of the explorable page and the lines of `roof explain`. `+ - *` work on all of them. The
+functions here dispatch on the type of their arguments, to one backend class per kind of number. No backend imports its
+library: if a value is an array or a symbol, its library is loaded already.
 
-Counts in arrays are int64, or Python's ints as objects where 64 bits are too few, and as exact as a plain int; times
-are float64.
+Counts in arrays are int64, or Python ints as objects where 64 bits are too few: exact, as ints are. Times are float64.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce, wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 
 Number: TypeAlias = Any
-"""An int, a float, a Fraction; a NumPy array of them, or Shares; a SymPy expression; a recorded number."""
+"""An int, a float, a Fraction; a NumPy array of them, or an ArrayFraction; a SymPy expression; a traced number."""
+
+Function: TypeAlias = Callable[..., Number]
 
 
-_PLAIN = (int, float)  # looked at first: a whole model asks thousands of times, and nearly always of these
+# --- Backends ---------------------------------------------------------------------------------------
 
 
-_LIBRARIES = {
-    "roofmodel.worked": ["Worked"],
-    "roofmodel.recorded": ["Recorded"],
-    "sympy": ["Basic"],
-    "numpy": ["ndarray", "generic"],
-}
-"""Their types of numbers; where several meet, the first understands all of them."""
+class Backend:
+    """The functions for one kind of number. This base class serves ints, floats and Fractions."""
+
+    module: ClassVar[str] = "builtins"
+    """The module of the number types. The backend applies only once something else has imported it."""
+
+    @classmethod
+    def types(cls, module: Any) -> tuple[type, ...]:
+        """The types of its numbers."""
+        return (object,)
+
+    def __init__(self, module: Any) -> None:
+        self.library = module
+
+    def minimum(self, a: Number, b: Number) -> Number:
+        return min(a, b)
+
+    def maximum(self, a: Number, b: Number) -> Number:
+        return max(a, b)
+
+    def largest(self, values: list[Number]) -> Number:
+        return reduce(maximum, values, 0)
+
+    def product(self, values: list[Number]) -> Number:
+        return math.prod(values)
+
+    def ceil_div(self, a: Number, b: Number) -> Number:
+        return -(-a // b)
+
+    def power(self, base: Number, exponent: Number) -> Number:
+        return base**exponent
+
+    def expm1(self, a: Number) -> Number:
+        return math.expm1(a)
+
+    def either(self, condition: Number, yes: Number, no: Number) -> Number:
+        return yes if condition else no
+
+    def mean(self, total: Number, n: Number) -> Number:
+        if isinstance(total, float):
+            return total / n
+        from fractions import Fraction  # imports decimal, which a plain estimate does not need
+
+        return whole(Fraction(total, n))
+
+    def plain(self, a: Number) -> Number:
+        return float(a)
+
+    def is_count(self, a: Number) -> bool:
+        """Whether the number is an int, or stands for ints, so that exact division gives an int."""
+        return isinstance(a, int)
+
+    def is_just(self, a: Number, n: int) -> bool:
+        return isinstance(a, int) and a == n
+
+    def lowered(
+        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+    ) -> Number:
+        """`function(best, *values)` where the condition `hopeful` holds, else `best`."""
+        return function(best, *values) if hopeful else best
 
 
-def _recorded() -> Any:
-    return sys.modules.get("roofmodel.recorded")
+class ArrayBackend(Backend):
+    """NumPy arrays and scalars, and ArrayFraction, the exact quotient of int arrays."""
+
+    module = "numpy"
+
+    @classmethod
+    def types(cls, module: Any) -> tuple[type, ...]:
+        return (module.ndarray, module.generic, ArrayFraction)
+
+    def minimum(self, a: Number, b: Number) -> Number:
+        return self.library.minimum(a, b)
+
+    def maximum(self, a: Number, b: Number) -> Number:
+        return self.library.maximum(a, b)
+
+    def product(self, values: list[Number]) -> Number:
+        if all(isinstance(v, int) or getattr(v, "dtype", None) == "int64" for v in values):
+            values = sorted(values, key=lambda value: not isinstance(value, int))  # multiplying ints is faster
+        return math.prod(values)
+
+    def ceil_div(self, a: Number, b: Number) -> Number:
+        return self.library.ceil(a / b) if getattr(a, "dtype", self.library.dtype(int)).kind == "f" else -(-a // b)
+
+    def power(self, base: Number, exponent: Number) -> Number:
+        # By Python's pow: the last bit of NumPy's can differ. [()] makes a number of an array without axes.
+        power = self.library.frompyfunc(pow, 2, 1)(base, exponent)
+        return self.library.asarray(power, dtype=float)[()]
+
+    def expm1(self, a: Number) -> Number:
+        return self.library.expm1(a)
+
+    def either(self, condition: Number, yes: Number, no: Number) -> Number:
+        return self.library.where(condition, yes, no)
+
+    def mean(self, total: Number, n: Number) -> Number:
+        return ArrayFraction(total, n) if isinstance(n, int) and is_count(total) else total / n
+
+    def plain(self, a: Number) -> Number:
+        return plain(a.numerators) / a.denominator if isinstance(a, ArrayFraction) else a.astype(float)
+
+    def is_count(self, a: Number) -> bool:
+        return not isinstance(a, ArrayFraction) and bool(a.dtype.kind != "f")
+
+    def is_just(self, a: Number, n: int) -> bool:
+        return False  # an array stands for many numbers
+
+    def lowered(
+        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+    ) -> Number:
+        numpy = self.library
+        count = numpy.count_nonzero(hopeful)
+        if count == 0 or 2 * count > hopeful.size:  # selecting more than half of the points costs more than it saves
+            return function(best, *values) if count else best
+        shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
+        best, chosen = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(hopeful, shape)
+        arrays = (isinstance(value, numpy.ndarray | numpy.generic) for value in values)
+        parts = (numpy.broadcast_to(v, shape)[chosen] if array else v for v, array in zip(values, arrays, strict=True))
+        best[chosen] = function(best[chosen], *parts)
+        return best
 
 
-def _library(*values: Number) -> Any:
-    """The library that understands these values: SymPy, NumPy, recorded.py, or None for plain numbers."""
-    return _library_of(*map(type, values))
+class SymbolBackend(Backend):
+    """SymPy expressions."""
+
+    module = "sympy"
+
+    @classmethod
+    def types(cls, module: Any) -> tuple[type, ...]:
+        return (module.Basic,)
+
+    def minimum(self, a: Number, b: Number) -> Number:
+        return self.library.Min(a, b)
+
+    def maximum(self, a: Number, b: Number) -> Number:
+        return self.library.Max(a, b)
+
+    def largest(self, values: list[Number]) -> Number:
+        if len(set(values)) == 1:
+            return values[0]
+        return self.library.Max(*dict.fromkeys(values), evaluate=False)
+
+    def ceil_div(self, a: Number, b: Number) -> Number:
+        return self.library.ceiling(a / b)
+
+    def expm1(self, a: Number) -> Number:
+        return self.library.exp(a) - 1
+
+    def either(self, condition: Number, yes: Number, no: Number) -> Number:
+        return self.library.Piecewise((yes, condition), (no, True))
+
+    def mean(self, total: Number, n: Number) -> Number:
+        return total / n
+
+    def is_just(self, a: Number, n: int) -> bool:
+        return bool(a.is_Integer and a == n)  # where symbols cancel
+
+
+class TracedBackend(Backend):
+    """Traced numbers: their trace does the arithmetic."""
+
+    module = "roofmodel.tracing.trace"
+
+    @classmethod
+    def types(cls, module: Any) -> tuple[type, ...]:
+        return (module.Traced,)
+
+    def _trace(self, *values: Number) -> Any:
+        return self.library.trace_of(values)
+
+    def minimum(self, a: Number, b: Number) -> Number:
+        return self._trace(a, b).minimum(a, b)
+
+    def maximum(self, a: Number, b: Number) -> Number:
+        return self._trace(a, b).maximum(a, b)
+
+    def ceil_div(self, a: Number, b: Number) -> Number:
+        return self._trace(a, b).ceil_div(a, b)
+
+    def expm1(self, a: Number) -> Number:
+        return a.trace.step("expm1", a)
+
+    def either(self, condition: Number, yes: Number, no: Number) -> Number:
+        return condition.trace.where(condition, yes, no)
+
+    def mean(self, total: Number, n: Number) -> Number:
+        return self._trace(total, n).mean(total, n)
+
+    def plain(self, a: Number) -> Number:
+        return a
+
+    def is_count(self, a: Number) -> bool:
+        return bool(a.trace.exact)
+
+    def is_just(self, a: Number, n: int) -> bool:
+        return bool(a == n)
+
+    def lowered(
+        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+    ) -> Number:
+        unknown = hopeful.trace.exact
+        return function(best, *values) if unknown or hopeful else best
+
+
+BACKENDS: list[type[Backend]] = [TracedBackend, SymbolBackend, ArrayBackend, Backend]
+"""Where numbers of several kinds meet, the first of their backends handles all of them."""
+_PLAIN = (int, float)  # checked first: nearly all numbers of an estimate are of these types
+
+
+def _backend(*values: Number) -> Backend:
+    return _backend_of(*map(type, values))
 
 
 @cache
-def _library_of(*types: type) -> Any:
-    """The same by their types, which are looked at once: a library of whose types there is a value is loaded."""
-    for name, kinds in _LIBRARIES.items():
-        library = sys.modules.get(name)
-        known = tuple(getattr(library, kind) for kind in kinds) if library else ()
-        if any(issubclass(each, known) for each in types):
-            return library
-    return None
+def _backend_of(*types: type) -> Backend:
+    """The backend for values of these types. A library that defines one of them is loaded, as there is a value."""
+    for backend in BACKENDS:
+        library = sys.modules.get(backend.module)
+        if library and any(issubclass(each, backend.types(library)) for each in types):
+            return backend(library)
+    return Backend(None)
 
 
-def _arrays(*values: Number) -> Any:
-    """NumPy where it is the library that understands these values, else None."""
-    library = _library(*values)
-    return library if library is sys.modules.get("numpy") else None
+# --- Functions --------------------------------------------------------------------------------------
 
 
 def product(values: Iterable[Number]) -> Number:
-    """The product of the values; 1 for none. Ints go ahead of arrays of ints, which take longer."""
+    """The product of the values; 1 for none."""
     found = list(values)
-    if _arrays(*found) and all(isinstance(v, int) or getattr(v, "dtype", None) == "int64" for v in found):
-        found.sort(key=lambda value: not isinstance(value, int))
-    return math.prod(found)
+    return _backend(*found).product(found)
 
 
 def minimum(a: Number, b: Number) -> Number:
-    """The smaller of two numbers, elementwise for arrays, `Min` for symbols."""
+    """The smaller of two numbers; elementwise for arrays."""
     if type(a) in _PLAIN and type(b) in _PLAIN:
         return a if a <= b else b
-    library = _library(a, b)
-    if library is None:
-        return min(a, b)
-    return library.Min(a, b) if library.__name__ == "sympy" else library.minimum(a, b)
+    return _backend(a, b).minimum(a, b)
 
 
 def maximum(a: Number, b: Number) -> Number:
-    """The larger of two numbers, elementwise for arrays, `Max` for symbols."""
+    """The larger of two numbers; elementwise for arrays."""
     if type(a) in _PLAIN and type(b) in _PLAIN:
         return a if a >= b else b
-    library = _library(a, b)
-    if library is None:
-        return max(a, b)
-    return library.Max(a, b) if library.__name__ == "sympy" else library.maximum(a, b)
+    return _backend(a, b).maximum(a, b)
 
 
 def largest(values: Iterable[Number]) -> Number:
-    """The largest of so many numbers, 0 for none; of symbols, `Max` as it stands: which it is, numbers tell."""
+    """The largest of the values, 0 for none; of symbols an unevaluated `Max`, since only their values decide."""
     found = list(values)
-    library = _library(*found)
-    if library is not None and library.__name__ == "sympy":
-        return library.Max(*dict.fromkeys(found), evaluate=False) if len(set(found)) > 1 else found[0]
-    return reduce(maximum, found, 0)
+    return _backend(*found).largest(found)
 
 
 def ceil_div(a: Number, b: Number) -> Number:
     """`a / b` rounded up; exact for ints."""
-    library = _library(a, b)
-    if library is not None and library.__name__ == "sympy":
-        return library.ceiling(a / b)
-    if library is not None and library.__name__ == "roofmodel.worked":
-        return library.ceiling(a, b)
-    if _arrays(a) and a.dtype.kind == "f":
-        return library.ceil(a / b)
-    return -(-a // b)
+    return _backend(a, b).ceil_div(a, b)
 
 
 def doublings(n: Number) -> Number:
-    """How often 1 is doubled to reach n or more, up to 2^20."""
+    """The smallest k up to 20 with 2^k >= n."""
     return sum(either(n > 2**power, 1, 0) for power in range(20))
 
 
 def lowered(best: Number, least: Callable[..., Number], function: Callable[..., Number], *values: Number) -> Number:
-    """`function(best, *values)`, which is `best` or less, and `best` where that is no more than `least(*values)`.
+    """`function(best, *values)`, which is at most `best`; where `least(*values) >= best`, it is `best`.
 
-    All of them are numbers, or arrays that combine to one shape. Where most may be less all are asked for.
+    The arguments are numbers, or arrays that broadcast together; the function is evaluated only where it may give less.
     """
-    if _stands_for_one(best):
-        return function(best, *values)
     hopeful = least(*values) < best
-    numpy = _arrays(hopeful)
-    if numpy is None or hopeful.ndim == 0:
-        return function(best, *values) if hopeful else best
-    count = numpy.count_nonzero(hopeful)
-    if count == 0 or 2 * count > hopeful.size:
-        return function(best, *values) if count else best
-    shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
-    best, there = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(hopeful, shape)
-    best[there] = function(best[there], *(numpy.broadcast_to(v, shape)[there] if _arrays(v) else v for v in values))
-    return best
+    return _backend(hopeful).lowered(hopeful, best, function, values)
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """`base` to the power of `exponent`; for arrays as Python has it, since the last bit of NumPy's may be another."""
-    numpy = _arrays(base, exponent)
-    if numpy is None:
-        return base**exponent
-    return numpy.asarray(numpy.frompyfunc(pow, 2, 1)(base, exponent), dtype=float)[()]  # [()]: of no axes, a number
+    """`base ** exponent`; for arrays with the same last bit as for floats."""
+    return _backend(base, exponent).power(base, exponent)
 
 
 def expm1(a: Number) -> Number:
-    """e to the power of `a`, less 1: exact where `a` is small, which the difference is not."""
-    library = _library(a)
-    return math.expm1(a) if library is None else library.expm1(a)
+    """e^a - 1, precise for small a."""
+    return _backend(a).expm1(a)
 
 
-class Shares:
-    """Ints of an array over a common denominator: what a Fraction is to an int.
+def either(condition: Number, yes: Number, no: Number) -> Number:
+    """`yes if condition else no`, elementwise for arrays; also for words."""
+    return _backend(condition).either(condition, yes, no)
 
-    It is what the mean over a run of passes needs: sums, products with ints, division rounded down.
+
+def part(name: str, value: Number, unit: str = "") -> Number:
+    """The value; in a derivation under this name, as a line of its own (tracing/derivation.py)."""
+    return value if active_derivation is None else active_derivation.part(name, value, unit)
+
+
+active_derivation: Any = None
+"""The Derivation that names the parts of formulas, while one is shown."""
+
+
+# --- Exact division ---------------------------------------------------------------------------------
+
+
+class ArrayFraction:
+    """A fraction for each element of an int array, over a common denominator: what a Fraction is to an int.
+
+    The mean over several passes needs sums, products with ints and division rounded down.
     """
 
-    __array_ufunc__ = None  # an array that meets one leaves the arithmetic to it
+    __array_ufunc__ = None  # NumPy arrays leave the arithmetic with it to this class
 
     def __init__(self, numerators: Number, denominator: int) -> None:
         self.numerators, self.denominator = numerators, denominator
 
     def __add__(self, other: Number) -> Number:
-        if not isinstance(other, Shares):
-            if not _counts(other):
-                return plain(self) + other  # as a Fraction and a float are a float
-            return Shares(self.numerators + other * self.denominator, self.denominator)
+        if not isinstance(other, ArrayFraction):
+            if not is_count(other):
+                return plain(self) + other  # a Fraction and a float make a float
+            return ArrayFraction(self.numerators + other * self.denominator, self.denominator)
         common = math.lcm(self.denominator, other.denominator)
         summands = (each.numerators * (common // each.denominator) for each in (self, other))
-        return Shares(sum(summands), common)
+        return ArrayFraction(sum(summands), common)
 
     def __mul__(self, other: Number) -> Number:
         if not isinstance(other, int):
-            return Shares(self.numerators * other, self.denominator) if _counts(other) else plain(self) * other
+            return ArrayFraction(self.numerators * other, self.denominator) if is_count(other) else plain(self) * other
         common = math.gcd(other, self.denominator)
         numerators, denominator = self.numerators * (other // common), self.denominator // common
-        return numerators if denominator == 1 else Shares(numerators, denominator)
+        return numerators if denominator == 1 else ArrayFraction(numerators, denominator)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __neg__(self) -> Shares:
-        return Shares(-self.numerators, self.denominator)
+    def __neg__(self) -> ArrayFraction:
+        return ArrayFraction(-self.numerators, self.denominator)
 
     def __floordiv__(self, other: int) -> Number:
         return self.numerators // (self.denominator * other)
@@ -187,95 +363,78 @@ class Shares:
         return self.numerators / (self.denominator * other)
 
 
-def part(name: str, value: Number, unit: str = "") -> Number:
-    """The value, by this name where a formula is shown as it is evaluated (worked.py)."""
-    worked = sys.modules.get("roofmodel.worked")
-    return worked.part(name, value, unit) if worked is not None and worked.active else value
-
-
 def mean(total: Number, n: Number) -> Number:
-    """`total / n`, exact: of ints an int where they divide and else a Fraction, of arrays of ints Shares."""
-    if _stands_for_one(total) or _stands_for_one(n):
-        return _recorded().mean(total, n)
-    if is_just(n, 1):
+    """`total / n`, exact: an int where n divides the total, else a Fraction; for int arrays an ArrayFraction."""
+    if isinstance(n, int) and n == 1:
         return total
-    if isinstance(n, int) and _counts(total) and _arrays(total):
-        return Shares(total, n)
-    if isinstance(total, float) or _library(total, n):
-        return total / n
-    from fractions import Fraction
-
-    return whole(Fraction(total, n))
+    return _backend(total, n).mean(total, n)
 
 
 def whole(a: Number) -> Number:
-    """A Fraction that is a whole number as the int that it is; anything else as it stands."""
+    """A Fraction with denominator 1 as an int; anything else unchanged."""
     return a.numerator if getattr(a, "denominator", None) == 1 else a
 
 
 def plain(a: Number) -> Number:
-    """A Fraction as a float, for JSON and the like; an array as floats, as times have it; else as it stands."""
-    if isinstance(a, int | float) or _stands_for_one(a):
-        return a
-    if isinstance(a, Shares):
-        return plain(a.numerators) / a.denominator
-    return a.astype(float) if _arrays(a) else float(a)
+    """A Fraction as a float, an array as floats; ints, floats and traced numbers unchanged."""
+    return a if isinstance(a, int | float) else _backend(a).plain(a)
 
 
 def quotient(a: Number, b: Number) -> Number:
-    """`a / b` where b is known to divide a; ints stay ints, and symbols cancel."""
-    return a // b if _counts(a) and _counts(b) else a / b
+    """`a / b` where b is known to divide a: ints stay ints, symbols cancel."""
+    return a // b if is_count(a) and is_count(b) else a / b
 
 
-def _counts(a: Number) -> bool:
-    """Whether it is an int, or an array of them."""
-    return isinstance(a, int) or _stands_for_one(a) or bool(_arrays(a) and a.dtype.kind != "f")
+def is_count(a: Number) -> bool:
+    """Whether the number is an int, an int array, or a traced number that can be an int."""
+    return type(a) is int or _backend(a).is_count(a)
 
 
 def half(a: Number) -> Number:
-    """`a / 2` for a number known to be even; ints stay ints."""
+    """`a / 2` for an even number: ints stay ints."""
     return quotient(a, 2)
 
 
 def is_just(a: Number, n: int) -> bool:
-    """Whether a number is the int n; an array or a symbol, which stands for many, is not."""
-    known = isinstance(a, int) or getattr(a, "is_Integer", False)  # SymPy's, of what cancels
-    return bool(a == n) if known or _stands_for_one(a) else False
+    """Whether a number is the int n; False for arrays and symbols, which stand for many numbers."""
+    return bool(a == n) if type(a) is int else _backend(a).is_just(a, n)
 
 
-def _stands_for_one(a: Number) -> bool:
-    """Whether it is a recorded number: an int that is not known yet."""
-    return (recorded := _recorded()) is not None and isinstance(a, recorded.Recorded)
-
-
-def either(condition: Number, yes: Number, no: Number) -> Number:
-    """`yes if condition else no`, elementwise for arrays; also of words."""
-    library = _library(condition)
-    return (yes if condition else no) if library is None else library.where(condition, yes, no)
-
+# --- Functions that traced numbers handle as a whole ------------------------------------------------
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
-def settled(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Marks a function that may ask about numbers, but gives numbers of one build whatever they are: of recorded
-    numbers its questions stay inside."""
+def _trace_of(arguments: Iterable[Any]) -> Any:
+    tracing = sys.modules.get(TracedBackend.module)
+    return tracing and tracing.trace_of(arguments)
+
+
+def trace_branches(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Mark a function whose branches all give numbers of the same structure: its branches stay inside a trace, as
+    choices between numbers."""
 
     @wraps(function)
     def called(*arguments: _Parameters.args, **others: _Parameters.kwargs) -> _Result:
-        book = (recorded := _recorded()) and recorded.book_of((*arguments, *others.values()))
-        return book.settled(lambda: function(*arguments, **others)) if book else function(*arguments, **others)
+        trace = _trace_of((*arguments, *others.values()))
+        if trace is None:
+            return function(*arguments, **others)
+        result: _Result = trace.trace_branches(lambda: function(*arguments, **others))
+        return result
 
     return called
 
 
 def formula(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Marks a function of numbers, and of named tuples of numbers, that recorded numbers take as one step."""
+    """Mark a function of numbers and named tuples of numbers that a trace stores once and calls."""
 
     @wraps(function)
     def called(*arguments: _Parameters.args, **others: _Parameters.kwargs) -> _Result:
-        book = (recorded := _recorded()) and recorded.book_of(arguments)
-        return book.call(function, arguments) if book else function(*arguments, **others)
+        trace = _trace_of(arguments)
+        if trace is None:
+            return function(*arguments, **others)
+        result: _Result = trace.call(function, arguments)
+        return result
 
     return called

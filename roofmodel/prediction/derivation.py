@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from roofmodel import worked
 from roofmodel.prediction.description import meanings
 from roofmodel.prediction.timing import Formula
+from roofmodel.tracing.derivation import Derivation, Step
 
 SCALAR_INPUTS = {
     "data": "bytes read and written",
@@ -49,12 +49,12 @@ def constants(formula: Formula) -> list[Parameter]:
     return [Parameter(name, getattr(module, name), texts[name]) for name in formula.description.constants]
 
 
-def steps(formula: Formula) -> list[worked.Step]:
+def steps(formula: Formula) -> list[Step]:
     """The evaluation of the formula, line by line; the last line is `seconds`, before it is clamped to the bound."""
-    with worked.shown():
-        arguments = [_named(name, value) for name, value in _arguments(formula)]
-        time = worked.part("seconds", formula.function(*arguments), "s")
-    return list(time.steps.values())
+    with Derivation() as derivation:
+        arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
+        time = derivation.part("seconds", formula.function(*arguments), "s")
+    return derivation.steps(time)
 
 
 def _arguments(formula: Formula) -> Iterator[tuple[str, Any]]:
@@ -62,12 +62,12 @@ def _arguments(formula: Formula) -> Iterator[tuple[str, Any]]:
     return zip(names, (*formula.arguments, formula.parameters), strict=False)  # later arguments keep their defaults
 
 
-def _named(name: str, value: Any) -> Any:
+def _named(derivation: Derivation, name: str, value: Any) -> Any:
     """An argument whose numbers carry their names."""
     if not hasattr(value, "_fields"):
-        return worked.leaf(name, value)
+        return derivation.given(name, value)
     prefix = f"{name}." if name in ("chip", "timing") else ""
-    return type(value)(*(worked.leaf(f"{prefix}{field}", number) for field, number in value._asdict().items()))
+    return type(value)(*(derivation.given(f"{prefix}{field}", number) for field, number in value._asdict().items()))
 
 
 def _fields(prefix: str, record: Any) -> Iterator[Parameter]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf, log2
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, plain, product, settled
+from roofmodel.algebra import Number, either, maximum, plain, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
@@ -67,7 +67,7 @@ def assumed_launch(launch: float) -> Expected:
     return Expected(launch, launch, STEP_SPREAD_P90 * launch)
 
 
-@settled
+@trace_branches
 def expect(
     operator: Operator, device: Device, dtype: str, implementation: str = "", placed: Placement | None = None
 ) -> Expected | None:

@@ -26,7 +26,6 @@ from dataclasses import replace
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from roofmodel import recorded
 from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Format, Widths
@@ -38,10 +37,10 @@ from roofmodel.devices.device import Device, Level, Link, Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
-from roofmodel.recorded import Book, Cases, Undecided
 from roofmodel.study.estimate.options import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
 from roofmodel.study.estimate.parallelism import dealt
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
+from roofmodel.tracing.trace import Cases, Trace, Undecided, results
 
 Length = Literal["seq", "decoder_seq", "context", "image"]
 
@@ -73,13 +72,13 @@ class Situation(NamedTuple):
 Told = TypeVar("Told")
 
 
-def explore(arch: Architecture, book: Book, tell: Callable[[Situation], Told]) -> dict[Variant, Cases[Told]]:
-    """Write a model down in the book, in every variant: what `tell` makes of the situation.
+def explore(arch: Architecture, trace: Trace, tell: Callable[[Situation], Told]) -> dict[Variant, Cases[Told]]:
+    """Write a model down in the trace, in every variant: what `tell` makes of the situation.
 
     Raises WorkloadError where a variant falls into too many cases.
     """
-    gpus = any_gpus(arch, book)
-    return {variant: _told(arch, variant, gpus, book, tell) for variant in variants(arch)}
+    gpus = any_gpus(arch, trace)
+    return {variant: _told(arch, variant, gpus, trace, tell) for variant in variants(arch)}
 
 
 def variants(arch: Architecture) -> Iterator[Variant]:
@@ -95,20 +94,20 @@ def variants(arch: Architecture) -> Iterator[Variant]:
 
 
 def _told(
-    arch: Architecture, variant: Variant, gpus: Parallel, book: Book, tell: Callable[[Situation], Told]
+    arch: Architecture, variant: Variant, gpus: Parallel, trace: Trace, tell: Callable[[Situation], Told]
 ) -> Cases[Told]:
     asked, _ = workload(arch, **variant._asdict())
-    device, widths = any_device(book), any_widths(book, variant.phase)
+    device, widths = any_device(trace), any_widths(trace, variant.phase)
     known = lengths(arch, variant.phase)
-    given: dict[str, Any] = {name: book.input(name, least(arch, name)) for name in known}
+    given: dict[str, Any] = {name: trace.input(name, least(arch, name)) for name in known}
     if "image" in known:
         pixels = given["image"], given["image"]
         given |= {"image": pixels, "seq": tokens_of(arch, pixels)}
-    step = replace(asked, batch=book.input("batch", 1), **given).step(variant.phase)
-    optimizer = book.input("optimizer")
+    step = replace(asked, batch=trace.input("batch", 1), **given).step(variant.phase)
+    optimizer = trace.input("optimizer")
     step = step._replace(widths=widths, parallel=gpus, optimizer=None)
     if chooses_logits(arch, variant.phase):
-        step = step._replace(logit_positions=book.input("positions", 1))
+        step = step._replace(logit_positions=trace.input("positions", 1))
 
     def estimated() -> Told:
         eager = phase_estimate(arch, device, step, Host("eager"))
@@ -116,22 +115,26 @@ def _told(
         estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters
-            kept = book.settled(lambda: training.optimizer_state_bytes(parameters, widths, chosen(optimizer)))
+            kept = trace.trace_branches(lambda: training.optimizer_state_bytes(parameters, widths, chosen(optimizer)))
             need = need._replace(optimizer=kept)
             for runtime, phase in estimates.items():
                 estimates[runtime], updates[runtime] = _updated(
-                    phase, lambda: training.optimizer_step(parameters, widths, chosen(optimizer)), device, runtime, book
+                    phase,
+                    lambda: training.optimizer_step(parameters, widths, chosen(optimizer)),
+                    device,
+                    runtime,
+                    trace,
                 )
         return tell(Situation(estimates, need, need.total <= device.capacity, updates))
 
     try:
-        return book.cases(estimated)
+        return trace.cases(estimated)
     except Undecided:
         raise WorkloadError(f"{arch.name} cannot be explored: its {variant.phase} falls into too many cases") from None
 
 
 def _updated(
-    phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, book: Book
+    phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, trace: Trace
 ) -> tuple[PhaseEstimate, Cases[Placed]]:
     """A training step and the update behind its gradients, of which there are cases: in sums they are one."""
     dtype = phase.step.widths.compute
@@ -140,10 +143,10 @@ def _updated(
         alone = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
         return timed(alone, device, Host(runtime)).placed[0]
 
-    cases = book.cases(last)
-    cost = Cost(*book.settled(lambda: tuple(vars(update().cost).values())))
-    some = recorded.results(cases)[0].operator
-    whole = (*phase.placed, Placed(some, place(cost, device, dtype), book.settled(lambda: last().expected)))
+    cases = trace.cases(last)
+    cost = Cost(*trace.trace_branches(lambda: tuple(vars(update().cost).values())))
+    some = results(cases)[0].operator
+    whole = (*phase.placed, Placed(some, place(cost, device, dtype), trace.trace_branches(lambda: last().expected)))
     return phase._replace(placed=whole, kernel_seconds=sum_of(whole)), cases
 
 
@@ -188,12 +191,12 @@ def chooses_logits(arch: Architecture, phase: Phase) -> bool:
 # --- What stands for any GPUs, any device and any format --------------------------------------------
 
 
-def any_gpus(arch: Architecture, book: Book) -> Parallel:
+def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
     """Numbers of GPUs that are not known yet; 1 in ways that the model cannot be shared."""
     ways = dealt(arch)
-    ep = book.input("ep", 1) if len(ways) > 1 else 1
-    tp = book.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
-    return Parallel(tp, book.input("dp", 1), ep=ep, across=tp < ep)
+    ep = trace.input("ep", 1) if len(ways) > 1 else 1
+    tp = trace.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
+    return Parallel(tp, trace.input("dp", 1), ep=ep, across=tp < ep)
 
 
 class _Role(Format):
@@ -202,13 +205,13 @@ class _Role(Format):
     __slots__ = ()
 
     def bytes(self, elements: Any) -> Any:
-        return self.bits.book.step("bytes", self.name, elements)  # type: ignore[attr-defined]
+        return self.bits.trace.step("bytes", self.name, elements)  # type: ignore[attr-defined]
 
 
-def any_widths(book: Book, phase: Phase) -> Widths:
+def any_widths(trace: Trace, phase: Phase) -> Widths:
     """Formats that are not known yet."""
     least = least_bits(phase)
-    return Widths(*(_Role(name, book.input(f"bits|{name}", least)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
+    return Widths(*(_Role(name, trace.input(f"bits|{name}", least)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
 
 
 def least_bits(phase: Phase) -> int:
@@ -248,11 +251,11 @@ class _AnyDevice(Device):
         return self.links["network"]
 
 
-def any_device(book: Book) -> Device:
+def any_device(trace: Trace) -> Device:
     """A device whose figures are not known yet."""
 
     def figure(name: str, least: float = 0) -> Any:
-        return book.input(f"device|{name}", least)
+        return trace.input(f"device|{name}", least)
 
     return _AnyDevice(
         "any", "any",
@@ -268,24 +271,24 @@ def any_device(book: Book) -> Device:
             "bridge": _AnyLink("bridge", figure("bridge|bandwidth"), joins=figure("bridge|joins")),
             "network": _AnyLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
         },
-        calibration=Calibration("any", **{kind: _AnySets(book, kind) for kind in TIMINGS}),
+        calibration=Calibration("any", **{kind: _AnySets(trace, kind) for kind in TIMINGS}),
     )  # fmt: skip
 
 
 class _AnySets(Mapping[str, Any]):
     """Sets of parameters of any implementation and formats, of which none is another's default."""
 
-    def __init__(self, book: Book, *keys: str) -> None:
-        self.book, self.keys_so_far = book, keys
+    def __init__(self, trace: Trace, *keys: str) -> None:
+        self.trace, self.keys_so_far = trace, keys
 
     def __getitem__(self, key: str) -> Any:
         if len(self.keys_so_far) == 1:
-            return _AnySets(self.book, *self.keys_so_far, key)
+            return _AnySets(self.trace, *self.keys_so_far, key)
         kind, implementation = self.keys_so_far
         role = key.partition("/")[2] or key
 
         def parameter(name: str) -> Any:
-            return self.book.input(f"set|{kind}|{implementation}|{role}|{name}")
+            return self.trace.input(f"set|{kind}|{implementation}|{role}|{name}")
 
         timing = TIMINGS[kind]
         fit = Fit(0, 0, 0.0, parameter("low"), parameter("high"), "", "")

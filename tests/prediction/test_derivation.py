@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel import worked
 from roofmodel.counting import phases
 from roofmodel.devices import library
 from roofmodel.devices.calibration_reader import TIMINGS
@@ -23,9 +22,10 @@ from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import workload
+from roofmodel.tracing.derivation import written
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.kit.document import Equations
-from tests.test_worked import evaluated
+from tests.tracing.test_derivation import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",
           "mamba-130m-hf")  # fmt: skip
@@ -33,7 +33,7 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
     """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
-    names = {p.name.replace(".", "__"): evaluated(worked.written(p.value)) for p in derivation.inputs(found)}
+    names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
     blocks = list(expected_time(found, bound, expected, fused=fused))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]

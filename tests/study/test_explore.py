@@ -14,13 +14,13 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
-from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES, TRAINED_BITS
 from roofmodel.study.estimate.parallelism import dealt, nested
+from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
-from tests.evaluate import Sheet
+from tests.evaluate_trace import Sheet
 
 # a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images
 MODELS = (
@@ -36,20 +36,20 @@ def document(situation: explore.Situation) -> dict[str, Any]:
     memory = memory_document(situation.memory) | {"fits": situation.fits}
     documents = {runtime: phase_document(one) for runtime, one in situation.estimates.items()}
     for runtime, update in situation.updates.items():
-        documents[runtime]["ops"][-1] = each(update, operator_document)
+        documents[runtime]["ops"][-1] = map_cases(update, operator_document)
     return {"memory": memory, **documents}
 
 
 @cache
-def explored(model: str) -> tuple[Book, dict[explore.Variant, Cases[dict[str, Any]]]]:
-    book = Book()
-    return book, explore.explore(hub.load(model), book, document)
+def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, Any]]]]:
+    trace = Trace()
+    return trace, explore.explore(hub.load(model), trace, document)
 
 
 def inputs(
     device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, Any], phase: str = "prefill"
 ) -> Callable[[str], Any]:
-    """What the inputs of the book are, as the head of study/explore.py says."""
+    """What the inputs of the trace are, as the head of study/explore.py says."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
     figures = {
@@ -96,7 +96,7 @@ def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> None:
-    draw, (book, situations) = random.Random(model), explored(model)
+    draw, (trace, situations) = random.Random(model), explored(model)
     for variant in situations:
         device = Device.load(draw.choice(DEVICES))
         least = TRAINED_BITS if variant.phase == "train" else 4
@@ -119,7 +119,7 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
         if explore.chooses_logits(hub.load(model), variant.phase):
             options["logits"] = draw.choice(CHOICES["logits"])
             said["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
-        found = Sheet(book, inputs(device, dtype, stored, said, variant.phase)).fill(situations[variant])
+        found = Sheet(trace, inputs(device, dtype, stored, said, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):
             options["runtime"] = runtime
             expected = to_dict(estimate(hub.load(model), device, **options))
@@ -128,12 +128,12 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
 
 
 def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
-    book, situations = explored("mamba-130m-hf")
+    trace, situations = explored("mamba-130m-hf")
     variant = explore.Variant("prefill", "flash")
     for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
         sizes = {"batch": 3, "seq": seq, "context": context}
         expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
-        found = Sheet(book, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(situations[variant])
+        found = Sheet(trace, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(situations[variant])
         assert found["eager"] == expected["phases"][0]
 
 
@@ -159,4 +159,4 @@ def test_what_falls_into_too_many_cases_is_refused_by_name(monkeypatch: pytest.M
 
     monkeypatch.setattr(explore, "phase_estimate", asking)
     with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill falls into too many cases"):
-        explore.explore(hub.load("gpt2"), Book(), document)
+        explore.explore(hub.load("gpt2"), Trace(), document)

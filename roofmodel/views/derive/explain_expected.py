@@ -13,8 +13,8 @@ from roofmodel.prediction.description import FormulaDescription
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
+from roofmodel.tracing.derivation import Step, written
 from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, said, worded
-from roofmodel.worked import Step, written
 
 
 def expected_time(

@@ -10,8 +10,8 @@ from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.chip import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
-from roofmodel.recorded import Node
 from roofmodel.study.estimate.notes import link_notes, node
+from roofmodel.tracing.trace import Node
 from roofmodel.views.explore.nodes import Rows
 
 

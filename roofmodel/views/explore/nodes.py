@@ -1,6 +1,6 @@
-"""Recorded numbers as the scripts of roof explore evaluate them. In the page's data
+"""Traced numbers as the scripts of roof explore evaluate them. In the page's data
 
-{"$": 12}                                    is node 12 of the book
+{"$": 12}                                    is node 12 of the trace
 {"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
 ["whole", "5"], ["real", 0.5], ["/", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
 ["+", 3, 4, 5]                               goes on from the left, as "max" does
@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from roofmodel.recorded import Book, Excerpt, Fork, Formula, Recorded
+from roofmodel.tracing.trace import Excerpt, Fork, Trace, Traced, TracedFunction
 
 
 class Rows:
@@ -31,16 +31,16 @@ class Rows:
         return self._where[key]
 
 
-def formula_of_bytes(book: Book, name: str, function: Callable[[Any], Any]) -> None:
-    """Write down, as the book's formula `bytes|NAME`, how many bytes so many elements of a format take."""
-    inside = Book()
+def formula_of_bytes(trace: Trace, name: str, function: Callable[[Any], Any]) -> None:
+    """Write down, as the trace's formula `bytes|NAME`, how many bytes so many elements of a format take."""
+    inside = Trace()
     elements = inside.input("0")
-    book.formulas[f"bytes|{name}"] = Formula(inside, inside.cases(lambda: function(elements)))
+    trace.functions[f"bytes|{name}"] = TracedFunction(inside, inside.cases(lambda: function(elements)))
 
 
-def formula(found: Formula) -> dict[str, Any]:
+def formula(found: TracedFunction) -> dict[str, Any]:
     """A formula with nodes of its own."""
-    used = found.book.excerpt(numbers(found.result))
+    used = found.trace.excerpt(numbers(found.result))
     return {"nodes": nodes(used), "result": plain(found.result, used)}
 
 
@@ -49,9 +49,9 @@ def nodes(used: Excerpt) -> list[list[Any]]:
     return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in used.nodes]
 
 
-def numbers(value: Any) -> Iterator[Recorded]:
+def numbers(value: Any) -> Iterator[Traced]:
     """The recorded numbers in data, those that forks ask about as well."""
-    if isinstance(value, Recorded):
+    if isinstance(value, Traced):
         yield value
     elif isinstance(value, Mapping | list | tuple):
         for one in value.values() if isinstance(value, Mapping) else value:
@@ -60,7 +60,7 @@ def numbers(value: Any) -> Iterator[Recorded]:
 
 def plain(value: Any, used: Excerpt) -> Any:
     """Data with recorded numbers and forks, as JSON has it."""
-    if isinstance(value, Recorded):
+    if isinstance(value, Traced):
         return {"$": used.where[value.index]}
     if isinstance(value, Fork):
         return {

@@ -51,6 +51,9 @@ const PYTHON = (() => {
     const exact = [a, b].every((x) => typeof x === "bigint" || x instanceof Fraction);
     return exact && fractions ? fractions(parts(a), parts(b)) : floats(Number(a), Number(b));
   };
+  const negated = (a) => (a instanceof Fraction ? new Fraction(-a.over, a.under) : -number(a));
+  const floorDivided = of(floorDivide, floatFloorDivide,
+    (a, b) => floorDivide(a.over * b.under, a.under * b.over));
   return {
     "+": of((a, b) => a + b, (a, b) => a + b,
       (a, b) => fraction(a.over * b.under + b.over * a.under, a.under * b.under)),
@@ -59,7 +62,8 @@ const PYTHON = (() => {
     "*": of((a, b) => a * b, (a, b) => a * b, (a, b) => fraction(a.over * b.over, a.under * b.under)),
     "/": of((a, b) => Number(a) / Number(b), (a, b) => a / b),
     mean: of(fraction, (a, b) => a / b, (a, b) => fraction(a.over * b.under, a.under * b.over)),
-    "//": of(floorDivide, floatFloorDivide, (a, b) => floorDivide(a.over * b.under, a.under * b.over)),
+    "//": floorDivided,
+    ceil: (a, b) => -floorDivided(negated(a), b),
     "%": of(modulo, floatModulo),
     "**": of((a, b) => (b < 0n ? Number(a) ** Number(b) : a ** b), (a, b) => a ** b),
     "<": (a, b) => a < b,  // exact, also of a BigInt and a Number
@@ -67,7 +71,7 @@ const PYTHON = (() => {
     "==": (a, b) => a == b,
     min: (a, b) => (a <= b ? a : b),
     max: (a, b) => (a >= b ? a : b),
-    neg: (a) => (a instanceof Fraction ? new Fraction(-a.over, a.under) : -number(a)),
+    neg: negated,
     expm1: (a) => Math.expm1(Number(a)),
   };
 })();

@@ -25,12 +25,12 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
-from roofmodel.recorded import Book, Cases, each
 from roofmodel.study import explore as study
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import CHOICES, workload
 from roofmodel.study.estimate.parallelism import dealt
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used
@@ -80,11 +80,11 @@ def _part(name: str) -> str:
 
 def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
-    book, rows = Book(), Rows()
-    told = {"models": [_model(arch, book, rows) for arch in archs], "rows": rows.found}
-    used = book.excerpt(nodes.numbers(told))
+    trace, rows = Trace(), Rows()
+    told = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.found}
+    used = trace.excerpt(nodes.numbers(told))
     for name, one in FORMATS.items():
-        nodes.formula_of_bytes(book, name, one.bytes)
+        nodes.formula_of_bytes(trace, name, one.bytes)
     sets, named = Rows(), sets_used(used.nodes)
     return {
         "schema": "roofmodel.explore/1",
@@ -95,11 +95,11 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
         "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
         "axes": AXES,
         "optimizers": CHOICES["optimizer"],
-        "formulas": {name: nodes.formula(one) for name, one in book.formulas.items()},
+        "formulas": {name: nodes.formula(one) for name, one in trace.functions.items()},
     }
 
 
-def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
+def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
     colours = _Colours()
 
     def tell(situation: study.Situation) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _model(arch: Architecture, book: Book, rows: Rows) -> dict[str, Any]:
             for runtime, estimate in situation.estimates.items()
         }
 
-    explored = study.explore(arch, book, tell)
+    explored = study.explore(arch, trace, tell)
     phases = {variant.phase: _phase(arch, variant.phase) for variant in explored}
     usual, _ = workload(arch)
     return {
@@ -158,7 +158,7 @@ def _told(
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
     if update:
-        operators[-1] = each(update, lambda placed: row(placed, operator_document(placed)))
+        operators[-1] = map_cases(update, lambda placed: row(placed, operator_document(placed)))
     return {
         **document,
         "ops": [rows.index(operator) for operator in operators],

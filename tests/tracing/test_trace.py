@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel import algebra
-from roofmodel.recorded import Book, Fork, Recorded, Undecided
-from tests.evaluate import Sheet
+from roofmodel.tracing.trace import Fork, Trace, Traced, Undecided
+from tests.evaluate_trace import Sheet
 
 SIZES = st.integers(0, 2**70)
 POSITIVE = st.integers(1, 2**40)
 
 
-def told(book: Book, result: Any, **inputs: Any) -> Any:
-    return Sheet(book, inputs.__getitem__).fill(result)
+def replayed(trace: Trace, result: Any, **inputs: Any) -> Any:
+    return Sheet(trace, inputs.__getitem__).fill(result)
 
 
 def many(n: Any, m: Any, x: Any) -> list[Any]:
@@ -36,44 +34,44 @@ def many(n: Any, m: Any, x: Any) -> list[Any]:
 
 @given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
 def test_what_is_written_down_is_what_python_computes(n: int, m: int, x: float) -> None:
-    book = Book()
-    recorded = many(book.input("n"), book.input("m"), book.input("x"))
+    trace = Trace()
+    recorded = many(trace.input("n"), trace.input("m"), trace.input("x"))
     expected = many(n, m, x)
-    found = told(book, recorded, n=n, m=m, x=x)
+    found = replayed(trace, recorded, n=n, m=m, x=x)
     assert found == expected
     assert [isinstance(value, float) for value in found] == [isinstance(value, float) for value in expected]
 
 
 def test_equal_steps_are_written_once() -> None:
-    book = Book()
-    n = book.input("n")
+    trace = Trace()
+    n = trace.input("n")
     assert n * 2 + 1 == n * 2 + 1
-    assert len(book.nodes) == 5  # n, 2, n * 2, 1, n * 2 + 1
+    assert len(trace.nodes) == 5  # n, 2, n * 2, 1, n * 2 + 1
     assert (n * 2).index == (n * 2).index != (2 * n).index  # in Python's order
 
 
 @given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
 def test_an_excerpt_is_what_is_wanted_of_a_book(n: int, m: int, x: float) -> None:
-    book, inputs = Book(), {"n": n, "m": m, "x": x}
-    recorded = [value for value in many(*map(book.input, inputs)) if isinstance(value, Recorded)]
+    trace, inputs = Trace(), {"n": n, "m": m, "x": x}
+    recorded = [value for value in many(*map(trace.input, inputs)) if isinstance(value, Traced)]
     wanted = recorded[::3]
-    part, used = Book(), book.excerpt(wanted)
+    part, used = Trace(), trace.excerpt(wanted)
     part.nodes = used.nodes
-    assert len(part.nodes) < len(book.nodes)
+    assert len(part.nodes) < len(trace.nodes)
     small = Sheet(part, inputs.__getitem__)
     assert [small.get(used.where[number.index]) for number in wanted] == [
-        Sheet(book, inputs.__getitem__).get(number.index) for number in wanted
+        Sheet(trace, inputs.__getitem__).get(number.index) for number in wanted
     ]
 
 
 def test_in_an_excerpt_a_sum_is_one_step_but_where_others_go_on_from_it() -> None:
-    book = Book()
-    a, b, c, d = map(book.input, "abcd")
-    used = book.excerpt([a + b + c + d])
+    trace = Trace()
+    a, b, c, d = map(trace.input, "abcd")
+    used = trace.excerpt([a + b + c + d])
     assert used.nodes == [*(("input", name) for name in "abcd"), ("+", 0, 1, 2, 3)]
-    used = book.excerpt([a + b + c, a + b + d, a + (b + c)])  # in Python's order: a + (b + c) is no a + b + c
+    used = trace.excerpt([a + b + c, a + b + d, a + (b + c)])  # in Python's order: a + (b + c) is no a + b + c
     assert used.nodes[4:] == [("+", 0, 1), ("+", 4, 2), ("+", 4, 3), ("+", 1, 2), ("+", 0, 7)]
-    assert book.excerpt([a + b, a + b + c]).nodes[3:] == [("+", 0, 1), ("+", 3, 2)]  # asked for itself
+    assert trace.excerpt([a + b, a + b + c]).nodes[3:] == [("+", 0, 1), ("+", 3, 2)]  # asked for itself
 
 
 class Pair(NamedTuple):
@@ -82,52 +80,57 @@ class Pair(NamedTuple):
 
 
 def test_a_question_inside_is_none_outside() -> None:
-    @algebra.settled
+    @algebra.trace_branches
     def priced(n: Any) -> Pair | None:
         return Pair("few", 2 * n) if n < 5 else Pair("many", n)
 
-    book = Book()
-    found = priced(book.input("n"))
+    trace = Trace()
+    found = priced(trace.input("n"))
     assert [priced(4), priced(7)] == [("few", 8), ("many", 7)]
-    assert [told(book, found, n=n) for n in (4, 7)] == [["few", 8], ["many", 7]]
+    assert [replayed(trace, found, n=n) for n in (4, 7)] == [["few", 8], ["many", 7]]
 
-    @algebra.settled
+    @algebra.trace_branches
     def unknown(n: Any) -> Pair | None:
         return None if n < 5 else Pair("many", n)
 
-    cases = book.cases(lambda: unknown(book.input("n")))  # nothing that both have: it is asked outside
+    cases = trace.cases(lambda: unknown(trace.input("n")))  # nothing that both have: it is asked outside
     assert isinstance(cases, Fork)
-    assert [told(book, cases, n=n) for n in (4, 7)] == [None, ["many", 7]]
+    assert [replayed(trace, cases, n=n) for n in (4, 7)] == [None, ["many", 7]]
 
 
 def test_both_answers_to_a_question_are_followed() -> None:
-    book = Book()
-    n, m = book.input("n"), book.input("m")
+    trace = Trace()
+    n, m = trace.input("n"), trace.input("m")
 
     def size() -> Any:
         if n == 1:
             return "one"
         return "wide" if m > 10 and n > m else n * m
 
-    cases = book.cases(size)
+    cases = trace.cases(size)
     assert isinstance(cases, Fork)
-    assert [told(book, cases, n=a, m=b) for a, b in ((1, 99), (12, 11), (5, 11), (5, 2))] == ["one", "wide", 55, 10]
+    assert [replayed(trace, cases, n=a, m=b) for a, b in ((1, 99), (12, 11), (5, 11), (5, 2))] == [
+        "one",
+        "wide",
+        55,
+        10,
+    ]
 
 
 def test_lower_bounds_answer_what_they_can() -> None:
-    book = Book()
-    n, c = book.input("n", least=1), book.input("c", least=0)
+    trace = Trace()
+    n, c = trace.input("n", least=1), trace.input("c", least=0)
     assert (n == 0, n < 1, n >= 1, n > 0, n <= 0, n == 0) == (False, False, True, True, False, False)
     assert bool(n * (c + 1))
-    assert isinstance(c == 0, Recorded)
-    assert (book.input("n", least=2) == 1) is False  # what is known of it now, not when it was first asked for
+    assert isinstance(c == 0, Traced)
+    assert (trace.input("n", least=2) == 1) is False  # what is known of it now, not when it was first asked for
     with pytest.raises(Undecided):
         bool(c)
 
 
 def test_no_decision_is_taken_in_silence() -> None:
-    book = Book()
-    n = book.input("n")
+    trace = Trace()
+    n = trace.input("n")
     for careless in (lambda: max(n, 3), lambda: n in (1, 2), lambda: 1 if n else 0, lambda: not n > 3):
         with pytest.raises(Undecided):
             careless()
@@ -137,10 +140,10 @@ def test_no_decision_is_taken_in_silence() -> None:
 
 
 def test_too_many_questions_are_refused() -> None:
-    book = Book()
-    inputs = [book.input(str(i)) for i in range(12)]
+    trace = Trace()
+    inputs = [trace.input(str(i)) for i in range(12)]
     with pytest.raises(Undecided):
-        book.cases(lambda: [1 if n > 3 else 0 for n in inputs])
+        trace.cases(lambda: [1 if n > 3 else 0 for n in inputs])
 
 
 class Shape(NamedTuple):
@@ -155,15 +158,10 @@ def area(shape: Shape, scale: Any) -> Any:
 
 
 def test_a_formula_is_written_once_and_called() -> None:
-    book = Book()
-    n = book.input("n")
+    trace = Trace()
+    n = trace.input("n")
     results = [area(Shape(n, 4), n), area(Shape(7, n * 2), 0.5), area(Shape(3, 4), 1)]
-    (formula,) = book.formulas.values()
-    assert told(book, results, n=5) == [40, 70, 12]
-    assert len(formula.book.nodes) == 8  # rows, columns, scale; 1, 1 < scale; rows * columns, 2, and that times 2
+    (formula,) = trace.functions.values()
+    assert replayed(trace, results, n=5) == [40, 70, 12]
+    assert len(formula.trace.nodes) == 8  # rows, columns, scale; 1, 1 < scale; rows * columns, 2, and that times 2
     assert results[2] == 12  # of plain numbers only: nothing is written
-
-
-def test_a_plain_start_loads_no_recorder() -> None:
-    code = "import sys, roofmodel; roofmodel.estimate('gpt2', 'a100'); sys.exit('roofmodel.recorded' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -10,32 +10,33 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from roofmodel.tracing.trace import Fork, Trace, Traced
+
 from roofmodel.algebra import mean
 from roofmodel.counting.number_formats import FORMATS
-from roofmodel.recorded import Book, Fork, Recorded
 
 STEPS: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, "==": operator.eq, "neg": operator.neg,
     "min": lambda a, b: a if a <= b else b, "max": lambda a, b: a if a >= b else b,
-    "expm1": math.expm1, "mean": mean,
+    "ceil": lambda a, b: -(-a // b), "expm1": math.expm1, "mean": mean,
 }  # fmt: skip
 
 sys.setrecursionlimit(10_000)  # a sum over the operators of several kinds of layers is a long chain
 
 
 class Sheet:
-    """A book under given inputs."""
+    """A trace under given inputs."""
 
-    def __init__(self, book: Book, given: Callable[[str], Any]) -> None:
-        self.book, self.given = book, given
+    def __init__(self, trace: Trace, given: Callable[[str], Any]) -> None:
+        self.trace, self.given = trace, given
         self.values: dict[int, Any] = {}
 
     def fill(self, value: Any) -> Any:
         """Data, forks and all, with its numbers in place of what is recorded."""
         while isinstance(value, Fork):
             value = value.yes if self.get(value.condition.index) else value.no
-        if isinstance(value, Recorded):
+        if isinstance(value, Traced):
             return _plain(self.get(value.index))
         if isinstance(value, Mapping):
             return {key: self.fill(one) for key, one in value.items()}
@@ -43,7 +44,7 @@ class Sheet:
 
     def get(self, index: int) -> Any:
         if index not in self.values:
-            self.values[index] = self._value(*self.book.nodes[index])
+            self.values[index] = self._value(*self.trace.nodes[index])
         return self.values[index]
 
     def _value(self, what: str, *places: Any) -> Any:
@@ -60,8 +61,8 @@ class Sheet:
             return FORMATS[self.given(f"format|{values[0]}")].bytes(values[1])
         if what in STEPS:
             return reduce(STEPS[what], values) if len(values) > 1 else STEPS[what](*values)
-        formula = self.book.formulas[what]
-        return Sheet(formula.book, lambda parameter: _plain(values[int(parameter)])).fill(formula.result)
+        function = self.trace.functions[what]
+        return Sheet(function.trace, lambda parameter: _plain(values[int(parameter)])).fill(function.result)
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel import worked
 from roofmodel.algebra import ceil_div, expm1, maximum, minimum, part
+from roofmodel.tracing.derivation import Derivation
 
 NUMBERS = st.integers(1, 10**6)
 
@@ -45,13 +45,13 @@ def formula(a: Any, b: Any, c: Any) -> Any:
 
 @given(NUMBERS, NUMBERS, NUMBERS)
 def test_what_is_written_evaluates_to_the_value(a: int, b: int, c: int) -> None:
-    with worked.shown():
-        result = worked.part(
-            "result", formula(*(worked.leaf(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
+    with Derivation() as derivation:
+        result = derivation.part(
+            "result", formula(*(derivation.given(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
         )
     plain = formula(a, b, c)
     names: dict[str, Any] = {}
-    for step in result.steps.values():
+    for step in derivation.steps(result):
         if step.value is True:
             assert evaluated(step.name, **names) is evaluated(step.numbers) is True
         elif step.formula:

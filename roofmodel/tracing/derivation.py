@@ -1,0 +1,244 @@
+"""The derivation of a number: its formula line by line, with names and with values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from roofmodel import algebra
+from roofmodel.tracing.trace import LEAVES, OPERATIONS, Trace, Traced
+
+SUM, PRODUCT, POWER, ATOM = range(4)
+"""How tightly the parts of a text bind: a part that binds less tightly than its place needs brackets."""
+DIGITS = 9
+"""Significant digits of values in formulas."""
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str, str]] = {
+    "<": (operator.lt, "<", "≥"), "<=": (operator.le, "≤", ">"),
+    ">": (operator.gt, ">", "≤"), ">=": (operator.ge, "≥", "<"),
+}  # fmt: skip
+"""The function of a comparison, its sign, and the sign of its negation."""
+VALUES: dict[str, Callable[..., Any]] = {
+    **OPERATIONS,
+    **{name: function for name, (function, *_) in COMPARISONS.items()},
+    "given that": lambda condition, value: value,
+    "part": lambda value, name, unit: value,
+}
+BINARY = {"+": ("+", SUM, SUM, SUM), "-": ("-", SUM, SUM, PRODUCT), "*": ("×", PRODUCT, PRODUCT, PRODUCT),
+          "/": ("/", PRODUCT, PRODUCT, POWER), "**": ("^", POWER, ATOM, ATOM)}  # fmt: skip
+"""An operation's sign, how tightly it binds, and how tightly its operands must."""
+BRACKETS = {"//": ("⌊", "⌋"), "ceil": ("⌈", "⌉")}
+
+
+class DerivedNumber(Traced):
+    """A traced number whose value is known."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, derivation: Derivation, index: int, value: Any) -> None:
+        super().__init__(derivation, index)
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+
+class Condition(DerivedNumber):
+    """A comparison, or its negation. `x * condition` is x where the condition holds, else 0."""
+
+    __slots__ = ()
+
+
+class Step(NamedTuple):
+    """A line of a derivation: a name, its formula, the formula with values, the value.
+
+    For a condition, the name is the condition, the value is True. An input has no formula.
+    """
+
+    name: str
+    formula: str
+    numbers: str
+    value: Any
+    unit: str = ""
+
+
+class Text(NamedTuple):
+    """The text of a number with names and with values, and how tightly it binds."""
+
+    names: str
+    values: str
+    binds: int
+
+    def within(self, place: int) -> tuple[str, str]:
+        """Both texts, in brackets where the place needs them."""
+        return (self.names, self.values) if self.binds >= place else (f"({self.names})", f"({self.values})")
+
+
+class Derivation(Trace):
+    """A trace whose inputs have values. As a context manager, it makes `algebra.part` name intermediate results."""
+
+    exact = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: list[Any] = []  # by node
+        self._texts: dict[int, Text] = {}
+        self._steps: dict[int, dict[str, Step]] = {}
+
+    def __enter__(self) -> Derivation:
+        self._outer, algebra.active_derivation = algebra.active_derivation, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        algebra.active_derivation = self._outer
+
+    def given(self, name: str, value: Any) -> Any:
+        """An input by its name; 0 stays plain, so that formulas leave it out."""
+        return self._write(("input", name, value), None) if value else value
+
+    def part(self, name: str, value: Any, unit: str = "") -> Any:
+        """A number that later lines call by this name; constants are inputs, anything else stays as it is."""
+        if isinstance(value, int | float):
+            return self.given(name, value)
+        return self.step("part", value, name, unit) if type(value) is DerivedNumber else value
+
+    def _write(self, node: tuple[Any, ...], least: float | None) -> Traced:
+        found = self._numbers.get((node, None))
+        if found is None:
+            what, *operands = node
+            value = operands[-1] if what in LEAVES else VALUES[what](*(self._values[operand] for operand in operands))
+            kind = Condition if what in COMPARISONS else DerivedNumber
+            found = self._numbers[node, None] = kind(self, len(self.nodes), value)
+            self.nodes.append(node)
+            self._values.append(value)
+        return found
+
+    # --- Arithmetic ---------------------------------------------------------------------------------
+
+    def is_constant(self, value: Any, number: int) -> bool:
+        """Whether the value is a constant that equals the number."""
+        return not isinstance(value, Traced) and value == number
+
+    def difference(self, a: Any, b: Any) -> Any:
+        """`a - b`; `1 - condition` is its negation, which the same line states."""
+        if isinstance(b, Condition):
+            return Condition(self, b.index, not b.value)
+        return super().difference(a, b)
+
+    def product(self, a: Any, b: Any) -> Any:
+        """`a * b`; a number times a condition that holds is the number, which then depends on the condition."""
+        if isinstance(a, Condition) or isinstance(b, Condition):
+            condition, value = (a, b) if isinstance(a, Condition) else (b, a)
+            if not condition:
+                return 0
+            return self.step("given that", condition, value) if type(value) is DerivedNumber else value
+        return super().product(a, b)
+
+    def quotient(self, what: str, a: Any, b: Any) -> Any:
+        """`a / b`, `a // b`, or `a / b` rounded up."""
+        return a if what == "/" and self.is_constant(b, 1) else self.step(what, a, b)
+
+    def mean(self, total: Any, n: Any) -> Any:
+        """`total / n`."""
+        return self.quotient("/", total, n)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        """The smaller number; the derivation of the other one is not shown."""
+        return a if _plain(a) <= _plain(b) else b
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        """The larger number, with both in the text; times and sizes are never negative, so 0 is left out."""
+        if self.is_constant(a, 0) or self.is_constant(b, 0):
+            return b if self.is_constant(a, 0) else a
+        return self.step("max", a, b)
+
+    def comparison(self, what: str, a: Any, b: Any) -> Any:
+        """`a < b` and the like as a condition; of `a == b` the answer."""
+        return _plain(a) == _plain(b) if what == "==" else self.step(what, a, b)
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        """`yes if condition else no`."""
+        return yes if condition else no
+
+    def trace_branches(self, function: Callable[[], Any]) -> Any:
+        """The result of the function: every question has an answer."""
+        return function()
+
+    def call(self, function: Callable[..., Any], arguments: Any) -> Any:
+        """The result of the function, with its lines."""
+        return function(*arguments)
+
+    # --- Text ---------------------------------------------------------------------------------------
+
+    def steps(self, number: Any) -> list[Step]:
+        """The lines that a number depends on, each after those that it uses."""
+        return list(self._lines(number.index).values())
+
+    def _lines(self, index: int) -> dict[str, Step]:
+        if index not in self._steps:
+            self._steps[index] = self._line(*self.nodes[index], value=self._values[index])
+        return self._steps[index]
+
+    def _line(self, what: str, *operands: Any, value: Any) -> dict[str, Step]:
+        if what == "input":
+            return {operands[0]: Step(operands[0], "", written(value), value)}
+        if what in LEAVES:
+            return {}
+        if what == "part":
+            inner, name, unit = operands[0], *(self._values[operand] for operand in operands[1:])
+            text = self._text(inner)
+            return {**self._lines(inner), name: Step(name, text.names, text.values, value, unit)}
+        if what == "given that":
+            condition, inner = operands
+            text = self._text(condition)
+            line = Step(text.names, "", text.values, True)
+            return {**self._lines(condition), line.name: line, **self._lines(inner)}
+        found: dict[str, Step] = {}
+        for operand in operands:
+            found |= {name: step for name, step in self._lines(operand).items() if name not in found}
+        return found
+
+    def _text(self, index: int) -> Text:
+        if index not in self._texts:
+            self._texts[index] = self._made_text(*self.nodes[index], value=self._values[index])
+        return self._texts[index]
+
+    def _made_text(self, what: str, *operands: Any, value: Any) -> Text:
+        if what in LEAVES or what == "part":
+            number = written(value)
+            name = operands[0] if what == "input" else self._values[operands[1]] if what == "part" else number
+            return Text(name, number, ATOM)
+        parts = [self._text(operand) for operand in operands]
+        if what == "given that":
+            return parts[1]
+        if what in BINARY:
+            sign, binds, *places = BINARY[what]
+        elif what in COMPARISONS:
+            _, *signs = COMPARISONS[what]
+            sign, binds, places = signs[not value], SUM, [SUM, SUM]
+        elif what in BRACKETS:
+            sign, binds, places = "/", ATOM, [PRODUCT, POWER]
+        elif what == "max":
+            names, values = (", ".join(texts) for texts in zip(*(part.within(SUM) for part in parts), strict=True))
+            return Text(f"max({names})", f"max({values})", ATOM)
+        elif what == "neg":
+            name, number = parts[0].within(ATOM)
+            return Text(f"-{name}", f"-{number}", PRODUCT)
+        else:
+            return Text(f"{what}({parts[0].names})", f"{what}({parts[0].values})", ATOM)
+        (left, left_value), (right, right_value) = (
+            part.within(place) for part, place in zip(parts, places, strict=True)
+        )
+        opening, closing = BRACKETS.get(what, ("", ""))
+        return Text(
+            f"{opening}{left} {sign} {right}{closing}", f"{opening}{left_value} {sign} {right_value}{closing}", binds
+        )
+
+
+def _plain(number: Any) -> Any:
+    return number.value if isinstance(number, DerivedNumber) else number
+
+
+def written(number: Any) -> str:
+    """A value as formulas show it: 1024, 0.342, 1.19e-05, 3.12e+14."""
+    return str(number) if isinstance(number, int) and abs(number) < 10**DIGITS else f"{float(number):.{DIGITS}g}"
