@@ -30,9 +30,7 @@ def words(**flags: int) -> Any:
 
 
 SPARSE_LAYERS = words(sparse=1, dense=0)
-PATTERN = FieldType(
-    lambda v: isinstance(v, list), "'FSS', say, or a list of 'full' and 'shared', one per layer"
-)
+PATTERN = FieldType(lambda v: isinstance(v, list), "'FSS', say, or a list of 'full' and 'shared', one per layer")
 
 
 def sparse_after(first: Any) -> Any:

@@ -1,9 +1,14 @@
-"""How much fits: the largest size of a workload whose memory stays within the device's."""
+"""The largest batch and context whose memory fits into the device's, from one formula of peak memory.
+
+The formula is traced (roofmodel/tracing/): one walk through the model per pass gives peak memory as a function of batch
+and length, which the search then evaluates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from roofmodel.algebra import Number
@@ -12,40 +17,58 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.parallelism import multiple
+from roofmodel.tracing.trace import Trace
 
-SECANTS = 8  # steps after which halving is the surer way
+SECANTS = 8  # steps after which bisection converges faster
+LEAST = {"batch": 1, "seq": 2, "context": 1}
+"""Sizes from which on the formula holds. Operators differ for one token and for an empty cache."""
 
 
-def largest_batch(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:
-    """The most sequences that fit, everything else as asked, which needs so much; 0 where not one does.
+class MemoryFormula:
+    """Peak memory of a workload per GPU, as a function of its batch and its length."""
 
-    As many as can be dealt out to the GPUs that there are.
-    """
-    found = _largest(arch, work, "batch", needed, capacity, limit)
+    def __init__(self, arch: Architecture, work: Workload, weights: Number) -> None:
+        self.arch, self.work, self.weights = arch, work, weights
+        lengths = () if arch.image else ("seq",) if work.context is None else ("context",)
+        self.sizes = {name: getattr(work, name) for name in ("batch", *lengths)}
+
+    def at(self, sizes: Mapping[str, int]) -> Memory:
+        """The peak memory with these sizes (`batch`; `context` if it is given, else `seq`) in place of the asked."""
+        asked = {**self.sizes, **sizes}
+        if any(size < LEAST[name] for name, size in asked.items()):
+            return phases.peak_memory(self.arch, replace(self.work, **asked), self.weights)
+        found: Memory = self._evaluate(asked)
+        return found
+
+    @cached_property
+    def _evaluate(self) -> Callable[[Mapping[str, int]], Any]:
+        trace = Trace()
+        inputs: dict[str, Any] = {name: trace.input(name, LEAST[name]) for name in self.sizes}
+        work = replace(self.work, **inputs)
+        return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
+
+
+def largest_batch(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
+    """The largest batch that fits, all else as asked; 0 where none fits. It is a multiple that the GPUs can share."""
+    work, found = formula.work, _largest(formula, "batch", capacity, limit)
     return found and found - found % multiple(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
-def largest_context(arch: Architecture, work: Workload, needed: Memory, capacity: Number, limit: int) -> int | None:
-    """The longest `context` that fits if one was asked for, else the longest `seq`; None where memory sets no end."""
-    return _largest(arch, work, "seq" if work.context is None else "context", needed, capacity, limit)
+def largest_context(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
+    """The largest `context` that fits if one is given, else the largest `seq`; None where every length fits."""
+    return _largest(formula, "seq" if formula.work.context is None else "context", capacity, limit)
 
 
-def _largest(arch: Architecture, work: Workload, size: str, needed: Memory, capacity: Number, limit: int) -> int | None:
-    asked = getattr(work, size)
-
-    def need(n: int) -> Number:
-        other: dict[str, Any] = {size: n}
-        return needed.total if n == asked else phases.peak_memory(arch, replace(work, **other), needed.weights).total
-
-    return largest(need, capacity, limit, asked or 1)
+def _largest(formula: MemoryFormula, size: str, capacity: Number, limit: int) -> int | None:
+    return largest(lambda n: formula.at({size: n}).total, capacity, limit, formula.sizes[size] or 1)
 
 
 def largest(need: Callable[[int], Number], capacity: Number, limit: int, start: int = 1) -> int | None:
-    """The largest n below `limit` with need(n) <= capacity, for a need that never shrinks; None where `limit` fits.
+    """The largest n below `limit` with need(n) <= capacity, for a need that never decreases; None where `limit` fits.
 
-    Secants first, as most needs are straight lines: four evaluations, from `start` on. Halving where that takes long.
+    Secants from `start` on come first, as most needs are linear: four evaluations. Bisection where that takes long.
     """
-    low, high = 0, limit  # what fits, what is taken not to
+    low, high = 0, limit  # the largest known to fit, the smallest assumed not to fit
     points = [(n, need(n)) for n in (start, 2 * start)]
     for n, size in points:
         low, high = (max(low, n), high) if size <= capacity else (low, min(high, n))

@@ -1,24 +1,25 @@
-"""The main job: a model, a workload and a device -> what must be done, how fast it could go, and how fast it will.
+"""The estimate of a workload: operator counts, memory, and the bound and expected time of each phase on a device.
 
-The bound needs the datasheet only. The expectation is the timing model's, and None where the device is not calibrated
-for every operator: there is no efficiency factor to multiply with.
+The bound needs the datasheet only. The expected time comes from the timing model; it is None where the device is not
+calibrated for every operator, as there is no efficiency factor to multiply with.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import is_just
 from roofmodel.counting import memory, phases
+from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.capacity import largest_batch, largest_context
+from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context
 from roofmodel.study.estimate.notes import device_notes, host_notes, memory_notes, model_notes, timing_notes, use_notes
 from roofmodel.study.estimate.options import LONGEST, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.pipeline import slowest, without_cache
+from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
 
 
 class Estimate(NamedTuple):
@@ -28,41 +29,43 @@ class Estimate(NamedTuple):
     device: Device
     workload: Workload
     parameters: int
-    active_parameters: int  # those that a token meets: of a mixture of experts, not all
+    active_parameters: int  # of one token: MoE routes it to some of the experts
     phases: tuple[PhaseEstimate, ...]
     memory: memory.Memory
     notes: tuple[str, ...]
-    largest_batch: int | None  # that fits; None where the device's memory is not known
-    largest_context: int | None  # likewise the value of --context if given, else --seq; None too where any length fits
+    largest_batch: int | None  # that fits; None where the device's memory is unknown
+    largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
 
     @property
     def fits(self) -> bool | None:
-        """Whether the memory fits the device's; None where the device's is not known."""
+        """Whether the workload fits into the device's memory; None where the device's memory is unknown."""
         capacity = self.device.capacity
         return None if capacity is None else bool(self.memory.total <= capacity)
 
 
 def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
-    """Count the workload that the options describe (see `options.Options`) and place it on the device.
+    """The estimate of the workload that the options describe (see `options.Options`) on the device.
 
-    Raises WorkloadError for options that make no sense, or a type that the device lacks.
+    Raises WorkloadError for invalid options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, **options)
     found = []
     for step in work.steps():
-        phase = slowest(arch, device, step, work.host)
+        phase = slowest_stage(arch, device, step, work.host)
         if step.phase == "generate":
             phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
-    held, active, weights = _parameters(arch, work)
-    peaks = (phases.phase_memory(arch, phase.step, weights, phase.operators) for phase in found)
-    needed = reduce(memory.Memory.larger, peaks)
+    whole = _model_operators(arch, found)
+    shared = work.parallel != ONE_GPU
+    weights = phases.weight_bytes(arch, work.steps()[0]) if shared else memory.weight_bytes(arch, whole)
+    formula = MemoryFormula(arch, work, weights)
+    needed = formula.at({})
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
-        parameters=held,
-        active_parameters=active,
+        parameters=memory.parameters(arch, whole),
+        active_parameters=memory.active_parameters(arch, whole),
         phases=tuple(found),
         memory=needed,
         notes=(
@@ -75,22 +78,24 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *use_notes(found),
             *host_notes(found),
         ),
-        largest_batch=device.capacity and largest_batch(arch, work, needed, device.capacity, LONGEST),
-        largest_context=None
-        if arch.image
-        else device.capacity and largest_context(arch, work, needed, device.capacity, LONGEST),
+        largest_batch=device.capacity and largest_batch(formula, device.capacity, LONGEST),
+        largest_context=None if arch.image else device.capacity and largest_context(formula, device.capacity, LONGEST),
     )
 
 
 def parameters(arch: Architecture) -> tuple[int, int]:
-    """How many parameters a model has, and how many of them a token meets."""
-    return _parameters(arch, workload(arch)[0])[:2]
+    """The number of parameters of a model, and how many of them are active for a token (MoE: the routed experts)."""
+    whole = phases.model_operators(arch, workload(arch)[0].steps()[0])
+    return memory.parameters(arch, whole), memory.active_parameters(arch, whole)
 
 
-def _parameters(arch: Architecture, work: Workload) -> tuple[Any, Any, Number]:
-    """How many parameters a model has, how many of them a token meets, and the bytes of those that a GPU has."""
-    step = work.steps()[0]
-    whole = phases.model_operators(arch, step._replace(parallel=ONE_GPU))
-    shared = step.parallel != ONE_GPU
-    weights = phases.weight_bytes(arch, step) if shared else memory.weight_bytes(arch, whole)
-    return memory.parameters(arch, whole), memory.active_parameters(arch, whole), weights
+def _model_operators(arch: Architecture, found: Sequence[PhaseEstimate]) -> Sequence[Operator]:
+    """Operators that name every parameter of the model: those of a prefill or forward pass, if it was counted for one
+    GPU, else of a further walk through the model."""
+    first = found[0]
+    step = first.step
+    if step.parallel == ONE_GPU and step.phase in ("prefill", "forward", "generate") and is_just(step.context, 0):
+        return (
+            [placed.operator for placed in first.of_stage("prefill")] if step.phase == "generate" else first.operators
+        )
+    return phases.model_operators(arch, step._replace(parallel=ONE_GPU))

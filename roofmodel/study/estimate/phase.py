@@ -1,4 +1,4 @@
-"""A phase of a model on a device: its operators under the roofs, and the totals over all of them.
+"""The estimate of a phase on a device: each operator on the roofline, and the totals over all operators.
 
 The same code takes the ints of one workload and the arrays of a sweep.
 """
@@ -23,19 +23,19 @@ from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
 
-class Lap(NamedTuple):
-    """A time, at the bound and as it is expected; None where that is not known."""
+class StageTime(NamedTuple):
+    """A time of a pipeline stage: the bound, and the expected time (None where it is unknown)."""
 
     bound: Number = 0.0
     expected: Expected | None = NO_TIME
 
 
 class Placed(NamedTuple):
-    """An operator and where one occurrence of it stands under the roofs."""
+    """An operator, with bound and expected time of one occurrence."""
 
     operator: Operator
     placement: Placement
-    expected: Expected | None = None  # of one occurrence, with the kernels that a framework runs beside it
+    expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
     extra_kernels: tuple[ExtraKernel, ...] = ()
 
     @property
@@ -50,28 +50,29 @@ class Placed(NamedTuple):
 
 
 class Uncached(NamedTuple):
-    """Generation without a KV cache: a stage's operators, and the bound through all stages, waits and all."""
+    """Generation without a KV cache: a stage's operators, and the bound through all stages, idle time included."""
 
     placed: tuple[Placed, ...]
     bound_seconds: Number
 
 
 class PhaseEstimate(NamedTuple):
-    """A phase: its operators placed, and its totals over all occurrences."""
+    """A phase: its operators on the roofline, and its totals over all occurrences."""
 
     step: Step
     placed: tuple[Placed, ...]
-    all_pairs_matmul_flops: Number  # what eager attention would compute, masked pairs and all
-    model_flops: Number  # of these, what the model asks for: not what is computed again
-    ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the pipe that multiplies, bytes per second of DRAM
+    all_pairs_matmul_flops: Number  # of eager attention, which computes masked pairs too
+    model_flops: Number  # of these, all but recomputation (PaLM, arXiv 2204.02311, appendix B)
+    ceilings: tuple[float, float] = (1.0, 1.0)  # FLOP/s of the matmul pipe, bytes per second of DRAM
     code: ReferenceCode = ReferenceCode()  # of the model
-    kernel_seconds: Expected | None = None  # of all kernels, one after the other; None where one is not known
-    launch: Expected = NO_TIME  # in which the host launches a kernel, where it launches them one by one
+    kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
+    launch: Expected = NO_TIME  # of one kernel by the host; none with CUDA graphs
     uncached: Uncached | None = None  # generation: the same without a KV cache
-    idle: Lap = Lap()  # in which the GPU waits for other stages of layers
-    laps: tuple[tuple[str, Lap, Lap], ...] = ()  # by part of it, a microbatch on this stage and through all of them
+    idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
+    stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
+    """Part of the phase, time of one microbatch on this stage, time through all stages."""
 
-    def of(self, stage: str) -> list[Placed]:
+    def of_stage(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
         return [placed for placed in self.placed if placed.operator.stage == stage]
 
@@ -89,46 +90,46 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def memory_seconds(self) -> Number:
-        """The part of the bound in which memory is the roof."""
-        roofs = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
-        return sum(either(other, 0.0, seconds) for other, seconds in roofs)
+        """The part of the bound that DRAM bandwidth limits."""
+        ceilings = ((p.placement.bound_seconds > p.placement.memory_seconds, p.seconds) for p in self.placed)
+        return sum(either(other, 0.0, seconds) for other, seconds in ceilings)
 
     @property
     def link_seconds(self) -> Number:
-        """The part of the bound in which the link to other GPUs is the roof."""
-        roofs = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
-        return sum(either(link, seconds, 0.0) for link, seconds in roofs)
+        """The part of the bound that the link to other GPUs limits."""
+        ceilings = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
+        return sum(either(link, seconds, 0.0) for link, seconds in ceilings)
 
     @property
     def exchanges(self) -> tuple[Placed, ...]:
-        """The collectives, where GPUs share the work."""
+        """The collectives, with several GPUs."""
         return tuple(placed for placed in self.placed if placed.operator.collective)
 
     @property
     def kernels(self) -> int:
-        """How many kernels the phase launches: one an operator."""
+        """The number of kernels: one per operator."""
         return sum(placed.operator.count for placed in self.placed)
 
     @property
     def busy(self) -> Expected | None:
-        """Its kernels, or the host's launches where those take longer."""
+        """The time of its kernels, or of the host's launches if that is longer."""
         return _longer(self.kernel_seconds, self.kernels * self.launch)
 
     @property
     def expected(self) -> Expected | None:
-        """The step: what keeps it busy, and the wait for other stages."""
+        """The expected time of the phase: busy and idle time."""
         idle, busy = self.idle.expected, self.busy
         return busy and idle and busy + idle
 
     @property
     def host_bound(self) -> Any:
-        """Whether the host is expected to launch kernels more slowly than the device runs them."""
+        """Whether the phase is launch-bound: the host launches kernels more slowly than the device runs them."""
         kernels = self.kernel_seconds
         return kernels is not None and self.kernels * self.launch.seconds > kernels.seconds
 
     @property
     def tokens(self) -> Number:
-        """New tokens over the batch of all GPUs: those that the pass takes in, source and all, or generation gives."""
+        """New tokens over the batch of all GPUs: the pass's input with the encoder's, or the output of generation."""
         step = self.step
         if step.phase == "generate":
             return self.sequences * (step.passes - 1)
@@ -140,19 +141,20 @@ class PhaseEstimate(NamedTuple):
         return self.step.microbatches * self.step.batch * self.step.parallel.dp
 
     @property
-    def sees(self) -> bool:
-        """Whether it takes in images: one a sequence of the batch."""
+    def is_vision(self) -> bool:
+        """Whether the input is images, one per sequence of the batch."""
         return self.step.image != NO_IMAGE
 
     @property
-    def reads(self) -> bool:
-        """Whether it takes in, or gives, tokens: a network of convolutions has none."""
+    def has_tokens(self) -> bool:
+        """Whether input or output are tokens; a convolutional network has none."""
         return not is_just(self.step.tokens, 0)
 
 
 def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
-    """One phase on the device, on a GPU of the stage that the step names. Raises WorkloadError where the device lacks
-    the working format.
+    """A phase on a GPU of the pipeline stage that the step names.
+
+    Raises WorkloadError where the device does not support the compute format.
     """
     dtype, (found, eager) = step.widths.compute, phases.operators_and_eager(arch, step)
     flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
@@ -168,13 +170,13 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
 
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
-    """Operators under the roofs."""
+    """Operators with their bounds on the device, not yet with expected times (`timed`)."""
     return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
 
 
 def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
-    """The phase with the times that are expected where the host launches each kernel (`eager`, `autocast`,
-    `megatron`) or a `graph`."""
+    """The phase with expected times, where the host launches each kernel (`eager`, `autocast`, `megatron`) or a
+    CUDA graph (`graph`)."""
     dtype = phase.step.widths.compute
     if host.runtime == "graph":
         runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
@@ -202,7 +204,7 @@ def total_cost(placed: Iterable[Placed]) -> Cost:
 
 
 def sum_of(placed: Iterable[Placed]) -> Expected | None:
-    """What all occurrences of all operators are expected to take, one after the other; None where one is not known."""
+    """The sum of the expected times over all occurrences of all operators; None where one is unknown."""
     total = NO_TIME
     for each in placed:
         if each.expected is None:
@@ -212,7 +214,7 @@ def sum_of(placed: Iterable[Placed]) -> Expected | None:
 
 
 def running(placed: Iterable[Placed], launch: Expected) -> Expected | None:
-    """What these kernels are expected to take, or their launches by the host where those take longer."""
+    """The expected time of these kernels, or of their launches by the host if that is longer."""
     found = tuple(placed)
     return _longer(sum_of(found), sum(each.operator.count for each in found) * launch)
 
@@ -227,7 +229,11 @@ def total_seconds(placed: Iterable[Placed]) -> Number:
 
 
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals by the names of the machine interface: base units, None for unknown."""
+    """A phase's totals by their JSON keys, in base units; None for unknown.
+
+    `mfu` and `hfu` are model and hardware FLOPs utilization (PaLM, arXiv 2204.02311, appendix B); `mbu` is the same
+    for memory bandwidth.
+    """
     found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
     exchanged = sum_of(phase.exchanges)
@@ -237,10 +243,10 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "expected_seconds": seconds,
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
-        "bound_tokens_per_second": phase.tokens / found["bound_seconds"] if phase.reads else None,
-        **({"bound_images_per_second": images / found["bound_seconds"]} if phase.sees else {}),
-        "tokens_per_second": phase.tokens / seconds if expected and phase.reads else None,
-        **({"images_per_second": expected and images / seconds} if phase.sees else {}),
+        "bound_tokens_per_second": phase.tokens / found["bound_seconds"] if phase.has_tokens else None,
+        **({"bound_images_per_second": images / found["bound_seconds"]} if phase.is_vision else {}),
+        "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
+        **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
         "mfu": expected and plain(phase.model_flops) / seconds / peak,
         "hfu": expected and plain(phase.all_pairs_matmul_flops) / seconds / peak,
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
@@ -255,7 +261,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
 
 
 def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
-    """The totals that every set of operators has."""
+    """The totals that follow from the operators alone."""
     cost = total_cost(placed)
     return {
         "matmul_flops": cost.matmul_flops,

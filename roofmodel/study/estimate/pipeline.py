@@ -1,18 +1,18 @@
-"""Stages of layers on GPUs of their own: how long a step takes through all of them.
+"""Pipeline parallelism: the time of a step through all pipeline stages, with the idle time of each stage.
 
-A stage takes t for a microbatch, there and back where it trains, what it sends to its neighbours included; T is the sum
-of all stages' times, the trip of one microbatch. While m microbatches follow one another, the slowest stage sets the
-pace, and waits while the first of them comes to it and the last one goes on:
+A stage takes t for a microbatch, forward and backward where it trains, with what it sends to its neighbors. T is the
+sum of these times over all stages: the pipeline latency of one microbatch. For m microbatches the slowest stage sets
+the pace, and idles while the pipeline fills and drains:
 
     m t + (T - t) / v
 
-That is (m + p - 1) t where p stages take equally long: the bubble is (p - 1) / m of the time without it, and v parts
-of layers that take turns on a stage make it as many times smaller (Narayanan et al., arXiv 2104.04473, section 2.2).
-Decodes follow one another too: the next token of a microbatch starts as soon as it is through, so that a step takes
+That is (m + p - 1) t where p stages take equally long: the bubble is (p - 1) / m of the time without it, and v model
+chunks per stage (interleaved schedule) divide it by v (Narayanan et al., arXiv 2104.04473, section 2.2). Decodes form
+a pipeline too: the next token of a microbatch starts when the last stage has finished the previous one, so a step takes
 
     max(m t, T)
 
-What follows once a step, gradients' exchange and the optimizer, comes on top. Sends overlap with nothing.
+The work of once per step, gradient exchange and optimizer, is added. Sends overlap with nothing.
 """
 
 from __future__ import annotations
@@ -27,76 +27,91 @@ from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
-from roofmodel.study.estimate.phase import Lap, PhaseEstimate, Uncached, phase_estimate, placed, running, total_seconds
+from roofmodel.study.estimate.phase import (
+    PhaseEstimate,
+    StageTime,
+    Uncached,
+    phase_estimate,
+    placed,
+    running,
+    total_seconds,
+)
 
 
-def slowest(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
-    """A phase on a GPU of the stage that takes longest. Raises WorkloadError where the device lacks the format."""
-    found = of_stages(arch, device, step, host)
-    return max(zip(paces(found), found, strict=True), key=itemgetter(0))[1]
+def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
+    """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
+    found = estimates_by_stage(arch, device, step, host)
+    return max(zip(busy_seconds(found), found, strict=True), key=itemgetter(0))[1]
 
 
-def of_stages(arch: Architecture, device: Device, step: Step, host: Host) -> list[PhaseEstimate]:
-    """A phase on a GPU of each stage, of those that are alike once; each waits for the others."""
+def estimates_by_stage(arch: Architecture, device: Device, step: Step, host: Host) -> list[PhaseEstimate]:
+    """A phase on a GPU of each distinct pipeline stage, with the time that the stage idles."""
     staged = distinct_stages(arch, step)
     found = [phase_estimate(arch, device, one, host) for _, one in staged]
     if len(found) == 1 and is_just(step.parallel.pp, 1):
         return found
-    laps = [dict(_laps(phase)) for phase in found]
-    trips = {part: _trip([(many, lap[part]) for (many, _), lap in zip(staged, laps, strict=True)]) for part in laps[0]}
+    times = [dict(_microbatch_times(phase)) for phase in found]
+    latencies = {
+        part: pipeline_latency([(many, own[part]) for (many, _), own in zip(staged, times, strict=True)])
+        for part in times[0]
+    }
     return [
         phase._replace(
-            idle=_sum(idle_time(part, step, own[part], trips[part]) for part in own),
-            laps=tuple((part, own[part], trips[part]) for part in own),
+            idle=_sum(idle_time(part, step, own[part], latencies[part]) for part in own),
+            stage_times=tuple((part, own[part], latencies[part]) for part in own),
         )
-        for phase, own in zip(found, laps, strict=True)
+        for phase, own in zip(found, times, strict=True)
     ]
 
 
-def paces(found: Sequence[PhaseEstimate]) -> list[Number]:
-    """How long a GPU of each stage is at work: as it is expected, or at the bound where that is not known of one."""
+def busy_seconds(found: Sequence[PhaseEstimate]) -> list[Number]:
+    """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
     expected = [phase.busy for phase in found]
     known = [each.seconds for each in expected if each is not None]
     return known if len(known) == len(found) else [total_seconds(phase.placed) for phase in found]
 
 
 def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
-    """Generation without a KV cache on a GPU of the step's stage. Its passes follow one another as decodes do: a token
-    must be known before the pass of the next can start."""
-    dtype, staged = step.widths.compute, distinct_stages(arch, step)
-    totals = [total_seconds(placed(operators_without_cache(arch, one), device, dtype)) for _, one in staged]
-    trip = sum(many * total for (many, _), total in zip(staged, totals, strict=True)) / step.microbatches
-    return Uncached(placed(operators_without_cache(arch, step), device, dtype), max(trip, *totals))
+    """Generation without a KV cache, on a GPU of the step's stage.
+
+    Its passes form a pipeline as decodes do: the pass for a token starts when the previous token is known.
+    """
+    staged = distinct_stages(arch, step)
+    stages = [placed(operators_without_cache(arch, one), device, step.widths.compute) for _, one in staged]
+    totals = [total_seconds(stage) for stage in stages]
+    latency = sum(many * total for (many, _), total in zip(staged, totals, strict=True)) / step.microbatches
+    own = next(stage for (_, one), stage in zip(staged, stages, strict=True) if one == step)
+    return Uncached(own, max(latency, *totals))
 
 
-def _laps(phase: PhaseEstimate) -> Iterator[tuple[str, Lap]]:
-    """By part of the phase, prefill and decodes or all of it: what one microbatch takes, all of its passes."""
+def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
+    """The time of one microbatch in all its passes, by part of the phase: prefill and decodes, or the whole phase."""
     repeated = [placed for placed in phase.placed if not runs_once_per_step(placed.operator)]
     generates, each = phase.step.phase == "generate", 1 / phase.step.microbatches
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         own = [placed for placed in repeated if not generates or placed.operator.stage == part]
         expected = running(own, phase.launch)
-        yield part, Lap(each * total_seconds(own), expected and each * expected)
+        yield part, StageTime(each * total_seconds(own), expected and each * expected)
 
 
-def _trip(laps: Sequence[tuple[int, Lap]]) -> Lap:
-    """One microbatch through all stages, so many of each."""
-    return _sum(Lap(many * lap.bound, lap.expected and many * lap.expected) for many, lap in laps)
+def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
+    """The time of one microbatch through all stages, from the number and the time of each distinct stage."""
+    return _sum(StageTime(many * time.bound, time.expected and many * time.expected) for many, time in times)
 
 
-def _sum(laps: Iterator[Lap]) -> Lap:
-    bound, expected = zip(*laps, strict=True)
+def _sum(times: Iterator[StageTime]) -> StageTime:
+    bound, expected = zip(*times, strict=True)
     known = [each for each in expected if each is not None]
-    return Lap(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
+    return StageTime(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
 
 
-def idle_time(part: str, step: Step, own: Lap, trip: Lap) -> Lap:
-    """How long a stage waits for others."""
+def idle_time(part: str, step: Step, own: StageTime, latency: StageTime) -> StageTime:
+    """The time that a stage waits for the other stages."""
 
     def waits(mine: Number, all_stages: Number) -> Number:
         if part in ("decode", "decodes"):
             return maximum(all_stages - step.microbatches * mine, 0.0)
         return (all_stages - mine) / step.parallel.vpp
 
-    known = own.expected and trip.expected and Expected(*map(waits, own.expected, trip.expected))
-    return Lap(waits(own.bound, trip.bound), known)
+    known = own.expected and latency.expected and Expected(*map(waits, own.expected, latency.expected))
+    return StageTime(waits(own.bound, latency.bound), known)

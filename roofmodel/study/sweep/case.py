@@ -21,7 +21,7 @@ from roofmodel.study.estimate.notes import beyond
 from roofmodel.study.estimate.options import within
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
-from roofmodel.study.estimate.pipeline import of_stages, paces
+from roofmodel.study.estimate.pipeline import busy_seconds, estimates_by_stage
 from roofmodel.study.sweep import grid
 
 BLOCK = 2**15
@@ -156,7 +156,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
     work = replace(work, **numbers)
     (step,) = work.steps()
-    staged = of_stages(arch, device, step, work.host)
+    staged = estimates_by_stage(arch, device, step, work.host)
     found, peak = _slowest(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
@@ -172,7 +172,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     """The totals on the stage of layers that takes longest, point by point."""
-    (slow, *others), found = paces(staged), _totals(staged[0])
+    (slow, *others), found = busy_seconds(staged), _totals(staged[0])
     for phase, pace in zip(staged[1:], others, strict=True):
         later, own = pace > slow, _totals(phase)
         found = {name: _of_slower(later, own[name], old) for name, old in found.items()}

@@ -31,7 +31,7 @@ from roofmodel.study.estimate.options import (
 )
 from roofmodel.study.estimate.parallelism import GPUS, multiple
 from roofmodel.study.estimate.phase import totals
-from roofmodel.study.estimate.pipeline import slowest
+from roofmodel.study.estimate.pipeline import slowest_stage
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import COLUMNS, COUNTS, FORMATTED, LENGTHS, NAMED, NARROW, Case, Columns, evaluate
 
@@ -180,13 +180,13 @@ def _case(
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
-        phase, weights = slowest(arch, device, step, work.host), phases.weight_bytes(arch, step)
+        phase, weights = slowest_stage(arch, device, step, work.host), phases.weight_bytes(arch, step)
         peak = phases.phase_memory(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest(arch, device, smallest.steps()[0], work.host).host_bound:
+    if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
             f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
             "so that these look alike there; see --runtime graph"

@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.study.estimate.phase import Lap, PhaseEstimate
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime
 from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators
@@ -101,7 +101,7 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
         wait = units.seconds(phase.idle.bound, 4)
         yield Equation("wait for other stages", [*_waits(phase, lambda lap: lap.bound), said(wait)])
     yield Equation("bound", [said(f"Σ times × bound, over the operators{waits}"), said(bound)])
-    things = f"{phase.sequences} images" if phase.sees else f"{phase.tokens} tokens"
+    things = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
     yield Equation("rate at the bound", [said(f"{things} / {bound}"), said(describe_rate(phase))])
 
 
@@ -122,13 +122,13 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
     yield Equation("that is", [said(describe_expectation(phase))])
 
 
-def _waits(phase: PhaseEstimate, seconds: Callable[[Lap], Number]) -> list[Form]:
+def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list[Form]:
     """How long a stage waits, in words and with their numbers (`study/estimate/pipeline.py`)."""
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
-    for part, *laps in phase.laps:
-        own, trip = (units.seconds(plain(seconds(lap)), 4) for lap in laps)
-        which = f"{part}: " if len(phase.laps) > 1 else ""
+    for part, *times in phase.stage_times:
+        own, trip = (units.seconds(plain(seconds(time)), 4) for time in times)
+        which = f"{part}: " if len(phase.stage_times) > 1 else ""
         if part in ("decode", "decodes"):
             words.append(f"{which}what a microbatch takes through all stages - microbatches × through this one")
             words[-1] += ", if positive"

@@ -55,9 +55,9 @@ def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
 
 def _time_of(phase: PhaseEstimate, part: str) -> tuple[Number, Expected | None]:
     """Bound and expected time of a part of generation, `prefill` or `decodes`, with the wait for other stages."""
-    placed = phase.of(part)
+    placed = phase.of_stage(part)
     bound, expected = total_seconds(placed), running(placed, phase.launch)
-    for name, own, trip in phase.laps:
+    for name, own, trip in phase.stage_times:
         if name == part:
             idle = idle_time(part, phase.step, own, trip)
             bound, expected = bound + idle.bound, expected and idle.expected and expected + idle.expected
@@ -85,7 +85,7 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
             times = ", ".join(f"{units.seconds(plain(seconds))} {name}" for name, seconds in rates.items())
             text += f" · total time {times}"
         texts.append(text)
-    unit = "images/s" if phases[0].sees else "tokens/s"
+    unit = "images/s" if phases[0].is_vision else "tokens/s"
     yield Answer(unit, _of_phases(phases, texts).replace(f" {unit}", ""))
 
 

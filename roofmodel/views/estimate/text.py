@@ -92,7 +92,7 @@ def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:
         text += f"; the rule of thumb 6 × {name} × tokens, which ignores attention, gives {rule}"
         gpus = estimate.workload.parallel.gpus
         text += f" for all {gpus} GPUs" if gpus > 1 else ""
-    if any(placed.operator.kind == "attention" for placed in phase.of("backward")):
+    if any(placed.operator.kind == "attention" for placed in phase.of_stage("backward")):
         text += "; the backward pass of flash attention recomputes the scores: five GEMMs instead of four"
     return text
 

@@ -17,7 +17,7 @@ from roofmodel.study.estimate.phase import PhaseEstimate
 def describe_phase(phase: PhaseEstimate) -> str:
     """`decode: 8 × 1 token after 1024 cached tokens`, `forward: 32 images of 224 × 224 pixels`; the batch is first."""
     step = phase.step
-    if phase.sees:
+    if phase.is_vision:
         images = f"{step.batch} image{'s' if step.batch != 1 else ''} of {' × '.join(map(str, step.image))} pixels"
         return f"{step.phase}: {images}" + (f", {step.tokens} tokens each" if step.tokens else "")
     generates = step.phase == "generate"
@@ -80,5 +80,5 @@ def _windows(estimate: Estimate) -> Iterator[str]:
 
 def describe_rate(phase: PhaseEstimate, seconds: Number | None = None) -> str:
     """`1.23 k tokens/s`, or images/s for a vision model, if the phase takes `seconds`; by default its bound."""
-    count, unit = (phase.sequences, "images") if phase.sees else (phase.tokens, "tokens")
+    count, unit = (phase.sequences, "images") if phase.is_vision else (phase.tokens, "tokens")
     return f"{units.si(count / (phase.bound_seconds if seconds is None else seconds))} {unit}/s"

@@ -22,7 +22,7 @@ from roofmodel.study.derive.crossover import _Counted, crossover
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.phase import totals
-from roofmodel.study.estimate.pipeline import of_stages
+from roofmodel.study.estimate.pipeline import estimates_by_stage
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
 GPT2, H100 = hub.load("gpt2"), Device.load("h100")
@@ -128,7 +128,7 @@ def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
 ) -> None:
     arch = GPT2 if "tied" in name else LLAMA
     device, step = Device.load(hw), workload(arch, phase="train", batch=2880, **options)[0].steps()[0]
-    stages = of_stages(arch, device, step, Host("graph"))
+    stages = estimates_by_stage(arch, device, step, Host("graph"))
     found = [one for phase in stages for one in phase.placed if one.operator.name == name]
     for one in found:
         sent = float(one.operator.cost.link_bytes)
@@ -188,7 +188,7 @@ def test_what_is_computed_again_in_full_is_gathered_twice() -> None:
 
     def gathers(recompute: str) -> int:
         options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}
-        found = estimate(GPT2, H100, **options).phases[0].of("recomputation")
+        found = estimate(GPT2, H100, **options).phases[0].of_stage("recomputation")
         return sum(one.operator.count for one in found if one.operator.name == "mlp.all_gather")
 
     assert (gathers("none"), gathers("selective"), gathers("full")) == (12, 12, 24)

@@ -224,7 +224,7 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
         ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "--dp 2 --micro-batch 3: --batch 8 counts the sequences"),
         ("flan-t5-base", {"pp": 2}, "encoder-decoder"),
         ("albert-base-v2", {"pp": 2}, "share their parameters; try --pp 1"),
-        ("resnet-50", {"pp": 2}, "no layers"),
+        ("resnet-50", {"pp": 2}, "no transformer layers"),
     ],
 )
 def test_what_cannot_be_staged_is_refused_with_what_would_work(model: str, options: dict[str, Any], said: str) -> None:
