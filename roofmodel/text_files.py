@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from roofmodel import units
-from roofmodel.errors import RoofError, shorten, suggest
+from roofmodel.errors import RoofError, Text, shorten, suggest
 
 LARGEST_TEXT = 16 * 2**20
 """Maximum file size in bytes. Config and device files have a few kilobytes."""
@@ -52,8 +52,8 @@ class YamlValue(NamedTuple):
     def line(self) -> int:
         return int(self.node.start_mark.line) + 1
 
-    def error(self, message: str) -> RoofError:
-        return self.kind(f"{self.file}:{self.line}: {message}")
+    def error(self, *message: Text) -> RoofError:
+        return self.kind(f"{self.file}:{self.line}: ", *message)
 
     def mapping(self, known: Collection[str] | None = None, required: Collection[str] = ()) -> dict[str, YamlValue]:
         """The entries of a mapping by key. `known` None accepts any key."""

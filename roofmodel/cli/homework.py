@@ -38,7 +38,7 @@ def homework_new(
     from roofmodel.views import homework as views
 
     for path in output or ():
-        if not force and study.filled(path):
+        if not force and study.has_answers(path):
             raise OutputError(f"-o {path}: is a sheet with answers; give another name, or --force to replace it")
     write(views.document(study.sheet(student, sheet, seed), key), form, output)
     if key and not seed:

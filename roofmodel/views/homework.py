@@ -1,9 +1,9 @@
-"""Homework as documents: the sheet with its blanks, the lecturer's key, and what a check found."""
+"""Homework documents: the sheet with blanks, the answer key, and the report of a check."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from roofmodel import units
@@ -23,44 +23,44 @@ from roofmodel.views.kit.document import (
     said,
 )
 
-DIGITS = 5  # more than any tolerance asks for
+DIGITS = 5  # more than any tolerance needs
 
 
 def document(sheet: Sheet, key: bool = False) -> Document:
-    """The sheet; with `key` the answers and how they are found, in place of the blanks."""
+    """The sheet; with `key` the answers and their derivations instead of the blanks."""
     blocks: list[Block] = [
         Heading(f"{'Key' if key else 'Problems'}: {sheet.name}, {sheet.student}", 1),
         Paragraph(
-            "A multiply-add is two FLOPs; GB and GB/s are powers of 1000, KiB and GiB of 1024; peaks are dense. "
-            "Bytes are those that have to cross DRAM: each array once, unless it says otherwise."
+            "A multiply-add is two FLOPs. GB and GB/s are powers of 1000, KiB and GiB powers of 1024. Peaks are dense. "
+            "Bytes are compulsory DRAM traffic: each array moves once, unless stated otherwise."
         ),
     ]
     for number, problem in enumerate(sheet.problems, 1):
         blocks += [Heading(f"{number}. {problem.title}"), Paragraph(problem.given)]
         blocks += _solutions(problem) if key else [_questions(problem)]
-    blocks.append(Heading("The answers" if key else "Your answers"))
+    blocks.append(Heading("Answers" if key else "Your answers"))
     if key:
-        blocks.append(Paragraph(f"In formulas, {_legend(sheet)}."))
+        blocks.append(Paragraph(f"Symbols: {_legend(sheet)}."))
     else:
         command = f"roof homework check FILE --student {json.dumps(sheet.student, ensure_ascii=False)}"
-        checks = "the lecturer checks them" if sheet.seeded else f"then {command} says which are right"
-        blocks.append(Paragraph(f"Numbers behind the colons, in the unit named; {checks}."))
+        checks = "The lecturer checks them" if sheet.seeded else f"Check them with {command}"
+        blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     return Document(blocks, _data(sheet, key))
 
 
 def _questions(problem: Problem) -> Table:
     return Table(
-        ("blank", "what is asked", "unit", "|within"),
+        ("blank", "question", "unit", "|tolerance"),
         [(q.id, q.text, q.unit, f"{q.tolerance:.0%}" if q.tolerance else "exact") for q in problem.questions],
     )
 
 
 def _answers(sheet: Sheet, filled: bool) -> Iterator[str]:
-    """The file of answers in YAML: its blanks empty, or filled in rightly."""
+    """The YAML of the answers, with blanks or with the right values."""
     yield f"student: {json.dumps(sheet.student, ensure_ascii=False)}"
     yield f"sheet: {sheet.name}"
-    yield f'made: "{sheet.made}"'
+    yield f'made: "{sheet.fingerprint}"'
     yield "answers:"
     for problem in sheet.problems:
         yield f"  {problem.id}:"
@@ -78,10 +78,12 @@ def _solutions(problem: Problem) -> Iterator[Block]:
 
 
 def _derivation(question: Question) -> Equation:
-    """The formula, with numbers, and the answer; where that is a word, how far the intensity is above the ridge."""
-    expression, values = _expression(question)
+    """The formula in symbols, with numbers, and the answer; for a ceiling, the intensity minus the ridge point."""
+    expression = question.expression
+    values = {each: question.values[each.name] for each in expression.free_symbols}
     if isinstance(question.value, str):
-        answer = said(f"{units.significant(float(expression.subs(values)), DIGITS)} FLOP/B, so {question.value}")
+        difference = units.significant(float(expression.subs(values)), DIGITS)
+        answer = said(f"{difference} FLOP/B relative to the ridge point, so {question.value}")
     else:
         answer = said(_in_unit(question, question.value), question.unit)
     symbols = Form(formula.text(expression), formula.latex(expression))
@@ -90,20 +92,12 @@ def _derivation(question: Question) -> Equation:
 
 
 def _legend(sheet: Sheet) -> str:
-    used = dict.fromkeys(name for problem in sheet.problems for q in problem.questions for name in q.values)
+    used = dict.fromkeys(name for problem in sheet.problems for q in problem.questions for name in q.symbols)
     return ", ".join(f"{name} is {SYMBOLS[name]}" for name in used)
 
 
-def _expression(question: Question) -> tuple[Any, Mapping[Any, Any]]:
-    """The formula for SymPy, and the value of each of its symbols."""
-    import sympy
-
-    names = {name: sympy.Symbol(name, positive=True) for name in question.values}
-    return sympy.sympify(question.formula, locals=names), {names[name]: n for name, n in question.values.items()}
-
-
 def _in_unit(question: Question, value: float | str) -> str:
-    """An answer as a blank takes it."""
+    """An answer in the unit of the question."""
     return value if isinstance(value, str) else units.significant(value / UNITS[question.unit], DIGITS)
 
 
@@ -112,7 +106,7 @@ def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
         "schema": "roofmodel.homework/1",
         "sheet": sheet.name,
         "student": sheet.student,
-        "made": sheet.made,
+        "made": sheet.fingerprint,
         "problems": [
             {
                 "id": problem.id,
@@ -138,7 +132,7 @@ def _question(question: Question, key: bool) -> dict[str, Any]:
 
 
 def report(found: Report) -> Document:
-    """Which answers are right, and what the others look like; never what is right."""
+    """The graded answers and the hints for wrong ones, without the right answers."""
     graded, right = found.graded, sum(each.right for each in found.graded)
     rows = [
         (
@@ -159,8 +153,8 @@ def report(found: Report) -> Document:
     return Document(
         [
             Heading(f"{found.sheet.name}, {found.sheet.student}: {right} of {len(graded)} right", 1),
-            Table(("answer", "|given", "in", "is"), rows),
-            *([Heading("hints")] if hints else []),
+            Table(("question", "|answer", "unit", "result"), rows),
+            *([Heading("Hints")] if hints else []),
             *hints,
         ],
         {
@@ -194,5 +188,5 @@ def report(found: Report) -> Document:
 
 def _verdict(graded: Graded) -> str:
     if not graded.understood:
-        return "no such word" if isinstance(graded.question.value, str) else "not a number"
+        return "unknown word" if isinstance(graded.question.value, str) else "not a number"
     return "right" if graded.right else "blank" if graded.answer is None else "wrong"

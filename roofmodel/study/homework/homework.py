@@ -1,7 +1,7 @@
-"""`roof homework`: sheets of problems with parameters of each student's own, and answers checked with hints.
+"""Homework sheets with individual numbers for each student, and grading of answers with hints.
 
-What is drawn follows from the lecturer's seed, the sheet and the student by a hash, so that the same sheet comes again
-wherever and whenever it is made; no answer need be kept.
+A hash of the lecturer's seed, the sheet, the student and the problem selects the numbers. The same sheet can therefore
+be made again at any time, and answers are not stored.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from roofmodel import text_files
-from roofmodel.errors import AnswerError, WorkloadError, choices, shorten
+from roofmodel.errors import AnswerError, Option, WorkloadError, choices, shorten
 from roofmodel.study.homework import kernel_problems as kernels
 from roofmodel.study.homework import model_problems as models
 from roofmodel.study.homework import scaling_problems as scaling
-from roofmodel.study.homework.problem import ROOFS, SYMBOLS, UNITS, Draw, Problem, Question
+from roofmodel.study.homework.problem import CEILINGS, SYMBOLS, UNITS, Draw, Problem, Question
 from roofmodel.text_files import YamlValue, expand, read_text
 
 PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
@@ -44,29 +44,33 @@ SHEETS = {
     "measuring": ("stream", "counters", "achieved"),
     "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
 }
-"""Which problems a sheet has, by its name."""
-LONGEST_ID = 100
-THOUSANDS = (-4, -3, -2, -1, 1, 2, 3, 4)
+"""The problems of each sheet, by its name."""
+MAX_STUDENT_LENGTH = 100
+POWERS_OF_1000 = (-4, -3, -2, -1, 1, 2, 3, 4)
 
 
 class Sheet(NamedTuple):
-    """A student's problems."""
+    """The problems of one student."""
 
     name: str
     student: str
     problems: tuple[Problem, ...]
-    seeded: bool = False  # by a word of the lecturer's, without which nobody can check it
+    seeded: bool = False  # with a secret seed, students cannot check their own answers
 
     @property
-    def made(self) -> str:
-        """A mark by which a sheet is told from one of another seed; of what it shows, so that it tells no answer."""
-        shown = [[problem.given, [question.text for question in problem.questions]] for problem in self.problems]
-        return blake2b(json.dumps(shown).encode(), digest_size=4).hexdigest()
+    def fingerprint(self) -> str:
+        """A hash of the given numbers, which differs between seeds. It does not depend on the wording or on answers."""
+        numbers = [
+            [question.id, *map(str, question.values.values())] for p in self.problems for question in p.questions
+        ]
+        return blake2b(json.dumps(numbers).encode(), digest_size=4).hexdigest()
 
 
 class Graded(NamedTuple):
-    """A question and what was answered: in base units, or a word; None where the blank is empty. What is no answer of
-    its kind, a number or a roof, is not `understood`, and stands as it was written."""
+    """A question with its graded answer: in base units, or the name of a ceiling, or None if it is blank.
+
+    If an answer is neither a number nor a ceiling, `understood` is False and `answer` is the text of the file.
+    """
 
     question: Question
     answer: float | str | None
@@ -76,7 +80,7 @@ class Graded(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All answers of a sheet, by problem."""
+    """The graded answers of a sheet, by problem."""
 
     sheet: Sheet
     problems: tuple[tuple[Problem, tuple[Graded, ...]], ...]
@@ -87,28 +91,29 @@ class Report(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The part of the questions that is answered rightly."""
+        """The fraction of the questions with a right answer."""
         return sum(graded.right for graded in self.graded) / len(self.graded)
 
 
 def sheet(student: str, name: str = "lectures", seed: str = "") -> Sheet:
-    """A student's sheet. Raises WorkloadError for a sheet or a student that cannot be."""
+    """The sheet of a student. Raises WorkloadError for an unknown sheet or an unusable student name."""
     if name not in SHEETS:
-        raise WorkloadError(f"--sheet: unknown sheet {shorten(name)}{choices(name, SHEETS)}")
+        raise WorkloadError(Option("sheet"), f": unknown sheet {shorten(name)}{choices(name, SHEETS)}")
     student = student.strip()
-    if not (student.isprintable() and 0 < len(student) <= LONGEST_ID):
+    if not (student.isprintable() and 0 < len(student) <= MAX_STUDENT_LENGTH):
         raise WorkloadError(
-            f"--student is {shorten(student)}; it must be a name or a number of 1 to {LONGEST_ID} letters"
+            Option("student"),
+            f" is {shorten(student)}; it must be a name or number of 1 to {MAX_STUDENT_LENGTH} characters",
         )
-    problems = tuple(PROBLEMS[each](draws(seed, name, student, each)) for each in SHEETS[name])
+    problems = tuple(PROBLEMS[each](hashed_draw(seed, name, student, each)) for each in SHEETS[name])
     return Sheet(name, student, problems, bool(seed))
 
 
-def draws(*key: str) -> Draw:
-    """Draws by a hash: what is drawn by a name depends on the key and that name, and on nothing drawn before."""
+def hashed_draw(*key: str) -> Draw:
+    """A Draw that selects options by a hash of the key and the drawn quantity's name, independent of other draws."""
 
-    def draw(what: str, options: Sequence[Any]) -> Any:
-        digest = blake2b(json.dumps([*key, what]).encode(), digest_size=8).digest()
+    def draw(name: str, options: Sequence[Any]) -> Any:
+        digest = blake2b(json.dumps([*key, name]).encode(), digest_size=8).digest()
         return options[int.from_bytes(digest, "big") % len(options)]
 
     return draw
@@ -118,53 +123,53 @@ def draws(*key: str) -> Draw:
 
 
 def check(path: str, student: str, name: str | None = None, seed: str = "") -> Report:
-    """Grade a file of answers: YAML, or the sheet itself (Markdown, LaTeX, JSON) with its blanks filled in.
+    """Grade a file of answers: YAML, or the filled-in sheet (Markdown, LaTeX, JSON).
 
-    Raises AnswerError, with file and line, for what cannot be read as answers to this sheet; an answer that makes no
-    sense is one that is not right.
+    An answer that cannot be interpreted counts as wrong. Raises AnswerError, with file and line, for a file that does
+    not contain answers to this sheet.
     """
-    entries = _entries(path)
+    entries = _read_entries(path)
     if name is None and "sheet" in entries and entries["sheet"].text() not in SHEETS:
         written = entries["sheet"].text()
         raise entries["sheet"].error(f"unknown sheet {shorten(written)}{choices(written, SHEETS)}")
     asked = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
-    _same(entries, asked)
+    _check_same_sheet(entries, asked)
     ids = [problem.id for problem in asked.problems]
     given = entries["answers"].mapping(ids)
     return Report(asked, tuple((problem, _graded(problem, given.get(problem.id))) for problem in asked.problems))
 
 
-def filled(path: str) -> bool:
-    """Whether a file is a student's sheet in which something is answered, or may be: one that cannot be read."""
+def has_answers(path: str) -> bool:
+    """Whether a file is a student's sheet with answers. A sheet that cannot be read counts as one with answers."""
     try:
         text = read_text(expand(path))
-        given = [problem for problem in _entries(path)["answers"].mapping().values() if not problem.is_null]
-        return not re.search(_KEY, text, re.MULTILINE) and any(
+        given = [problem for problem in _read_entries(path)["answers"].mapping().values() if not problem.is_null]
+        return not re.search(_KEY_TITLE, text, re.MULTILINE) and any(
             not answer.is_null for problem in given for answer in problem.mapping().values()
         )
     except AnswerError:
         return _ANSWERS in text
-    except (OSError, ValueError):  # no file, or no text
+    except (OSError, ValueError):  # no such file, or not a text file
         return False
 
 
-_ANSWERS, _KEY = "\nanswers:", r"^(# |\\section\*\{)Key: "
-_FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # around the answers, in Markdown and LaTeX
+_ANSWERS, _KEY_TITLE = "\nanswers:", r"^(# |\\section\*\{)Key: "
+_FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # start and end of the answers in Markdown and LaTeX
 
 
-def _entries(path: str) -> dict[str, YamlValue]:
+def _read_entries(path: str) -> dict[str, YamlValue]:
     try:
-        root = text_files.read_yaml(expand(path), AnswerError, "a sheet with its answers", extract=_answers_alone)
+        root = text_files.read_yaml(expand(path), AnswerError, "a homework sheet with answers", extract=_answer_block)
     except FileNotFoundError:
-        raise AnswerError(f"{path}: no such file; it should be the sheet with its answers") from None
-    own = ("schema", "problems")  # of a sheet in JSON
-    return root.mapping(("student", "sheet", "made", "answers", *own), required=("answers",))
+        raise AnswerError(f"{path}: no such file; give a homework sheet with answers") from None
+    json_only = ("schema", "problems")
+    return root.mapping(("student", "sheet", "made", "answers", *json_only), required=("answers",))
 
 
-def _answers_alone(text: str) -> str:
-    """Of a sheet in Markdown or LaTeX the block of answers, each line where it was; any other text as it is.
+def _answer_block(text: str) -> str:
+    """The block of answers of a Markdown or LaTeX sheet, at the same line numbers; other texts unchanged.
 
-    Raises ValueError for a sheet that has lost it.
+    Raises ValueError for a sheet without that block.
     """
     lines, fence, closing, blocks = text.split("\n"), -1, "", []
     for i, line in enumerate(lines):
@@ -176,8 +181,8 @@ def _answers_alone(text: str) -> str:
             fence, closing = i, _FENCES[opened]
     if not blocks and re.search(r"^(# Problems: |\|---|\\section\*\{Problems: )", text, re.MULTILINE):
         raise ValueError(
-            "the block of answers is gone, which stands between lines of ``` (in LaTeX: of verbatim) under 'Your "
-            "answers'"
+            "the block of answers is missing; it belongs under 'Your answers', between ``` lines (LaTeX: in a verbatim "
+            "environment)"
         )
     if not blocks:
         return text
@@ -185,22 +190,24 @@ def _answers_alone(text: str) -> str:
     return "\n" * (start + 1) + "\n".join(lines[start + 1 : end])
 
 
-def _same(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
-    """Raises AnswerError where the answers are to another sheet."""
-    for key, value, option in (("student", asked.student, "student"), ("sheet", asked.name, "sheet")):
-        if key in entries and not _alike(entries[key].text(), value):
+def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
+    """Raises AnswerError if the answers belong to another sheet."""
+    for key, value in (("student", asked.student), ("sheet", asked.name)):
+        if key in entries and not _same_name(entries[key].text(), value):
             raise entries[key].error(
-                f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; see --{option}"
+                f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; check ", Option(key)
             )
-    if "made" in entries and entries["made"].text() != asked.made:
+    if "made" in entries and entries["made"].text() != asked.fingerprint:
         raise entries["made"].error(
-            f"the sheet was made as {shorten(entries['made'].text())}, which would be {asked.made!r} here: by another "
-            "--seed, or another version of roof"
+            f"the sheet has the mark {shorten(entries['made'].text())}, expected {asked.fingerprint!r}; it was made "
+            "with another ",
+            Option("seed"),
+            " or another version of roofmodel",
         )
 
 
-def _alike(written: str, name: str) -> bool:
-    """Whether it is this name, for which LaTeX's verbatim may have had no letters."""
+def _same_name(written: str, name: str) -> bool:
+    """Whether a name equals another one, apart from non-ASCII letters, which LaTeX's verbatim may replace."""
     return len(written) == len(name) and all(a == b or not b.isascii() for a, b in zip(written, name, strict=True))
 
 
@@ -211,50 +218,50 @@ def _graded(problem: Problem, answers: YamlValue | None) -> tuple[Graded, ...]:
     return tuple(_grade(question, given.get(question.id)) for question in problem.questions)
 
 
-def _grade(question: Question, place: YamlValue | None) -> Graded:
-    if place is None or place.is_null:
+def _grade(question: Question, entry: YamlValue | None) -> Graded:
+    if entry is None or entry.is_null:
         return Graded(question, None, False)
     try:
-        text = place.text().strip()
-    except AnswerError:  # a list, say
+        text = entry.text().strip()
+    except AnswerError:  # for example a list
         return Graded(question, "", False, "give one value", understood=False)
     if isinstance(question.value, str):
         word = text.lower()
-        if word not in ROOFS:
-            return Graded(question, text, False, f"it must be one of {', '.join(ROOFS)}", understood=False)
-        hint = "compare the intensity with that at which the roofs meet"
+        if word not in CEILINGS:
+            return Graded(question, text, False, f"it must be one of {', '.join(CEILINGS)}", understood=False)
+        hint = "compare the arithmetic intensity with the ridge point"
         return Graded(question, word, word == question.value, None if word == question.value else hint)
     answer = _number(question, text)
     if answer is None:
-        hint = f"give a number in {question.unit}, as 1237.5 or 1/6: a point for decimals, no commas, no other unit"
+        hint = f"give a number in {question.unit}, such as 1237.5 or 1/6, without commas or another unit"
         return Graded(question, text, False, hint, understood=False)
     right = near(answer, question.value, question.tolerance)
     return Graded(question, answer, right, None if right else hint_for(question, answer))
 
 
 def _number(question: Question, text: str) -> float | None:
-    """A number or a fraction in base units; its unit may stand behind it. None for anything else: `1,237` may be read
-    in two ways."""
-    above, line, below = re.sub(rf"\s*{re.escape(question.unit)}\Z", "", text).partition("/")
+    """A number or a fraction in base units, with or without its unit; None for other texts, such as the ambiguous
+    `1,237`."""
+    numerator, slash, denominator = re.sub(rf"\s*{re.escape(question.unit)}\Z", "", text).partition("/")
     try:
-        value = float(above) / (float(below) if line else 1) * UNITS[question.unit]
+        value = float(numerator) / (float(denominator) if slash else 1) * UNITS[question.unit]
     except (ValueError, ZeroDivisionError):
         return None
     return value if math.isfinite(value) else None
 
 
 def near(answer: float, value: float, tolerance: float) -> bool:
-    """Whether an answer is within a relative tolerance of a value."""
+    """Whether an answer is within a relative tolerance of a value; at least 1e-9 is tolerated."""
     return abs(answer - value) <= max(tolerance, 1e-9) * abs(value)
 
 
 def hint_for(question: Question, answer: float) -> str:
-    """What a wrong number looks like; else where to begin."""
+    """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
     assert not isinstance(question.value, str)
     value, tolerance = question.value, question.tolerance
-    slips = [slip for slip in question.slips if slip.factor and not near(slip.factor, 1, tolerance)]
-    found = [slip.hint for slip in slips if near(answer, slip.factor * value, tolerance)]
-    if not found and any(near(answer, value * 1000.0**power, tolerance) for power in THOUSANDS):
-        found = [f"a power of a thousand off: it is asked in {question.unit}"]
-    parts = ", ".join(SYMBOLS[name] for name in question.values)
-    return "; or: ".join(dict.fromkeys(found)) or f"no slip that is known here; it is made of {parts}"
+    mistakes = [each for each in question.mistakes if each.factor and not near(each.factor, 1, tolerance)]
+    found = [each.hint for each in mistakes if near(answer, each.factor * value, tolerance)]
+    if not found and any(near(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
+        found = [f"wrong by a power of 1000; give the answer in {question.unit}"]
+    quantities = ", ".join(SYMBOLS[name] for name in question.symbols)
+    return "; or: ".join(dict.fromkeys(found)) or f"not a common mistake; the answer depends on: {quantities}"

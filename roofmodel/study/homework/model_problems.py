@@ -1,4 +1,4 @@
-"""Problems of homework about transformers: a block's FLOPs, prefill and decode, the KV cache."""
+"""Homework problems about transformers: the FLOPs of a block, prefill and decode, the KV cache."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from roofmodel.study.derive.crossover import crossover
 from roofmodel.study.estimate import capacity as fitting
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.homework.problem import (
-    FASTER,
-    FEWER_BITS,
-    FMA_ONCE,
-    FMA_TWICE,
+    BINARY_BANDWIDTH,
+    FMA_AS_FOUR_FLOPS,
+    FMA_AS_ONE_FLOP,
+    IN_BITS,
     IN_GIB,
-    MORE_BITS,
-    SLOWER,
+    PER_BIT,
     Draw,
+    Mistake,
     Problem,
     Question,
-    Slip,
     bandwidth,
+    ceilings,
     device_of,
-    roofs,
 )
 
-DECODERS = ("llama-2-7b-hf", "llama-2-13b-hf", "llama-3.1-8b", "mistral-7b-v0.1")  # whose head has a matrix of its own
+DECODERS = ("llama-2-7b-hf", "llama-2-13b-hf", "llama-3.1-8b", "mistral-7b-v0.1")  # with an untied LM head
 
 
 def block(draw: Draw) -> Problem:
@@ -43,96 +42,134 @@ def block(draw: Draw) -> Problem:
     pairs = next(op.cost.matmul_flops for op in phases.operators(arch, flash) if op.kind == "attention")
     values = {"B": batch, "S": seq, "D": arch.stack.hidden}
     layers = len(arch.stack.layers)
-    total = Slip(layers, f"this is of all {layers} blocks; one is asked")
+    total = Mistake(layers, f"this is for all {layers} blocks; the question asks for one")
     matrices = 24 * batch * seq * values["D"] ** 2
     return Problem(
         "block",
-        "One block of a transformer",
+        "One transformer block",
         f"{arch.name} has {layers} blocks, a hidden size of {values['D']}, and an MLP four times as wide. A batch of "
-        f"{batch} prompts of {seq} tokens each passes through. Count matrix products only.",
+        f"{batch} prompts of {seq} tokens each is processed. Count GEMMs only.",
         (
             Question(
-                "flops", "The FLOPs of one block, with all query-key pairs computed.", "GFLOP", flops,
-                "24*B*S*D**2 + 4*B*S**2*D", values,
+                "flops",
+                "The FLOPs of one block that computes all query-key pairs.",
+                "GFLOP",
+                flops,
+                "24*B*S*D**2 + 4*B*S**2*D",
+                values,
                 (
-                    FMA_ONCE, total, Slip(1 / batch, "this is of one prompt; the batch is asked"),
-                    Slip(matrices / flops, "this lacks the products without weights: scores, and sums of values"),
-                    Slip((matrices + pairs) / flops, "this leaves out the masked pairs; here all are computed"),
+                    FMA_AS_ONE_FLOP,
+                    total,
+                    Mistake(1 / batch, "this is for one prompt; the question asks for the batch"),
+                    Mistake(matrices / flops, "the GEMMs without weights are missing: QK^T and PV"),
+                    Mistake((matrices + pairs) / flops, "this omits the masked pairs; here all pairs are computed"),
                 ),
             ),
             Question(
-                "causal", "The FLOPs of its attention alone (scores and weighted sums, without projections) if a fused "
-                "kernel computes only the pairs that the causal mask leaves.", "GFLOP", pairs,
-                "4*B*D*S*(S + 1)/2", values,
+                "causal",
+                "The FLOPs of its attention (QK^T and PV, without projections) in a fused kernel that computes only "
+                "the pairs inside the causal mask.",
+                "GFLOP",
+                pairs,
+                "4*B*D*S*(S + 1)/2",
+                values,
                 (
-                    Slip(2 * seq / (seq + 1), "this is of all pairs: the mask leaves S(S+1)/2 of S^2; or is it a "
-                         "multiply-add counted as more than two FLOPs?"),
-                    Slip(0.5, "half of it: there are two products, and a multiply-add is two FLOPs"), total,
-                    Slip(1 / batch, "this is of one prompt; the batch is asked"),
+                    Mistake(
+                        2 * seq / (seq + 1),
+                        "this is for all pairs: the causal mask keeps S(S+1)/2 of S^2; or a "
+                        "multiply-add is counted as more than two FLOPs",
+                    ),
+                    Mistake(0.5, "half the answer: there are two GEMMs, and a multiply-add is two FLOPs"),
+                    total,
+                    Mistake(1 / batch, "this is for one prompt; the question asks for the batch"),
                 ),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def phase_bounds(draw: Draw) -> Problem:
-    """The same product in a prefill and in a decode."""
+    """The same GEMM in prefill and in decode: arithmetic intensity, bound, and the compute-bound batch size."""
     arch, device = hub.load(draw("model", DECODERS)), device_of(draw)
     batch, seq = draw("batch", range(2, 25)), draw("seq", range(512, 2049, 128))
 
     def up(phase: Phase, batch: int) -> Placement:
-        """The MLP's first matrix."""
+        """The first GEMM of the MLP."""
         found = phases.operators(arch, _step(phase, batch=batch, seq=seq))
         return place(next(op.cost for op in found if op.name == "mlp.up"), device, "fp16")
 
     prefill, decode = up("prefill", batch), up("decode", batch)
     found = crossover(arch.name, device, over="batch", phase="decode", op="mlp.up").subject
-    even = found.changes[-1].value
+    compute_bound = found.changes[-1].value
     sizes = phases.operators(arch, _step("decode"))
     d, f = (next(op.sizes[axis] for op in sizes if op.name == "mlp.up") for axis in "df")
     values = {"B": batch, "S": seq, "D": d, "W": f}
-    hints = (FMA_ONCE, FMA_TWICE, FEWER_BITS)
+    hints = (FMA_AS_ONE_FLOP, FMA_AS_FOUR_FLOPS, PER_BIT)
     return Problem(
         "phases",
         "Prefill and decode",
-        f"The MLP of {arch.name} begins with a matrix of {d} x {f} in fp16; what goes in and comes out is fp16, too. "
-        f"{batch} prompts of {seq} tokens are prefilled together; then each decode takes one token of each. On "
-        f"{device.name}: {units.si(device.matmul_pipe('fp16').peak, 'FLOP/s', 4)} in fp16, {bandwidth(device)}.",
+        f"The MLP of {arch.name} begins with a GEMM whose weight matrix is {d} x {f}; weights, inputs and outputs are "
+        f"fp16. A batch of {batch} prompts of {seq} tokens is prefilled; each decode step takes one token per prompt. "
+        f"On {device.name}: {units.si(device.matmul_pipe('fp16').peak, 'FLOP/s', 4)} in fp16, {bandwidth(device)}.",
         (
             Question(
-                "prefill", "The intensity of this product in the prefill.", "FLOP/B", prefill.cost.intensity,
-                "2*B*S*D*W/(2*(B*S*D + D*W + B*S*W))", values,
-                (*hints, Slip(batch * seq / prefill.cost.intensity, "inputs and outputs are moved, too")),
+                "prefill",
+                "The arithmetic intensity of this GEMM in prefill.",
+                "FLOP/B",
+                prefill.cost.intensity,
+                "2*B*S*D*W/(2*(B*S*D + D*W + B*S*W))",
+                values,
+                (*hints, Mistake(batch * seq / prefill.cost.intensity, "inputs and outputs move as well")),
             ),
             Question(
-                "prefill_bound", "Which roof bounds it in the prefill.", "compute or memory", str(prefill.bound),
-                "2*B*S*D*W/(2*(B*S*D + D*W + B*S*W)) - P_peak/B_mem", {**values, **roofs(device, "fp16")},
+                "prefill_bound",
+                "The ceiling that limits it in prefill.",
+                "compute or memory",
+                str(prefill.bound),
+                "2*B*S*D*W/(2*(B*S*D + D*W + B*S*W)) - P_peak/B_mem",
+                {**values, **ceilings(device, "fp16")},
                 tolerance=0,
             ),
             Question(
-                "decode", "Its intensity in a decode.", "FLOP/B", decode.cost.intensity,
-                "2*B*D*W/(2*(B*D + D*W + B*W))", values,
-                (*hints, Slip(1 / batch, "this is of a batch of one: all sequences share one pass over the matrix")),
+                "decode",
+                "Its arithmetic intensity in decode.",
+                "FLOP/B",
+                decode.cost.intensity,
+                "2*B*D*W/(2*(B*D + D*W + B*W))",
+                values,
+                (*hints, Mistake(1 / batch, "this is for a batch of one: all sequences share one read of the matrix")),
             ),
             Question(
-                "decode_bound", "Which roof bounds it in a decode.", "compute or memory", str(decode.bound),
-                "2*B*D*W/(2*(B*D + D*W + B*W)) - P_peak/B_mem", {**values, **roofs(device, "fp16")},
+                "decode_bound",
+                "The ceiling that limits it in decode.",
+                "compute or memory",
+                str(decode.bound),
+                "2*B*D*W/(2*(B*D + D*W + B*W)) - P_peak/B_mem",
+                {**values, **ceilings(device, "fp16")},
                 tolerance=0,
             ),
             Question(
-                "batch", "The smallest batch from which a decode's product is bound by compute.", "sequences", even,
-                "ceiling(D*W*P_peak/(D*W*B_mem - (D + W)*P_peak))", {"D": d, "W": f, **roofs(device, "fp16")},
+                "batch",
+                "The smallest batch at which this GEMM is compute-bound in decode.",
+                "sequences",
+                compute_bound,
+                "ceiling(D*W*P_peak/(D*W*B_mem - (D + W)*P_peak))",
+                {"D": d, "W": f, **ceilings(device, "fp16")},
                 (
-                    *hints, Slip(ridge(device, "fp16") / even, "close: inputs and outputs are moved, too, so that the "
-                                 "intensity is a little below the batch"),
+                    *hints,
+                    Mistake(
+                        ridge(device, "fp16") / compute_bound,
+                        "close: inputs and outputs move as well, so the "
+                        "arithmetic intensity is a little below the batch size",
+                    ),
                 ),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def kv_cache(draw: Draw) -> Problem:
-    """Bytes of a KV cache, and how many sequences fit."""
+    """The size of a KV cache, and the number of sequences that fit."""
     arch, device = (
         hub.load(draw("model", DECODERS)),
         library.load(draw("device", ("a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm", "h200"))),
@@ -145,52 +182,77 @@ def kv_cache(draw: Draw) -> Problem:
     count, layers = parameters(arch)[0], len(arch.stack.layers)
     weights, capacity = 2 * count, device.capacity or 0
 
-    def most(weights: int, capacity: int, times: float = 1.0) -> float:
+    def largest_batch(weights: int, capacity: int, times: float = 1.0) -> float:
         return fitting.largest(lambda n: weights + times * cache(n, tokens), capacity, 10**6) or 0
 
-    fits = most(weights, capacity)
+    fits = largest_batch(weights, capacity)
     heads = next(op.sizes for op in phases.operators(arch, _step("decode")) if op.kind == "attention")
     k, group, h = (heads[axis] for axis in "kgh")
     values = {"L": layers, "K": k, "h": h, "B": batch, "S": tokens}
-    slips = (
-        Slip(0.5, "half of it: keys and values are kept; or is it one byte an element, where fp16 has two?"),
-        Slip(1 / layers, "this is of one layer; each has a cache"),
-        Slip(group, "this counts the query heads; only key-value heads are kept"),
-        MORE_BITS,
+    mistakes = (
+        Mistake(0.5, "half the answer: the cache stores keys and values; or fp16 is counted as one byte, not two"),
+        Mistake(1 / layers, "this is for one layer; each layer has a cache"),
+        Mistake(group, "this counts the query heads; the cache stores key-value heads only"),
+        IN_BITS,
     )
     return Problem(
         "kv",
         "The KV cache",
-        f"{arch.name} has {layers} layers with {k * group} query heads and {k} key-value heads of {h}, and "
-        f"{units.grouped(count)} parameters, all in fp16, as is the cache. {device.name} has "
+        f"{arch.name} has {layers} layers with {k * group} query heads and {k} key-value heads of size {h}, and "
+        f"{units.grouped(count)} parameters. Weights and cache are fp16. {device.name} has "
         f"{units.binary(capacity)} of memory.",
         (
-            Question("token", "What the cache keeps of one token.", "kB", cache(1, 1), "2*L*K*h*2", values, (
-                *slips, Slip(1000 / 1024, "this is KiB, 1024 bytes; a kB is 1000"),
-            )),
             Question(
-                "batch", f"What it keeps of {batch} sequences of {tokens} tokens each.", "GB", cache(batch, tokens),
-                "2*L*K*h*2*B*S", values,
-                (*slips, IN_GIB, Slip(1 / batch, "this is of one sequence"), Slip(1 / tokens, "this is of one token")),
+                "token",
+                "The size of the cache for one token.",
+                "kB",
+                cache(1, 1),
+                "2*L*K*h*2",
+                values,
+                (
+                    *mistakes,
+                    Mistake(1000 / 1024, "this is in KiB (1024 bytes); a kB is 1000 bytes"),
+                ),
             ),
             Question(
-                "fits", f"The most sequences of {tokens} tokens that fit beside the weights; leave activations out.",
-                "sequences", fits, "floor((Y - 2*N)/(2*L*K*h*2*S))", {**values, "Y": capacity, "N": count},
+                "batch",
+                f"The size of the cache for {batch} sequences of {tokens} tokens each.",
+                "GB",
+                cache(batch, tokens),
+                "2*L*K*h*2*B*S",
+                values,
                 (
-                    Slip(most(weights, capacity // 2**30 * 10**9) / fits, "a device's memory is in GiB, 2^30 bytes"),
-                    Slip(most(0, capacity) / fits, "the weights take their place, too"),
-                    Slip(most(count, capacity) / fits, "a parameter in fp16 takes two bytes"),
-                    Slip(most(weights, capacity, 0.5) / fits, "keys and values are kept, both"),
-                    Slip(most(weights, capacity, group) / fits, "only key-value heads are kept"),
+                    *mistakes,
+                    IN_GIB,
+                    Mistake(1 / batch, "this is for one sequence"),
+                    Mistake(1 / tokens, "this is for one token"),
+                ),
+            ),
+            Question(
+                "fits",
+                f"The largest batch of sequences of {tokens} tokens that fits in memory with the weights, without "
+                "activations.",
+                "sequences",
+                fits,
+                "floor((Y - 2*N)/(2*L*K*h*2*S))",
+                {**values, "Y": capacity, "N": count},
+                (
+                    Mistake(
+                        largest_batch(weights, capacity // 2**30 * 10**9) / fits, "device memory is in GiB (2^30 bytes)"
+                    ),
+                    Mistake(largest_batch(0, capacity) / fits, "the weights need memory as well"),
+                    Mistake(largest_batch(count, capacity) / fits, "an fp16 parameter takes two bytes"),
+                    Mistake(largest_batch(weights, capacity, 0.5) / fits, "the cache stores both keys and values"),
+                    Mistake(largest_batch(weights, capacity, group) / fits, "the cache stores key-value heads only"),
                 ),
                 tolerance=0,
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def decode(draw: Draw) -> Problem:
-    """What a decode reads, and the tokens per second that this allows."""
+    """The bytes that a decode step reads, and the bound on tokens per second."""
     arch, device = hub.load(draw("model", DECODERS)), device_of(draw)
     batch, context = draw("batch", range(2, 33)), draw("context", range(1024, 3073, 256))
     found = phases.operators(arch, _step("decode", batch=batch, context=context))
@@ -205,44 +267,64 @@ def decode(draw: Draw) -> Problem:
     table = 2 * count / total.weight_bytes
     return Problem(
         "decode",
-        "What a decode reads",
-        f"{arch.name} has {units.grouped(count)} parameters in fp16, of them a table of embeddings with {v} rows of "
-        f"{d}, of which a decode reads only the rows of its tokens (the head has a matrix of its own); {layers} layers "
-        f"with {k * group} query heads and {k} key-value heads of {h}. {batch} sequences are decoded together, each "
-        f"with {context} tokens in its cache, on {device.name}: {bandwidth(device)}.",
+        "Bytes read by a decode step",
+        f"{arch.name} has {units.grouped(count)} parameters in fp16, including an embedding table of {v} x {d}; "
+        "a decode step reads only the table rows of its tokens (the LM head has its own matrix). It has "
+        f"{layers} layers with {k * group} query heads and {k} key-value heads of size {h}. A batch of {batch} "
+        f"sequences is decoded, each with {context} tokens in the KV cache, on {device.name}: {bandwidth(device)}.",
         (
             Question(
-                "weights", "The bytes of weights that a decode reads.", "GB", total.weight_bytes,
-                "2*(N - V*D + B*D)", values,
+                "weights",
+                "The bytes of weights that a decode step reads.",
+                "GB",
+                total.weight_bytes,
+                "2*(N - V*D + B*D)",
+                values,
                 (
-                    Slip(table, "close: of the table of embeddings only a few rows are read"), IN_GIB,
-                    Slip(0.5, "half of it: fp16 takes two bytes"), MORE_BITS,
-                    Slip(batch, "all sequences share one pass over the weights"),
+                    Mistake(table, "close: only a few rows of the embedding table are read"),
+                    IN_GIB,
+                    Mistake(0.5, "half the answer: an fp16 number takes two bytes"),
+                    IN_BITS,
+                    Mistake(batch, "all sequences share one read of the weights"),
                 ),
             ),
             Question(
-                "cache", "The bytes of the KV cache that it reads.", "GB", total.cache_bytes,
-                "2*L*K*h*2*B*(C + 1)", kept,
+                "cache",
+                "The bytes of the KV cache that a decode step reads, with the new token.",
+                "GB",
+                total.cache_bytes,
+                "2*L*K*h*2*B*(C + 1)",
+                kept,
                 (
-                    Slip(0.5, "half of it: keys and values, of two bytes each"),
-                    Slip(1 / batch, "this is of one sequence"),
-                    Slip(1 / layers, "this is of one layer"), Slip(group, "only key-value heads are kept"), IN_GIB,
-                    MORE_BITS,
+                    Mistake(0.5, "half the answer: keys and values, two bytes per element"),
+                    Mistake(1 / batch, "this is for one sequence"),
+                    Mistake(1 / layers, "this is for one layer"),
+                    Mistake(group, "the cache stores key-value heads only"),
+                    IN_GIB,
+                    IN_BITS,
                 ),
             ),
             Question(
-                "rate", "The most tokens per second over the batch, if weights and cache are all that takes time.",
-                "tokens/s", rate, "B*B_mem/(2*(N - V*D + B*D) + 2*L*K*h*2*B*(C + 1))",
+                "rate",
+                "The bound on tokens per second of the batch, if only reading weights and cache takes time.",
+                "tokens/s",
+                rate,
+                "B*B_mem/(2*(N - V*D + B*D) + 2*L*K*h*2*B*(C + 1))",
                 {**values, **kept, "B_mem": device.bandwidth},
                 (
-                    Slip(1 / batch, "these are decodes per second: each gives a token of every sequence"),
-                    Slip(read / total.weight_bytes, "this leaves out the cache"), FEWER_BITS, SLOWER, FASTER,
-                    Slip(read / (2 * count + total.cache_bytes), "close: the table of embeddings is not read"),
-                    Slip(read / (batch * total.weight_bytes + total.cache_bytes), "the batch shares the weights"),
+                    Mistake(1 / batch, "these are decode steps per second: each step gives one token per sequence"),
+                    Mistake(read / total.weight_bytes, "the cache is missing"),
+                    PER_BIT,
+                    *BINARY_BANDWIDTH,
+                    Mistake(read / (2 * count + total.cache_bytes), "close: the whole embedding table is not read"),
+                    Mistake(
+                        read / (batch * total.weight_bytes + total.cache_bytes),
+                        "all sequences share one read of the weights",
+                    ),
                 ),
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _step(phase: Phase, **options: Any) -> Step:

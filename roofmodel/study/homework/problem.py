@@ -1,7 +1,7 @@
-"""What a problem of homework is: what is given, questions with answers, and the slips that a hint knows.
+"""Homework problems: the given facts, the questions with their answers and formulas, and common mistakes.
 
-The answer to a question is the counting's, the roofline's or the profile reader's number, in base units. Beside it
-stands the formula by which a student finds it on paper, and what common slips make of it.
+The package computes each answer, in base units. `Question.formula` is the derivation on paper; a test checks that it
+gives the same number.
 """
 
 from __future__ import annotations
@@ -16,51 +16,66 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 
 Draw = Callable[[str, Sequence[Any]], Any]
-"""One of the options, by the name of what is drawn."""
+"""`draw(name, options)`: one of the options, chosen by the name of the drawn quantity."""
 
 UNITS = {
     "FLOP/B": 1, "GFLOP": 10**9, "GFLOP/s": 10**9, "TFLOP/s": 10**12, "us": 1e-6, "ms": 1e-3, "kB": 10**3, "MB": 10**6,
     "GB": 10**9, "%": 0.01, "tokens/s": 1, "images/s": 1, "sequences": 1, "rows": 1, "tokens": 1, "workers": 1,
 }  # fmt: skip
-"""What an answer may be asked in, in base units."""
-ROOFS = ("compute", "memory")
+"""The units of answers, in base units."""
+CEILINGS = ("compute", "memory")
 SYMBOLS = {
-    "n": "the size", "b": "bytes an element", "P_peak": "the peak, in FLOP/s", "B_mem": "the bandwidth, in B/s",
+    "n": "the size", "b": "bytes per element", "P_peak": "the peak, in FLOP/s", "B_mem": "the bandwidth, in B/s",
     "t": "the measured time", "a": "fadd", "m": "fmul", "f": "ffma", "A": "hadd", "M": "hmul", "F": "hfma",
-    "y": "bytes of DRAM",
-    "B": "sequences in the batch", "S": "tokens of each", "C": "tokens in the cache", "D": "the hidden size",
-    "W": "the MLP's width", "L": "layers", "K": "key-value heads", "h": "the size of a head", "V": "the vocabulary",
-    "N": "parameters", "Y": "the device's memory",
-    "B_img": "images in the batch", "X": "places along a side of the image", "r": "those along a side of the filter",
-    "C_in": "channels that come in", "C_out": "channels that go out", "M_img": "multiply-adds an image",
-    "u": "the part of the peak that is reached", "t_dec": "the time to decode an image", "w": "workers",
-    "n_gpu": "GPUs", "T": "tokens", "B_link": "the link, in B/s one way", "k_x": "experts that a token goes to",
+    "y": "DRAM bytes",
+    "B": "sequences in the batch", "S": "tokens per sequence", "C": "tokens in the cache", "D": "the hidden size",
+    "W": "the MLP width", "L": "layers", "K": "key-value heads", "h": "the head size", "V": "the vocabulary size",
+    "N": "parameters", "Y": "the device memory",
+    "B_img": "images in the batch", "X": "the image size in pixels per side", "r": "the filter size in pixels per side",
+    "C_in": "input channels", "C_out": "output channels", "M_img": "multiply-adds per image",
+    "u": "the achieved fraction of the peak", "t_dec": "the decoding time of an image", "w": "workers",
+    "n_gpu": "GPUs", "T": "tokens", "B_link": "the link bandwidth, in B/s per direction",
+    "k_x": "active experts per token",
 }  # fmt: skip
-"""What formulas call what."""
+"""The meanings of the symbols in formulas."""
 
 
-class Slip(NamedTuple):
-    """A common mistake: what it makes of the answer, as a factor, and what to say of it."""
+class Mistake(NamedTuple):
+    """A common mistake: the wrong answer as a multiple of the right one, and the hint for it."""
 
     factor: float
     hint: str
 
 
 class Question(NamedTuple):
-    """A blank of the sheet; its answer is a number in base units, or one of the ROOFS."""
+    """A question of a sheet; its answer is a number in base units, or one of the CEILINGS."""
 
     id: str
     text: str
     unit: str
     value: float | str
-    formula: str  # in the names of `values`
+    formula: str  # in the names of `values`; for a ceiling: the intensity minus the ridge point
     values: Mapping[str, Number]
-    slips: tuple[Slip, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     tolerance: float = 0.02  # relative
+
+    @property
+    def expression(self) -> Any:
+        """The formula as a SymPy expression, in which common factors cancel."""
+        import sympy
+
+        names = {name: sympy.Symbol(name, positive=True) for name in self.values}
+        return sympy.sympify(self.formula, locals=names)
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of the quantities in the expression, in the order of `values`."""
+        used = {symbol.name for symbol in self.expression.free_symbols}
+        return [name for name in self.values if name in used]
 
 
 class Problem(NamedTuple):
-    """What is given, and the questions about it."""
+    """The given facts, and the questions about them."""
 
     id: str
     title: str
@@ -68,32 +83,33 @@ class Problem(NamedTuple):
     questions: tuple[Question, ...]
 
 
-FMA_ONCE = Slip(0.5, "half of it: a multiply-add is two FLOPs")
-FMA_TWICE = Slip(2.0, "twice of it: a multiply-add is two FLOPs, and may be counted as four here")
-BYTES_AS_BITS = "a factor of eight: bits and bytes"
-MORE_BITS, FEWER_BITS = Slip(8.0, BYTES_AS_BITS), Slip(0.125, BYTES_AS_BITS)
-IN_GIB = Slip(10**9 / 2**30, "this is GiB, 2^30 bytes; a GB is 10^9")
-SLOWER, FASTER = (
-    Slip(factor, "a bandwidth in GB/s is 10^9 bytes a second, not 2^30") for factor in (2**30 / 10**9, 10**9 / 2**30)
+FMA_AS_ONE_FLOP = Mistake(0.5, "half the answer: a multiply-add is two FLOPs")
+FMA_AS_FOUR_FLOPS = Mistake(2.0, "twice the answer: a multiply-add is two FLOPs, not four")
+FACTOR_OF_EIGHT = "a factor of eight: check bits and bytes"
+IN_BITS, PER_BIT = Mistake(8.0, FACTOR_OF_EIGHT), Mistake(0.125, FACTOR_OF_EIGHT)
+IN_GIB = Mistake(10**9 / 2**30, "this is in GiB (2^30 bytes); a GB is 10^9 bytes")
+BINARY_BANDWIDTH = tuple(
+    Mistake(factor, "a bandwidth in GB/s is 10^9 bytes per second, not 2^30")
+    for factor in (2**30 / 10**9, 10**9 / 2**30)
 )
 DEVICES = ("v100-sxm2-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm", "h200")
 
 
 def device_of(draw: Draw) -> Device:
-    """One of the lectures' devices."""
+    """One of DEVICES."""
     return library.load(draw("device", DEVICES))
 
 
 def width(dtype: str) -> Number:
-    """Bytes of an element."""
+    """Bytes per element."""
     return FORMATS[dtype].bytes(1)
 
 
-def roofs(device: Device, dtype: str) -> dict[str, Number]:
-    """The two ceilings of matrix products, as formulas name them: FLOP/s and bytes per second."""
+def ceilings(device: Device, dtype: str) -> dict[str, Number]:
+    """The two ceilings of a GEMM under their symbols: the peak in FLOP/s, the DRAM bandwidth in bytes per second."""
     return {"P_peak": device.matmul_pipe(dtype).peak, "B_mem": device.bandwidth}
 
 
 def bandwidth(device: Device) -> str:
-    """The DRAM's, in words."""
-    return f"{units.si(device.bandwidth, 'B/s', 4)} from DRAM"
+    """The DRAM bandwidth as text."""
+    return f"{units.si(device.bandwidth, 'B/s', 4)} of DRAM bandwidth"

@@ -1,4 +1,4 @@
-"""Homework: answers by hand, keys that pass their own check, slips that get their hint."""
+"""Homework: answers derived by hand, keys that pass their own check, hints for common mistakes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,15 +21,15 @@ from roofmodel.study.estimate.phase import totals
 from roofmodel.study.homework import homework
 from roofmodel.study.homework.homework import Graded, Sheet, near
 from roofmodel.study.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question
-from roofmodel.study.homework.scaling_problems import REACHED
+from roofmodel.study.homework.scaling_problems import PERCENT_OF_PEAK
 from roofmodel.views import homework as views
 
 STUDENTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
 
 
 def fixed(**chosen: Any) -> Any:
-    """A draw that takes what is told, and else the first option."""
-    return lambda what, options: chosen.get(what, options[0])
+    """A draw that returns the given options, otherwise the first one."""
+    return lambda name, options: chosen.get(name, options[0])
 
 
 def problem(name: str, **chosen: Any) -> dict[str, float | str]:
@@ -43,7 +42,7 @@ def problem(name: str, **chosen: Any) -> dict[str, float | str]:
 
 
 def checked(text: str, tmp_path: Path, student: str = "ada", **options: Any) -> dict[str, Graded]:
-    """What a check says of a file, by problem and question."""
+    """The graded answers of a file, by problem and question."""
     path = tmp_path / "answers.yaml"
     path.write_text(text, encoding="utf-8")
     found = homework.check(str(path), student, **options)
@@ -57,14 +56,14 @@ def test_a_triad_by_hand() -> None:
     # 50 M elements of 8 bytes, three vectors, 2 FLOPs each, at 2039 GB/s of an A100 with 80 GB
     found = problem("stream", kernel="triad", dtype="fp64", device="a100-sxm-80gb", n=50)
     assert found == {
-        "intensity": 1 / 12,  # as the lecture has it
+        "intensity": 1 / 12,  # as in the lecture
         "time": 1200e6 / 2039e9 * 1e6,
         "rate": 2039 / 12,
     }
 
 
-def test_where_a_product_is_bound_by_compute_by_hand() -> None:
-    # 2 n^3 / (3 n^2 2 B) = n/3 = 312 / 1.555, and of the lecture 2 n^3 / (4 n^2 8 B) = n/16
+def test_the_compute_bound_size_of_a_gemm_by_hand() -> None:
+    # 2 n^3 / (3 n^2 2 B) = n/3 = 312 / 1.555, and in the lecture 2 n^3 / (4 n^2 8 B) = n/16
     found = problem("matmul", kernel="matmul", device="a100-sxm-40gb")
     assert found == {"ridge": 312000 / 1555, "fp16": 602, "fp64": 3211}  # 3328 with 1.5 TB/s
 
@@ -79,7 +78,7 @@ def test_a_block_of_gpt2_xl_by_hand() -> None:
     tokens, hidden = 2 * 512, 1600
     assert found == {
         "flops": (tokens * 24 * hidden**2 + 2 * 4 * 512**2 * hidden) / 1e9,
-        "causal": 2 * 2 * 2 * (512 * 513 // 2) * hidden / 1e9,  # two products of 2 FLOPs, of two prompts
+        "causal": 2 * 2 * 2 * (512 * 513 // 2) * hidden / 1e9,  # two GEMMs of 2 FLOPs, for two prompts
     }
 
 
@@ -107,7 +106,7 @@ def test_a_kv_cache_by_hand() -> None:
 
 def test_a_decode_by_hand() -> None:
     found = problem("decode", model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
-    weights = 2 * (8_030_261_248 - 128_256 * 4096 + 16 * 4096)  # the head is read, of the embeddings 16 rows
+    weights = 2 * (8_030_261_248 - 128_256 * 4096 + 16 * 4096)  # the head is read, and 16 rows of the embedding table
     cache = 16 * 2049 * 131_072
     assert found == {"weights": weights / 1e9, "cache": cache / 1e9, "rate": 16 / ((weights + cache) / 3.35e12)}
 
@@ -118,18 +117,18 @@ def test_counters_by_hand() -> None:
     assert found == {"fp32": 0.9, "fp16": 1.66, "intensity": 2.56 / 10}  # 100 + 200 + 600; 20 + 40 + 1600; 10 GB
 
 
-def test_what_was_achieved_by_hand() -> None:
-    # 2 x 4096^3 / 312 TFLOP/s = 440.51 us; half of it was reached: 881.0 us as the sheet says
+def test_the_achieved_fraction_by_hand() -> None:
+    # 2 x 4096^3 / 312 TFLOP/s = 440.51 us; half of it was achieved: 881.0 us
     found = problem("achieved", device="a100-sxm-80gb", n=4096, share=50)
     assert found == {"bound": 440.509, "rate": 2 * 4096**3 / 881.0e-6 / 1e12, "fraction": 50.001}
 
 
 def test_a_convolution_by_hand() -> None:
     found = problem("convolution", layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)
-    results, filters = 8 * 28**2 * 128, 9 * 128 * 128  # 3 x 3 from 128 channels to 128, on 28 x 28 places
+    results, filters = 8 * 28**2 * 128, 9 * 128 * 128  # 3 x 3 from 128 channels to 128, on 28 x 28 pixels
     assert found == {
         "flops": 2 * results * 9 * 128 / 1e9,
-        "intensity": 2 * results * 9 * 128 / (2 * (2 * results + filters)),  # as much comes in as goes out
+        "intensity": 2 * results * 9 * 128 / (2 * (2 * results + filters)),  # input and output have equal sizes
         "bound": "compute",  # 527 of 139
     }
 
@@ -142,30 +141,30 @@ def test_a_data_loader_by_hand() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_no_network_is_said_to_reach_more_than_its_bound(device: str) -> None:
+def test_the_stated_achieved_fraction_is_below_the_bound(device: str) -> None:
     found = totals(estimate(hub.load("resnet-50"), library.load(device), batch=128).phases[0])
     peak = library.load(device).matmul_pipe("fp16").peak
-    assert max(REACHED) / 100 < found["matmul_flops"] / found["bound_seconds"] / peak
+    assert max(PERCENT_OF_PEAK) / 100 < found["matmul_flops"] / found["bound_seconds"] / peak
 
 
-def test_a_layer_on_several_gpus_by_hand() -> None:
+def test_a_tensor_parallel_mlp_by_hand() -> None:
     found = problem("shared", model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
     sent = 2 * 7 / 8 * (2048 * 4096 * 2)  # around a ring of 8, twice
     work = 3 * 2 * 2048 * 4096 * (11008 // 8)
     assert found == {"sent": sent / 1e6, "talk": sent / 450e9 * 1e6, "work": work / 989.4e12 * 1e6}
 
 
-def test_replicas_by_hand() -> None:
+def test_data_parallel_training_by_hand() -> None:
     found = problem("replicas", model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
     parameters = 1_557_611_200
     assert found == {
         "state": 16 * parameters / 1e9,
         "sent": 2 * 7 / 8 * 2 * parameters / 1e9,
-        "tokens": 2 / 3 * 7 / 8 * 312e12 / 300e9,  # whatever the model
+        "tokens": 2 / 3 * 7 / 8 * 312e12 / 300e9,  # independent of the model
     }
 
 
-def test_experts_by_hand() -> None:
+def test_expert_parallelism_by_hand() -> None:
     # two all-reduces of 64 tokens; 8 tokens that go to 2 experts each, 7 of 8 elsewhere, and back
     found = problem("experts", gpus=8, users=64)
     assert found == {"matrices": 2 * 2 * 7 / 8 * 64 * 8.192, "experts": 2 * 8 * 2 * 7 / 8 * 8.192}
@@ -196,17 +195,17 @@ def questions(sheets: list[Sheet]) -> list[tuple[Problem, Question]]:
     return [(each, question) for sheet in sheets for each in sheet.problems for question in each.questions]
 
 
-def test_the_derivation_gives_what_the_tool_counts(sheets: list[Sheet]) -> None:
+def test_the_formula_gives_the_counted_answer(sheets: list[Sheet]) -> None:
     for _, question in questions(sheets):
-        names = {name: sympy.Symbol(name, positive=True) for name in question.values}
-        found = sympy.sympify(question.formula, locals=names).subs({names[n]: v for n, v in question.values.items()})
+        expression = question.expression
+        found = expression.subs({symbol: question.values[symbol.name] for symbol in expression.free_symbols})
         if isinstance(question.value, str):
             assert question.value == ("compute" if found > 0 else "memory")
         else:
             assert near(float(found), question.value, 1e-9), question
 
 
-def test_no_answer_stands_in_the_sheet(sheets: list[Sheet]) -> None:
+def test_a_sheet_contains_no_answer(sheets: list[Sheet]) -> None:
     for sheet in sheets:
         document = views.document(sheet)
         assert '"answer"' not in document.written("json")
@@ -214,7 +213,7 @@ def test_no_answer_stands_in_the_sheet(sheets: list[Sheet]) -> None:
         shown = set(re.findall(r"[\d.]+", document.written("markdown")))
         keyed = views.document(sheet, key=True).data["problems"]
         for answer in (question["answer"] for each in keyed for question in each["questions"]):
-            if isinstance(answer, float) and len(f"{answer:.4g}") > 3:  # 0.5, or 32, may well stand there for another
+            if isinstance(answer, float) and len(f"{answer:.4g}") > 3:  # 0.5 or 32 may be a given number
                 assert not {f"{answer:.{digits}g}" for digits in (4, 5, 6)} & shown
 
 
@@ -231,47 +230,45 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
     ("name", "drawn", "asked", "wrong", "hint"),
     [
         ("stream", STREAM, "intensity", 50e6 / 1200e6, "a multiply-add is two FLOPs"),
-        ("stream", STREAM, "intensity", 100e6 / 800e6, "three pass: two are read, and one is written"),
-        ("stream", STREAM, "intensity", 2.0 / 3, "FLOPs per element"),  # 2 FLOPs by 3 elements, their bytes forgotten
+        ("stream", STREAM, "intensity", 100e6 / 800e6, "three move: two are read, one is written"),
+        ("stream", STREAM, "intensity", 2.0 / 3, "FLOPs per element"),  # 2 FLOPs by 3 elements, without their bytes
         ("stream", STREAM, "time", 1200e6 / (2039 * 2**30) * 1e6, "not 2^30"),
         ("stream", STREAM, "time", 100e6 / 9.7e12 * 1e6, "the time of the FLOPs"),  # 9.7 TFLOP/s in fp64
-        ("stream", STREAM, "rate", 9700, "the memory is slower"),
-        ("matmul", dict(kernel="matmul", device="a100-sxm-40gb"), "fp16", 803, "4 passes over matrices; here there"),
-        ("stencil", dict(dtype="fp32", device="v100-sxm2-32gb", n=500), "cached", 7 / 4, "the write was left out"),
+        ("stream", STREAM, "rate", 9700, "the memory limits the rate"),
+        ("matmul", dict(kernel="matmul", device="a100-sxm-40gb"), "fp16", 803, "4 moved matrices; here there"),
+        ("stencil", dict(dtype="fp32", device="v100-sxm2-32gb", n=500), "cached", 7 / 4, "the write is missing"),
         ("kv", LLAMA, "token", 32 * 8 * 128 * 2 / 1000, "keys and values"),
-        ("kv", LLAMA, "token", 2 * 8 * 128 * 2 / 1000, "of one layer"),
+        ("kv", LLAMA, "token", 2 * 8 * 128 * 2 / 1000, "for one layer"),
         ("kv", LLAMA, "token", 2 * 32 * 32 * 128 * 2 / 1000, "the query heads"),
         ("kv", LLAMA, "token", 2 * 32 * 8 * 128 * 2 / 1024, "KiB"),
-        ("kv", LLAMA, "batch", 2 * 32 * 8 * 128 * 2 * 2048 / 1e9, "of one sequence"),
-        ("kv", LLAMA, "fits", 40 * 2**30 // (131072 * 2048), "the weights take their place"),
+        ("kv", LLAMA, "batch", 2 * 32 * 8 * 128 * 2 * 2048 / 1e9, "for one sequence"),
+        ("kv", LLAMA, "fits", 40 * 2**30 // (131072 * 2048), "the weights need memory"),
         ("kv", LLAMA, "fits", (40 * 10**9 - 2 * 8_030_261_248) // (131072 * 2048), "memory is in GiB"),
         ("decode", H100, "weights", 2 * 8_030_261_248 / 1e9, "only a few rows"),
-        ("decode", H100, "cache", 2049 * 131072 / 1e9, "of one sequence"),
+        ("decode", H100, "cache", 2049 * 131072 / 1e9, "for one sequence"),
         (
             "block",
             dict(model="gpt2-xl", batch=2, seq=512),
             "flops",
             1024 * 24 * 1600**2 / 1e9,
-            "products without weights",
+            "GEMMs without weights",
         ),
-        ("convolution", CONVOLUTION, "flops", 2 * 8 * 28**2 * 128 * 128 / 1e9, "over all places of the filter"),
-        ("convolution", CONVOLUTION, "flops", 2 * 28**2 * 128 * 128 * 9 / 1e9, "of one image"),
+        ("convolution", CONVOLUTION, "flops", 2 * 8 * 28**2 * 128 * 128 / 1e9, "over all positions of the filter"),
+        ("convolution", CONVOLUTION, "flops", 2 * 28**2 * 128 * 128 * 9 / 1e9, "for one image"),
         ("loader", LOADER, "images", 0.15 * 125e12 / 4_089_184_256, "a multiply-add is two FLOPs"),
-        ("loader", LOADER, "busy", 8 / 22.926, "a fraction of one"),
+        ("loader", LOADER, "busy", 8 / 22.926, "this is a fraction"),
         ("shared", SHARED, "sent", 7 / 8 * 2048 * 4096 * 2 / 1e6, "goes around twice"),
-        ("shared", SHARED, "sent", 2048 * 4096 * 2 / 1e6, "the tensor itself"),
+        ("shared", SHARED, "sent", 2048 * 4096 * 2 / 1e6, "the size of the tensor"),
         ("shared", SHARED, "work", 2 * 2 * 2048 * 4096 * 11008 / 8 / 989.4e12 * 1e6, "there are three"),
-        ("replicas", REPLICAS, "state", 4 * 1_557_611_200 / 1e9, "leaves the optimizer out"),
-        ("replicas", REPLICAS, "tokens", 2 * 7 / 8 * 312e12 / 300e9, "those of the forward pass alone"),
-        ("experts", dict(gpus=8, users=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "of all users' tokens"),
+        ("replicas", REPLICAS, "state", 4 * 1_557_611_200 / 1e9, "the optimizer state is missing"),
+        ("replicas", REPLICAS, "tokens", 2 * 7 / 8 * 312e12 / 300e9, "for the forward pass alone"),
+        ("experts", dict(gpus=8, users=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "for the tokens of all users"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "bound", 2 * 4096**3 / 624e12 * 1e6, "sparse"),
-        ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "turn it over"),
+        ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "invert it"),
     ],
 )
-def test_a_slip_made_by_hand_is_recognised(
-    name: str, drawn: dict[str, Any], asked: str, wrong: float, hint: str
-) -> None:
-    """What a student would work out who makes the one mistake."""
+def test_a_common_mistake_is_recognized(name: str, drawn: dict[str, Any], asked: str, wrong: float, hint: str) -> None:
+    """`wrong` is the result of the mistake, computed by hand."""
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     answer = wrong * UNITS[question.unit]
     assert not isinstance(question.value, str)
@@ -280,57 +277,68 @@ def test_a_slip_made_by_hand_is_recognised(
 
 
 def hint(name: str, asked: str, answer: float, **drawn: Any) -> str | None:
-    """What is said of a number in base units; None of the right one."""
+    """The hint for a number in base units; None for the right one."""
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     assert not isinstance(question.value, str)
     return None if near(answer, question.value, question.tolerance) else homework.hint_for(question, answer)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (270, "the GPU still waits"),
         (542, "a multiply-add is two FLOPs"),
-        (1694, "at the peak"),
-        (275, "no slip that is known"),  # a count that is near is not the answer
+        (1694, "at 100 % of the peak"),
+        (275, "not a common mistake"),  # close to the answer, but not equal
     ],
 )
-def test_workers_are_counted_exactly(answer: float, said: str) -> None:
+def test_workers_are_counted_exactly(answer: float, expected: str) -> None:
     # 0.16 x 989.4 TFLOP/s / (2 x 4 089 184 256 multiply-adds) x 14 ms = 270.99
     drawn = dict(network="resnet-50", device="h100-sxm", share=16, decode=14)
     assert hint("loader", "workers", 271, **drawn) is None
-    assert said in str(hint("loader", "workers", answer, **drawn))
+    assert expected in str(hint("loader", "workers", answer, **drawn))
 
 
-def test_no_slip_is_seen_where_it_would_be_none() -> None:
+def test_a_mistake_that_gives_the_right_answer_has_no_hint() -> None:
     # 8 workers deliver 8 / 14 ms = 571 images/s; a V100 takes 569 of ViT at 16 % of its peak, and 2445 of ResNet-50
     waits = dict(device="v100-sxm2-32gb", share=16, decode=14, few=8)
-    said = "this is how long it waits"
-    assert said in str(hint("loader", "busy", 1 - 571.43 / 2445.5, network="resnet-50", **waits))
-    assert said not in str(hint("loader", "busy", 0, network="vit-base-patch16-224", **waits))
-    # between two GPUs an all-reduce sends as much as the tensor has
+    waiting = "this is the fraction of the time that it waits"
+    assert waiting in str(hint("loader", "busy", 1 - 571.43 / 2445.5, network="resnet-50", **waits))
+    assert waiting not in str(hint("loader", "busy", 0, network="vit-base-patch16-224", **waits))
+    # between two GPUs an all-reduce sends as many bytes as the tensor has
     assert hint("shared", "sent", 2048 * 4096 * 2, **SHARED | dict(gpus=2)) is None
+
+
+def test_a_hint_names_only_quantities_of_the_formula(sheets: list[Sheet]) -> None:
+    # the size of the KV cache for one token, 2 x 2 L K h, does not depend on batch and prompt
+    assert hint("kv", "token", 32.8e3, **LLAMA) == (
+        "not a common mistake; the answer depends on: layers, key-value heads, the head size"
+    )
+    key = views.document(sheets[0], key=True).written("markdown")
+    assert {"n", "b", "L", "K"} <= set(re.findall(r"(\w+) is ", key.partition("Symbols: ")[2].partition("\n")[0]))
+    for _, question in questions(sheets):
+        assert set(question.symbols) == {symbol.name for symbol in question.expression.free_symbols}
 
 
 def test_every_symbol_has_a_meaning(sheets: list[Sheet]) -> None:
     assert {name for _, question in questions(sheets) for name in question.values} == SYMBOLS.keys()
 
 
-def test_a_sheet_comes_again_and_another_is_another(sheets: list[Sheet]) -> None:
+def test_a_sheet_is_reproducible_and_differs_between_students_and_seeds(sheets: list[Sheet]) -> None:
     assert homework.sheet("student 0") == sheets[0]
-    made = {sheet.made for sheet in [*sheets, homework.sheet("student 0", seed="x")]}
-    assert len(made) == len(sheets) + 1
+    fingerprints = {sheet.fingerprint for sheet in [*sheets, homework.sheet("student 0", seed="x")]}
+    assert len(fingerprints) == len(sheets) + 1
 
 
-def test_draws_stay_what_they_are() -> None:
-    # by coreutils: printf '["s", "ada", "n"]' | b2sum -l 64. Sheets that were handed out must come again, also later
-    assert homework.draws("s", "ada")("n", range(1000)) == 0x7BCF89A7754394E8 % 1000
+def test_draws_are_stable() -> None:
+    # by coreutils: printf '["s", "ada", "n"]' | b2sum -l 64. Sheets that were handed out must stay reproducible
+    assert homework.hashed_draw("s", "ada")("n", range(1000)) == 0x7BCF89A7754394E8 % 1000
 
 
 # --- A check ----------------------------------------------------------------------------------------
 
 
-def halved(sheet: Sheet, of: str, factor: float) -> str:
+def scaled_answer(sheet: Sheet, of: str, factor: float) -> str:
     """The right answer to a question, times a factor."""
     name, _, which = of.partition(".")
     found = next(q for p, q in questions([sheet]) if (p.id, q.id) == (name, which))
@@ -344,18 +352,16 @@ def halved(sheet: Sheet, of: str, factor: float) -> str:
         ("stream.intensity", 0.5, "a multiply-add is two FLOPs"),
         ("block.flops", 0.5, "a multiply-add is two FLOPs"),
         ("achieved.rate", 0.5, "a multiply-add is two FLOPs"),
-        ("kv.batch", 1e9 / 2**30, "this is GiB"),
+        ("kv.batch", 1e9 / 2**30, "this is in GiB"),
         ("kv.token", 8, "bits and bytes"),
         ("kv.token", 0.5, "keys and values"),
         ("block.causal", 1.998, "S(S+1)/2"),
-        ("stencil.time", 1000, "a power of a thousand"),
-        ("stencil.time", 1.3, "made of the size"),
+        ("stencil.time", 1000, "wrong by a power of 1000"),
+        ("stencil.time", 1.3, "the answer depends on: the size"),
     ],
 )
-def test_a_wrong_answer_is_told_what_it_looks_like(
-    asked: str, factor: float, hint: str, sheets: list[Sheet], tmp_path: Path
-) -> None:
-    found = checked(halved(sheets[0], asked, factor), tmp_path, "student 0")[asked]
+def test_a_wrong_answer_has_a_hint(asked: str, factor: float, hint: str, sheets: list[Sheet], tmp_path: Path) -> None:
+    found = checked(scaled_answer(sheets[0], asked, factor), tmp_path, "student 0")[asked]
     assert not found.right
     assert found.hint is not None
     assert hint in found.hint
@@ -363,45 +369,48 @@ def test_a_wrong_answer_is_told_what_it_looks_like(
 
 @pytest.mark.parametrize("factor", [0.985, 1, 1.015])
 def test_an_answer_within_the_tolerance_is_right(factor: float, sheets: list[Sheet], tmp_path: Path) -> None:
-    assert checked(halved(sheets[0], "decode.rate", factor), tmp_path, "student 0")["decode.rate"].right
+    assert checked(scaled_answer(sheets[0], "decode.rate", factor), tmp_path, "student 0")["decode.rate"].right
 
 
 def test_a_formula_without_the_factor_two_of_hfma_is_recognised(tmp_path: Path) -> None:
     sheet = homework.sheet("ada", "measuring")
     values = next(q.values for p, q in questions([sheet]) if (p.id, q.id) == ("counters", "fp16"))
-    wrong = 2 * sum(values.values()) / 1e9  # as a slide has it: twice all instructions
+    wrong = 2 * sum(values.values()) / 1e9  # as on a slide: twice all instructions
     text = f"sheet: measuring\nanswers: {{counters: {{fp16: {wrong} GFLOP}}}}\n"
     hint = checked(text, tmp_path)["counters.fp16"].hint
     assert hint is not None
-    assert "the factor two that many formulas lack" in hint
+    assert "a factor of two is missing" in hint
 
 
 BAD = [
-    ("", "answers.yaml: expected a sheet with its answers, got an empty file"),
+    ("", "answers.yaml: expected a homework sheet with answers, got an empty file"),
     ("answers: [1, 2]\n", "answers.yaml:1: answers must be a mapping"),
     ("student: ada\n", "lacks the key 'answers'"),
     ("answers:\n  streem:\n    time: 1\n", "answers.yaml:2: unknown key 'streem'; did you mean 'stream'?"),
     ("answers:\n  stream:\n    tme: 1\n", "answers.yaml:3: unknown key 'tme'; did you mean 'time'?"),
     ("answers:\n  stream: !!timestamp x\n", "answers.yaml:2: answers.stream must be a mapping"),
-    ("student: bob\nanswers:\n", "answers.yaml:1: these are answers of student 'bob', not of 'ada'; see --student"),
+    ("student: bob\nanswers:\n", "answers.yaml:1: these are answers of student 'bob', not of 'ada'; check student"),
     ("sheet: lecture\nanswers:\n", "answers.yaml:1: unknown sheet 'lecture'; did you mean 'lectures'?"),
-    ("made: 12345678\nanswers:\n", "answers.yaml:1: the sheet was made as '12345678'"),
+    ("made: 12345678\nanswers:\n", "answers.yaml:1: the sheet has the mark '12345678'"),
     ("answers: {\n", "not YAML"),
-    ("# Problems: lectures, ada\n\nA: b\n* c\n", "the block of answers is gone, which stands between lines of ```"),
-    ("# Mine\n\n| a |\n|---|\n\nanswers:\n  stream:\n", "the block of answers is gone"),
+    (
+        "# Problems: lectures, ada\n\nA: b\n* c\n",
+        "the block of answers is missing; it belongs under 'Your answers', between ``` lines",
+    ),
+    ("# Mine\n\n| a |\n|---|\n\nanswers:\n  stream:\n", "the block of answers is missing"),
 ]
 
 
-@pytest.mark.parametrize(("text", "says"), BAD)
-def test_bad_answers_are_told_where_and_what(text: str, says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_a_bad_file_of_answers_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
     if text.endswith("answers:\n"):
         text = text.replace("answers:\n", "answers: {}\n")
     with pytest.raises(AnswerError) as raised:
         checked(text, tmp_path)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_answers_that_make_no_sense_are_marked_and_the_others_are_read(tmp_path: Path) -> None:
+def test_unusable_answers_are_marked_and_the_others_are_graded(tmp_path: Path) -> None:
     sheet = homework.sheet("ada")
     right = next(q.value for p, q in questions([sheet]) if (p.id, q.id) == ("achieved", "rate"))
     assert isinstance(right, float)
@@ -416,19 +425,19 @@ answers:
 ```
 """
     found = checked(text, tmp_path)
-    strange = {name for name, graded in found.items() if not graded.understood}
-    assert strange == {
+    unusable = {name for name, graded in found.items() if not graded.understood}
+    assert unusable == {
         "stream.intensity", "stream.time", "stream.rate", "matmul.fp16", "matmul.fp64", "matmul.ridge",
         "phases.prefill", "phases.decode", "phases.decode_bound",
     }  # fmt: skip
     assert [name for name, graded in found.items() if graded.right] == ["achieved.rate"]
     assert found["matmul.fp16"].answer == "1,237"
-    assert "no commas" in (found["matmul.fp16"].hint or "")
+    assert "without commas" in (found["matmul.fp16"].hint or "")
     document = views.report(homework.check(str(tmp_path / "answers.yaml"), "ada"))
     table = document.written("markdown")
     assert "| matmul.fp16 | 1,237 | rows | not a number |" in table
     assert "phases.decode_bound: it must be one of compute, memory" in table
-    assert "| phases.decode_bound | memroy | compute or memory | no such word |" in table
+    assert "| phases.decode_bound | memroy | compute or memory | unknown word |" in table
 
 
 def test_a_fraction_is_a_number(tmp_path: Path) -> None:
@@ -439,8 +448,8 @@ def test_a_fraction_is_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("student", "name"), [("", "lectures"), ("a\nb", "lectures"), ("x" * 101, "lectures"), ("a", "b")]
 )
-def test_a_sheet_that_cannot_be_is_refused(student: str, name: str) -> None:
-    with pytest.raises(WorkloadError, match=r"--student is|--sheet: unknown sheet 'b'; known: lectures"):
+def test_an_unknown_sheet_or_unusable_student_is_refused(student: str, name: str) -> None:
+    with pytest.raises(WorkloadError, match=r"student is|sheet: unknown sheet 'b'; known: lectures"):
         homework.sheet(student, name)
 
 
@@ -466,7 +475,7 @@ def test_a_sheet_is_written_filled_in_and_checked(
     text = Path(sheet).read_text(encoding="utf-8")
     Path(sheet).write_text(text.replace("cached:", "cached: 1e9", 1).replace("ridge:", "ridge: 1 FLOP/B"), "utf-8")
     status, out, err = roof(capsys, monkeypatch, "check", sheet, *command, "--format", "json")
-    assert (status, err) == (0, "")  # wrong answers are no error
+    assert (status, err) == (0, "")  # wrong answers are not errors
     found = json.loads(out)
     assert (found["schema"], found["score"], found["asked"]) == ("roofmodel.homework-check/1", 0, 12)
     assert found["problems"][1]["questions"][0]["answer"] == 1
@@ -494,15 +503,13 @@ def test_a_sheet_in_every_format_is_filled_in_and_checked(
     assert roof(capsys, monkeypatch, *new)[0] == 2  # it has answers now
 
 
-def test_a_key_that_everybody_can_print_is_said_to_be_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_without_a_seed_gives_a_note(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     new = ("new", "--student", "ada", "--sheet", "measuring", "--key")
     assert roof(capsys, monkeypatch, *new)[2] == "note: without --seed, students can print this key, too\n"
     assert roof(capsys, monkeypatch, *new, "--seed", "spring")[2] == ""
 
 
-def test_a_sheet_with_answers_is_replaced_only_where_asked(
+def test_a_sheet_with_answers_is_replaced_only_with_force(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sheet, key = tmp_path / "sheet.md", tmp_path / "key.md"
@@ -516,37 +523,35 @@ def test_a_sheet_with_answers_is_replaced_only_where_asked(
         assert err == f"error: -o {sheet}: is a sheet with answers; give another name, or --force to replace it\n"
         assert sheet.read_text(encoding="utf-8") == text
         assert roof(capsys, monkeypatch, *new, "--force")[0] == 0
-    for _ in range(2):  # a key has answers, and none of a student's
+    for _ in range(2):  # a key has answers, but not a student's
         assert roof(capsys, monkeypatch, *new[:-1], str(key), "--key")[0] == 0
 
 
-def test_who_checks_a_sheet_is_said_on_it() -> None:
+def test_a_sheet_states_who_checks_it() -> None:
     own, seeded = (views.document(homework.sheet("ada", seed=seed)).written("markdown") for seed in ("", "secret"))
-    assert 'then roof homework check FILE --student "ada" says which are right.' in own
+    assert 'Check them with roof homework check FILE --student "ada".' in own
     assert "homework check" not in seeded
-    assert "the lecturer checks them." in seeded
+    assert "The lecturer checks them." in seeded
 
 
-def test_each_product_of_matrices_is_asked_of_as_it_is() -> None:
+def test_only_plain_matmul_asks_about_a_fourth_matrix() -> None:
     texts = {name: homework.PROBLEMS["matmul"](fixed(kernel=name)) for name in ("matmul", "matmul-accumulate")}
-    assert "four matrices that pass" in texts["matmul"].questions[2].text
+    assert "four matrices moved" in texts["matmul"].questions[2].text
     assert "four matrices" in texts["matmul-accumulate"].given
     assert "four matrices" not in texts["matmul-accumulate"].questions[2].text
 
 
-def test_the_key_is_printed_for_who_has_the_seed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_printed_with_the_seed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOF_HOMEWORK_SEED", "secret")
     status, out, _ = roof(capsys, monkeypatch, "new", "--student", "ada", "--sheet", "measuring", "--key")
     assert status == 0
     assert "4F + 2A + 2M = 4 ·" in out
-    assert f'made: "{homework.sheet("ada", "measuring", "secret").made}"' in out
+    assert f'made: "{homework.sheet("ada", "measuring", "secret").fingerprint}"' in out
 
 
-def test_answers_that_are_not_there_are_told_in_one_line(
+def test_a_missing_file_of_answers_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, out, err = roof(capsys, monkeypatch, "check", "absent.md", "--student", "ada")
     assert (status, out) == (2, "")
-    assert err == "error: absent.md: no such file; it should be the sheet with its answers\n"
+    assert err == "error: absent.md: no such file; give a homework sheet with answers\n"
