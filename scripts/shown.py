@@ -33,19 +33,28 @@ README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README
 }
 
 
-def run(*commands: str, until: str = "", columns: int = 100) -> None:
+def run(*commands: str, start: str = "", until: str = "", columns: int = 100) -> None:
     """Print commands with their terminal output. All commands of a page share one folder.
 
-    `until`: replace the output from the first line that starts with this text by "…".
+    `start`: replace the output before the first line that starts with this text by "…"; `until`: replace the output
+    from the first line that starts with this text by "…".
     """
     shown = []
     for command in commands:
         lines = [part.rstrip() for line in _output(command, columns).splitlines() for part in _wrapped(line, columns)]
         if until:
-            end = next(i for i, line in enumerate(lines) if line.startswith(until))
-            lines[end:] = ["…"]
+            lines[_position(lines, until) :] = ["…"]
+        if start:
+            lines[: _position(lines, start)] = ["…"]
         shown += [f"$ {command}", *lines]
     cog.out("\n```console\n" + "\n".join(shown) + "\n```\n\n")
+
+
+def _position(lines: Sequence[str], beginning: str) -> int:
+    for number, line in enumerate(lines):
+        if line.startswith(beginning):
+            return number
+    raise SystemExit(f"{cog.inFile}: no line of the output starts with {beginning!r}")
 
 
 def markdown(command: str) -> None:
