@@ -464,14 +464,14 @@ class CompareReport(_Drawn):
     @property
     def findings(self) -> list[str]:
         """The three findings that matter, in plain words."""
-        from roofmodel.views.compare.text import closing
+        from roofmodel.views.compare.text import finding_texts
 
-        return closing(self.comparison)
+        return finding_texts(self.comparison)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the files leave open, and what was left out."""
-        return tuple(map(_argument, self.comparison.notes))
+        return tuple(_argument(str(note)) for note in self.comparison.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof compare --format json` prints."""

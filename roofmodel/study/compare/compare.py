@@ -1,7 +1,7 @@
-"""`roof compare`: what a model was predicted to do and to take, beside what a profiler measured, a pass at a time.
+"""`roof compare`: the operators of a model matched with the kernels of a profile.
 
-Everything is a mean over the passes that a file holds: a row's measured seconds are those of its kernels in one pass,
-and its predicted figures those of the operators that found these kernels. What is left on either side is listed.
+Every figure is a mean over the passes used. A row has the measured figures of its kernels and the predicted figures of
+the operators that were matched with them. Kernels and operators without a match are listed.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, joined
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
-from roofmodel.study.compare import formats, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.study.compare.comparison import Comparison, Layers
-from roofmodel.study.compare.kernel_groups import Item
+from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
+from roofmodel.study.compare.comparison import Comparison, LayerMismatch
+from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
+from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.naming import NO_HINT, anchor, sort
+from roofmodel.study.compare.naming import NO_HINT, anchor, category_of
 from roofmodel.study.compare.passes import Chosen
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.compare.tally import Tally
@@ -28,8 +29,8 @@ from roofmodel.study.profile import inputs
 from roofmodel.study.profile.device import Identified, identify
 from roofmodel.study.profile.points import work
 
-FITTING = 0.5
-OTHERWISE = {"prefill": "decode", "decode": "prefill"}
+MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model
+OPPOSITE_PHASE = {"prefill": "decode", "decode": "prefill"}
 
 
 def compare(
@@ -43,147 +44,150 @@ def compare(
     device: str | None = None,
     workload: Mapping[str, Any],
 ) -> Comparison:
-    """A model under a workload against profiler files.
+    """Match the operators of a model under a workload with the kernels of profiler files.
 
-    `times` are files whose times replace theirs, `steps` how many passes the files hold, where that should not be
-    found, `device` the ordinal of the GPU to look at where they hold several. Raises RoofError: no such model, no
-    profile, nothing that matches.
+    `times` are files whose times replace those of `files`; `steps` is the number of passes in the files (detected if
+    None); `device` is the ordinal of the GPU to use if the files have several. Raises RoofError if the model or a file
+    is not readable, or if the kernels are not those of the model.
     """
     if workload.get("phase") == "generate":
-        raise WorkloadError("--phase generate: kernels are compared a pass at a time; try --phase decode --context N")
+        raise WorkloadError(
+            Option("phase", "generate"), ": compare takes one kind of pass; use ", Option("phase", "decode"), " ",
+            Option("context", "N"),
+        )  # fmt: skip
     if steps is not None and steps < 1:
-        raise WorkloadError(f"--steps: {steps} passes make no sense; give 1 or more")
+        raise WorkloadError(Option("steps", steps), " is not a number of passes; give 1 or more")
     architecture = hub.load(model, family)
-    read = inputs.read(files, hw, times)
-    if len(read) != 1:
-        named = ", ".join(run.hw or "the files' own" for run in read)
-        raise WorkloadError(f"files of several devices ({named}): compare takes those of one at a time")
-    profile = read[0].profile
-    identified = identify(profile.evidence, read[0].hw, profile.files)
+    runs = inputs.read(files, hw, times)
+    if len(runs) != 1:
+        devices = ", ".join(run.hw or "device of the file" for run in runs)
+        raise WorkloadError(f"the files are of several devices ({devices}): compare takes the files of one device")
+    profile = runs[0].profile
+    identified = identify(profile.evidence, runs[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
-    refuse_stages(predicted.workload, "a profile is held against one pass through all layers")
+    refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     kernels = _of_one_device(profile, device)
-    other = formats.other(kernels, predicted.workload.widths)
-    paired = _pair(kernels, predicted, steps, profile)
-    paired = paired._replace(notes=(*paired.notes, *_doubts(kernels, paired, predicted, workload)))
-    return _compared(predicted, identified, profile, paired, other)
+    matched = _match(kernels, predicted, steps, profile)
+    notes = (*matched.notes, *_phase_doubt(kernels, matched, predicted, workload))
+    mismatch = format_mismatch(kernels, predicted.workload.widths)
+    comparison = _comparison(predicted, identified, profile, matched._replace(notes=notes), mismatch)
+    return comparison._replace(findings=diagnosis.findings(comparison))
 
 
-def _pair(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, profile: Profile) -> _Paired:
+class _Matched(NamedTuple):
+    """Kernels matched with operators, and the passes to use."""
+
+    matching: Matching
+    sequences: Sequence[Sequence[Occurrence]]  # operators of each phase, in execution order
+    chosen: Chosen
+    by: tuple[str, ...]  # criteria of the match
+    notes: tuple[Text, ...]
+    layer_mismatches: tuple[LayerMismatch, ...] = ()
+
+
+def _match(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, profile: Profile) -> _Matched:
     orders, phases = sequence.orders(predicted.phases), [phase.step.phase for phase in predicted.phases]
+    one_phase = joined(" or ", (Option("phase", phase) for phase in ("prefill", "decode")))
     if steps is not None and len(phases) > 1:
-        raise WorkloadError(f"--steps {steps}: of which pass? add --phase prefill or --phase decode")
+        raise WorkloadError(Option("steps"), " needs ", Option("phase"), ": use ", one_phase)
     if any(kernel.invocations > 1 for kernel in kernels):
         if len(phases) > 1:
-            raise WorkloadError("a summary by name tells no passes apart; add --phase prefill or --phase decode")
+            raise WorkloadError("a summary by kernel name does not separate prefill and decode; use ", one_phase)
         return _by_kind(kernels, orders[0], phases[0], predicted.device, steps, profile)
     return _in_order(kernels, orders, phases, predicted.device, steps, profile, predicted.architecture.name)
 
 
-def _compared(
-    predicted: Estimate, identified: Identified, profile: Profile, paired: _Paired, other: formats.Other | None
+def _comparison(
+    predicted: Estimate, identified: Identified, profile: Profile, matched: _Matched, mismatch: FormatMismatch | None
 ) -> Comparison:
     phases = [phase.step.phase for phase in predicted.phases]
-    tally = Tally(paired.matching, paired.sequences, phases, paired.chosen, identified.device)
-    absent = set(phases) - {each.phase for each in paired.chosen.passes}
-    told = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
+    tally = Tally(matched.matching, matched.sequences, phases, matched.chosen, identified.device)
+    absent = set(phases) - {each.phase for each in matched.chosen.passes}
+    warnings = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
     return Comparison(
         estimate=predicted,
         identified=identified,
         profile=profile,
-        passes=paired.chosen.passes,
-        rows=tuple(sorted(tally.rows(), key=lambda row: -(row.lost_seconds or 0.0))),
-        left_kernels=tuple(tally.left_kernels()),
-        left_operators=tuple(tally.left_operators()),
-        shaped=tuple(tally.shaped()),
-        doubtful=paired.doubtful,
-        matched_by=paired.by,
-        other=other,
+        passes=matched.chosen.passes,
+        rows=tuple(sorted(tally.rows(), key=lambda row: -(row.excess_seconds or 0.0))),
+        unmatched_kernels=tuple(tally.unmatched_kernels()),
+        unmatched_operators=tuple(tally.unmatched_operators()),
+        gemms=tuple(tally.gemms()),
+        layer_mismatches=matched.layer_mismatches,
+        matched_by=matched.by,
+        format_mismatch=mismatch,
         notes=(
             *profile.warnings,
             *identified.warnings,
-            *([] if other is None else [str(other)]),
-            *(note for note in told if note.partition(" ")[0] not in absent),
-            *paired.notes,
+            *([] if mismatch is None else [mismatch.message]),
+            *(warning for warning in warnings if warning.partition(" ")[0] not in absent),
+            *matched.notes,
         ),
     )
-
-
-class _Paired(NamedTuple):
-    """Kernels with their operators, the passes that count, what told them, what is to be said of it, and what of the
-    file's layers speaks against the model."""
-
-    matching: Matching
-    sequences: Sequence[Sequence[Occurrence]]  # of the phases' operators, as they ran
-    chosen: Chosen
-    by: tuple[str, ...]
-    notes: tuple[str, ...]
-    doubtful: tuple[Layers, ...] = ()
 
 
 def _in_order(
     kernels: Sequence[Kernel], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str], device: Device,
     steps: int | None, profile: Profile, model: str,
-) -> _Paired:  # fmt: skip
-    """A trace, in which kernels stand in the order in which they ran."""
-    found = kernel_groups.items(kernels, device, _fuses(orders[0]))
-    matched, sequences = _cheapest(found, orders, phases)
-    if not _fits(matched, found, sequences):
-        kinds = Counter(sort(kernel.name) for kernel in kernels)
-        listed = ", ".join(f"{n} of {kind}" for kind, n in kinds.most_common(4))
+) -> _Matched:  # fmt: skip
+    """Match a trace, whose kernels are in launch order."""
+    groups = kernel_groups.group_kernels(kernels, device, _fuses_attention(orders[0]))
+    matched, sequences = _cheapest(groups, orders, phases)
+    if not _fits(matched, groups, sequences):
+        categories = Counter(category_of(kernel.name) for kernel in kernels)
+        listed = ", ".join(f"{n} {category}" for category, n in categories.most_common(4))
         raise ProfileError(
-            f"{_names(profile)}: its kernels are not those of {model}: it holds {listed}; is it a profile of that "
-            "model?"
+            f"{_names(profile)}: the kernels do not match {model} (its kernels: {listed}); check that it is a profile "
+            "of this model"
         )
     chosen = passes.choose(matched, sequences, phases, steps)
-    ranges = any(item.hint != NO_HINT for item in found)
+    ranges = any(group.hint != NO_HINT for group in groups)
     by = (*["ranges"] * ranges, "order", "kind", "shape", "time")
-    doubtful = tuple(layers.doubtful(kernels, matched, sequences, phases))
-    return _Paired(matched, sequences, chosen, by, (*chosen.notes, *_other_ways(matched, phases)), doubtful)
+    mismatches = tuple(layers.layer_mismatches(kernels, matched, sequences, phases))
+    return _Matched(matched, sequences, chosen, by, (*chosen.notes, *_option_hints(matched, phases)), mismatches)
 
 
-def _fuses(sequences: Sequence[Sequence[Occurrence]]) -> bool:
+def _fuses_attention(sequences: Sequence[Sequence[Occurrence]]) -> bool:
     return any(occurrence.anchor == "attention" for each in sequences for occurrence in each)
 
 
 def _cheapest(
-    found: Sequence[Item], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str]
+    groups: Sequence[KernelGroup], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str]
 ) -> tuple[Matching, Sequence[Sequence[Occurrence]]]:
-    """Items as operators of these phases, in the order that fits best."""
-    ways = [(matching.match(found, sequences, phases), sequences) for sequences in orders]
-    return min(ways, key=lambda way: way[0].cost)
+    """The matching with the lowest cost over all execution orders, and its order."""
+    matchings = [(matching.match(groups, sequences, phases), sequences) for sequences in orders]
+    return min(matchings, key=lambda pair: pair[0].cost)
 
 
-def _doubts(
-    kernels: Sequence[Kernel], paired: _Paired, predicted: Estimate, workload: Mapping[str, Any]
-) -> Iterator[str]:
-    """Whether the kernels of a pass would rather be a decode where prefill was told, or the other way round."""
-    told = predicted.phases[0].step.phase
-    if len(predicted.phases) > 1 or told not in OTHERWISE or not paired.chosen.steps or paired.by == ("kind",):
+def _phase_doubt(
+    kernels: Sequence[Kernel], matched: _Matched, predicted: Estimate, workload: Mapping[str, Any]
+) -> Iterator[Text]:
+    """A note if the kernels of a pass match the other of prefill and decode better than the given phase."""
+    given = predicted.phases[0].step.phase
+    if len(predicted.phases) > 1 or given not in OPPOSITE_PHASE or not matched.chosen.steps or matched.by == ("kind",):
         return
-    one = paired.chosen.steps[0][0]
-    own = {id(kernel) for unit in paired.matching.units if unit.step == one for kernel in unit.item.kernels}
-    other = {**workload, "phase": OTHERWISE[told], "context": None}
-    both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **other).phases]
+    step = matched.chosen.steps[0][0]
+    own = {id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.item.kernels}
+    opposite = {**workload, "phase": OPPOSITE_PHASE[given], "context": None}
+    both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **opposite).phases]
     orders = sequence.orders(both)
-    found = kernel_groups.items(
-        [kernel for kernel in kernels if id(kernel) in own], predicted.device, _fuses(orders[0])
-    )
-    matched, _ = _cheapest(found, orders, [phase.step.phase for phase in both])
-    if matched.units and all(unit.phase for unit in matched.units):
-        yield (
-            f"by the time that its kernels take, a pass looks more like a {OTHERWISE[told]} than a {told}: is --phase "
-            f"{told} right?"
+    of_step = [kernel for kernel in kernels if id(kernel) in own]
+    groups = kernel_groups.group_kernels(of_step, predicted.device, _fuses_attention(orders[0]))
+    best, _ = _cheapest(groups, orders, [phase.step.phase for phase in both])
+    if best.units and all(unit.phase for unit in best.units):
+        yield Message(
+            f"the kernel times of a pass fit {OPPOSITE_PHASE[given]} better than {given}: check ",
+            Option("phase", given),
         )
 
 
 def _by_kind(
     kernels: Sequence[Kernel], sequences: Sequence[Sequence[Occurrence]], phase: str, device: Device, steps: int | None,
     profile: Profile,
-) -> _Paired:  # fmt: skip
-    """A summary by name, which has no order."""
-    matched, chosen, note = summary.summed(kernels, sequences[0], phase, device, steps, _names(profile))
-    return _Paired(matched, sequences, chosen, ("kind",), (note,))
+) -> _Matched:  # fmt: skip
+    """Match a summary by kernel name, which has no launch order."""
+    matched, chosen, note = summary.match_by_kind(kernels, sequences[0], phase, device, steps, _names(profile))
+    return _Matched(matched, sequences, chosen, ("kind",), (note,))
 
 
 def _names(profile: Profile) -> str:
@@ -191,48 +195,55 @@ def _names(profile: Profile) -> str:
 
 
 def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
-    """The kernels of one GPU, in the order in which they ran. Raises ProfileError where there are none, or several."""
+    """The kernels of one GPU in launch order. Raises ProfileError for no kernels or an ambiguous GPU."""
     where = _names(profile)
     if not profile.kernels:
-        said = f"; {profile.warnings[0]}" if profile.warnings else ""
-        raise ProfileError(f"{where}: holds no kernels to compare with{said}")
+        warning = f"; {profile.warnings[0]}" if profile.warnings else ""
+        raise ProfileError(f"{where}: the file has no kernels to compare with{warning}")
     devices = Counter((kernel.process if kernel.device is None else kernel.device) or "" for kernel in profile.kernels)
     if device is not None and device not in devices:
-        known = ", ".join(sorted(devices))
-        raise WorkloadError(f"--device {device}: the files hold kernels of no such device; they have {known}")
+        raise WorkloadError(
+            Option("device", device), f": the files have no kernels of this device; known: {', '.join(sorted(devices))}"
+        )
     if device is None and len(devices) > 1:
         listed = ", ".join(f"{name} ({n} kernels)" for name, n in devices.most_common(4))
         first = devices.most_common(1)[0][0]
-        raise ProfileError(f"{where}: holds kernels of {len(devices)} devices: {listed}; choose one: --device {first}")
+        raise ProfileError(
+            f"{where}: kernels of {len(devices)} devices: {listed}; choose one with ", Option("device", first)
+        )
     chosen = [
         kernel for kernel in profile.kernels
         if device is None or (kernel.process if kernel.device is None else kernel.device) == device
     ]  # fmt: skip
     if not any(k.seconds is not None or work(k.flops) or k.bytes.dram is not None for k in chosen):
-        raise ProfileError(f"{where}: neither times nor counters of kernels; there is nothing to compare with")
+        raise ProfileError(f"{where}: the kernels have neither times nor counters; there is nothing to compare with")
     return chosen if any(k.start is None for k in chosen) else sorted(chosen, key=lambda kernel: kernel.start or 0.0)
 
 
-def _other_ways(matched: Matching, phases: Sequence[str]) -> Iterator[str]:
-    """What the kernels do otherwise than the options say."""
+def _option_hints(matched: Matching, phases: Sequence[str]) -> Iterator[Text]:
+    """Options that would describe the kernels better, and kernels that were dropped."""
     if any(u.item.kind == "attention" and anchor(u.item.kernels[0].name) != "attention" for u in matched.units):
-        yield (
-            "attention runs as products with a softmax in between, not as one kernel: its rows are held against fused "
-            "attention; --attention eager compares them one by one"
-        )
+        yield Message(
+            "attention runs as GEMMs and a softmax, not as one kernel, and is compared with fused attention; ",
+            Option("attention", "eager"), " compares its kernels one by one",
+        )  # fmt: skip
     if matched.dropped:
-        yield f"the last {matched.dropped} kernels are left out: the file is too long to match as one"
-    backward = sum(len(item.kernels) for _, item in matched.left if item.direction in ("backward", "input", "weight"))
+        yield f"the file is too long to match: its last {matched.dropped} kernels are not used"
+    backward = sum(
+        len(group.kernels) for _, group in matched.unmatched if group.direction in ("backward", "input", "weight")
+    )
     if backward and "train" not in phases:
-        yield f"{backward} kernels compute gradients, by their names: a training step? --phase train compares all of it"
+        yield Message(
+            f"{backward} kernels compute gradients, by their names; for a training step use ", Option("phase", "train")
+        )
 
 
-def _fits(matched: Matching, found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]]) -> bool:
-    """Whether half of the anchors of a pass found their kernel, or half of the file's anchors their operator."""
+def _fits(matched: Matching, groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
+    """Whether more than half of the anchors of some pass, or of the anchor kernels of the file, are matched."""
     fixed = [unit for unit in matched.units if unit.item.kind]
     places = {(unit.step, unit.phase, place) for unit in fixed for place in unit.operators}
-    seen = Counter((step, phase) for step, phase, place in places if sequences[phase][place].anchor)
-    whole = [sum(occurrence.anchor is not None for occurrence in sequence) for sequence in sequences]
-    of_a_pass = max((n / whole[phase] for (_, phase), n in seen.items()), default=0.0)
-    of_the_file = len(fixed) / max(1, sum(item.kind is not None for item in found))
-    return bool(fixed) and max(of_a_pass, of_the_file) > FITTING
+    matched_anchors = Counter((step, phase) for step, phase, place in places if sequences[phase][place].anchor)
+    anchors = [sum(occurrence.anchor is not None for occurrence in sequence) for sequence in sequences]
+    share_of_pass = max((n / anchors[phase] for (_, phase), n in matched_anchors.items()), default=0.0)
+    share_of_file = len(fixed) / max(1, sum(group.kind is not None for group in groups))
+    return bool(fixed) and max(share_of_pass, share_of_file) > MIN_MATCHED

@@ -1,6 +1,6 @@
-"""What a comparison holds: operators beside the kernels that they are, and what is left on either side.
+"""Result types of a comparison: rows, unmatched kernels and operators, passes, findings.
 
-Figures are those of one pass: means over the passes that count.
+Every figure is a mean over the passes used.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost, Gemm
+from roofmodel.errors import Text
 from roofmodel.profiles.kernel import Profile
-from roofmodel.study.compare.formats import Other
+from roofmodel.study.compare.formats import FormatMismatch
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.device import Identified
 
 
 class Row(NamedTuple):
-    """Operators and the kernels that they are; figures are those of one pass."""
+    """Operators and their kernels, per pass. Measured figures are None where the file lacks them."""
 
     phase: str
     operators: tuple[str, ...]
@@ -31,19 +32,19 @@ class Row(NamedTuple):
     measured_flops: float | None
     measured_bytes: float | None
     measured_seconds: float | None
-    names: tuple[str, ...]  # of the kernels, those that take most time first
-    work: tuple[Occurrence, ...]  # one of each operator
+    kernel_names: tuple[str, ...]  # by time, longest first
+    sample_occurrences: tuple[Occurrence, ...]  # one per operator
 
     @property
-    def lost_seconds(self) -> float | None:
-        """What it takes beyond what was expected; beyond its bound where nothing was."""
+    def excess_seconds(self) -> float | None:
+        """Measured minus expected time; minus the bound where there is no expected time."""
         if self.measured_seconds is None:
             return None
         return self.measured_seconds - (self.expected_seconds or self.bound_seconds)
 
 
-class LeftKernels(NamedTuple):
-    """Kernels of one name that no operator claims, in one pass."""
+class UnmatchedKernels(NamedTuple):
+    """Kernels of one name without an operator, per pass."""
 
     phase: str
     name: str
@@ -52,8 +53,8 @@ class LeftKernels(NamedTuple):
     seconds: float | None
 
 
-class LeftOperators(NamedTuple):
-    """Occurrences of an operator that found no kernel, in one pass."""
+class UnmatchedOperators(NamedTuple):
+    """Occurrences of an operator without a kernel, per pass."""
 
     phase: str
     operator: str
@@ -64,52 +65,71 @@ class LeftOperators(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The passes of a phase that a file holds, and what one of them takes."""
+    """The passes of one phase in a file: how many were found and used, and the mean time of one."""
 
     phase: str
     found: int
     used: int
-    partial: bool  # no pass is whole
-    seconds: float | None  # all kernels of a pass
-    span_seconds: float | None  # from the start of its first kernel to the end of its last; None without starts
-    idle_seconds: float | None  # of the span, without a kernel
+    partial: bool  # no pass is complete
+    seconds: float | None  # sum over all kernels of a pass
+    span_seconds: float | None  # from the start of the first kernel to the end of the last; None without start times
+    idle_seconds: float | None  # part of the span in which no kernel runs
     kernels: float
 
 
-class Shaped(NamedTuple):
-    """A product of tokens with a matrix whose shapes the file holds: as it was there, and how many rows were told."""
+class MeasuredGemm(NamedTuple):
+    """A GEMM of tokens and weights whose shape the file records."""
 
     phase: str
-    there: Gemm
-    told: int
-    fits: bool  # whether its matrix is as large as the operator's
+    shape: Gemm
+    given_rows: int  # rows of tokens in the given workload
+    same_weights: bool  # whether the weight matrix has as many elements as the operator's
 
 
-class Layers(NamedTuple):
-    """Layers of the file that are others than the model's.
+class LayerMismatch(NamedTuple):
+    """A layer count or layer number in the file that contradicts the model.
 
-    `run`: so `many` follow an embedding; `end`: the file ends after so many, and one kernel that may be a head;
-    `named`: ranges name the one of this number.
+    `run`: `measured` layers follow an embedding lookup. `end`: the file ends after `measured` layers and one kernel
+    that may be the head. `named`: NVTX ranges name layer number `measured`.
     """
 
     kind: str
     phase: str
-    many: int
-    whole: int  # those of the model
+    measured: int
+    expected: int  # layers of the model
+
+
+class Finding(NamedTuple):
+    """A cost in time, or a doubt about the comparison."""
+
+    # Doubts: "weights", "rows", "layers", "attention", "too fast".
+    # Costs: "idle", "unmatched kernels", "unmatched operators", "slow", "longest".
+    kind: str
+    phase: str
+    seconds: float  # per pass
+    share: float  # of the pass, or of the GEMMs for "weights" and "rows"
+    row: Row | None = None
+    detail: str = ""
+
+    @property
+    def is_doubt(self) -> bool:
+        """Whether the file may be of another model, workload or device."""
+        return self.kind in ("weights", "rows", "layers", "attention", "too fast")
 
 
 class Comparison(NamedTuple):
-    """What was compared, and what was found."""
+    """Predicted operators matched with measured kernels."""
 
     estimate: Estimate
     identified: Identified
     profile: Profile
     passes: tuple[Passes, ...]
-    rows: tuple[Row, ...]  # where most time is lost, first
-    left_kernels: tuple[LeftKernels, ...]
-    left_operators: tuple[LeftOperators, ...]
-    shaped: tuple[Shaped, ...]  # products in the layers whose shapes the file holds
-    doubtful: tuple[Layers, ...]  # what of the file's layers speaks against the model
-    matched_by: tuple[str, ...]  # what told which operators kernels are, the surest first
-    other: Other | None  # the format of the kernels, where it is another one than was told
-    notes: tuple[str, ...]
+    rows: tuple[Row, ...]  # by excess time, largest first
+    unmatched_kernels: tuple[UnmatchedKernels, ...]
+    unmatched_operators: tuple[UnmatchedOperators, ...]
+    gemms: tuple[MeasuredGemm, ...]  # those inside layers
+    layer_mismatches: tuple[LayerMismatch, ...]
+    matched_by: tuple[str, ...]  # criteria of the match, most reliable first
+    format_mismatch: FormatMismatch | None
+    notes: tuple[Text, ...]
+    findings: tuple[Finding, ...] = ()

@@ -16,7 +16,7 @@ from roofmodel.study.compare.sequence import Occurrence
 if TYPE_CHECKING:
     import numpy as np
 
-    from roofmodel.study.compare.kernel_groups import Item
+    from roofmodel.study.compare.kernel_groups import KernelGroup
 
 ALONE = 1.5  # an anchor without operator
 LONGEST_RUN = 6  # operators that one kernel takes: queries, keys and values, or their gradients
@@ -76,7 +76,7 @@ class Anchors:
 
     # --- Costs --------------------------------------------------------------------------------------
 
-    def means(self, items: Sequence[Item]) -> Callable[[Item, frozenset[str]], Costs]:
+    def means(self, items: Sequence[KernelGroup]) -> Callable[[KernelGroup, frozenset[str]], Costs]:
         """The costs of an item behind such light work; launches of one kernel all at the mean of their times."""
         times: dict[object, list[float]] = {}
         for item in items:
@@ -84,7 +84,7 @@ class Anchors:
         mean = {key: sum(each) / len(each) for key, each in times.items()}
         known: dict[object, Costs] = {}
 
-        def costs(item: Item, before: frozenset[str]) -> Costs:
+        def costs(item: KernelGroup, before: frozenset[str]) -> Costs:
             key = _alike(item), item.hint, before
             if key not in known:
                 known[key] = self._costs(item, mean[key[0]], before)
@@ -92,7 +92,7 @@ class Anchors:
 
         return costs
 
-    def _costs(self, item: Item, seconds: float, before: frozenset[str]) -> Costs:
+    def _costs(self, item: KernelGroup, seconds: float, before: frozenset[str]) -> Costs:
         import numpy as np
 
         kinds = UNLIKE[item.kind or "matrix product"]
@@ -114,7 +114,7 @@ class Anchors:
         further = np.array([_lookup(FURTHER, o, SELDOM) for _, o in self._listed])
         return Costs(runs, np.where(unlike >= NEVER, NEVER, further + OUT_OF_PLACE * len(before)), ALONE)
 
-    def _size(self, item: Item, flops: np.ndarray) -> np.ndarray:
+    def _size(self, item: KernelGroup, flops: np.ndarray) -> np.ndarray:
         """What counted FLOPs say against it: padding may double them."""
         import numpy as np
 
@@ -175,7 +175,7 @@ class Anchors:
         """Whether ranges fit to an operator of a pair."""
         return self._fits(said, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
 
-    def permits(self, item: Item, phase: int, place: int) -> bool:
+    def permits(self, item: KernelGroup, phase: int, place: int) -> bool:
         """Whether an item's ranges and its name fit to an operator of a sequence."""
         occurrence = self.sequences[phase][place]
         return agrees(item.direction, occurrence) and self._fits(item.hint, phase, occurrence)
@@ -224,13 +224,13 @@ def _weight(occurrence: Occurrence) -> float:
     return float(max((tensor.elements(operator.sizes) for tensor in named), default=0))
 
 
-def _shape(item: Item, weights: np.ndarray) -> np.ndarray:
+def _shape(item: KernelGroup, weights: np.ndarray) -> np.ndarray:
     """What the shapes of the call say: the matrix is one of the three of its product, however many rows it takes."""
     import numpy as np
 
-    if not item.faces:
+    if not item.operand_sizes:
         return np.zeros(len(weights))
-    same = np.isin(weights, item.faces)
+    same = np.isin(weights, item.operand_sizes)
     return np.where(same, -0.3, 0.6) * (weights > 0)
 
 
@@ -254,10 +254,10 @@ def _lookup(table: Mapping[str, float], occurrence: Occurrence, default: float) 
     return table.get(occurrence.placed.operator.kind, table.get(occurrence.anchor or "", default))
 
 
-def _alike(item: Item) -> object:
+def _alike(item: KernelGroup) -> object:
     """The same for launches of one kernel on data of one size."""
     main = max(item.kernels, key=lambda kernel: kernel.seconds or 0.0)
-    return item.kind, item.direction, main.name, main.grid, item.flops, item.faces, len(item.kernels)
+    return item.kind, item.direction, main.name, main.grid, item.flops, item.operand_sizes, len(item.kernels)
 
 
 def _shifted(values: np.ndarray, by: int, fill: float) -> np.ndarray:

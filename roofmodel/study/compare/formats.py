@@ -1,8 +1,8 @@
-"""Which format kernels multiply in, by their counters or their names, beside the one that was told.
+"""The number format in which kernels multiply, by their counters or names, compared with the given one.
 
-fp16 and bf16 are not told apart: they are as wide and as fast. A kernel that names both its factors' format and that of
-its sums, as `tf32f32` does, is of the former. The type of an enumeration among template arguments names a setting, not
-a format: `(vllm::Fp8KVCacheDataType)0` stands for a cache that is not in fp8.
+fp16 and bf16 count as the same format: they have the same width and speed. A name with the formats of factors and sums,
+such as `tf32f32`, means the format of the factors. An enumeration type among template arguments is a setting, not a
+format: `(vllm::Fp8KVCacheDataType)0` stands for a cache that is not in fp8.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.errors import Message, Option
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.compare.naming import anchor
 
-_NAMES = (  # the first that holds
+_NAME_PATTERNS = (  # the first match counts
     ("fp8", r"fp8|e4m3|e5m2"),
     ("tf32", r"tf32"),
     ("bf16", r"bf16|bfloat16"),
@@ -23,7 +24,7 @@ _NAMES = (  # the first that holds
     ("fp64", r"dgemm|d884|fp64|(?<![a-z])f64|<double"),
     ("fp32", r"sgemm|scudnn|fp32|(?<![a-z])f32|<float"),
 )
-_SETTING = re.compile(r"\([\w:]+\)\d+|LN\w+?E\d+E")  # as C++ prints it, and mangled
+_SETTING = re.compile(r"\([\w:]+\)\d+|LN\w+?E\d+E")  # demangled and mangled
 _PIPES = {
     "fp8": "tensor_fp8",
     "tf32": "tensor_tf32",
@@ -34,57 +35,61 @@ _PIPES = {
 _HALF = frozenset({"fp16", "bf16"})
 
 
-class Other(NamedTuple):
-    """Kernels in another format than was told, as `--dtype` calls both; one of them, and how much wider it is."""
+class FormatMismatch(NamedTuple):
+    """The format in which the kernels multiply, the given one (both as `--dtype` names them), and a kernel's name."""
 
-    named: str
-    told: str
+    measured: str
+    given: str
     kernel: str
 
     @property
-    def wider(self) -> float:
-        return FORMATS[self.named].bits / FORMATS[self.told].bits
+    def width_ratio(self) -> float:
+        """Bits of the measured format divided by bits of the given one."""
+        return FORMATS[self.measured].bits / FORMATS[self.given].bits
 
-    def __str__(self) -> str:
-        word = re.search(rf"\w*(?:{dict(_NAMES)[self.named]})\w*", _plain(self.kernel))
-        by = f"as {word[0]} says" if word else "by their counters"
-        return (
-            f"the kernels multiply in {self.named}, {by}, and {self.told} was told: FLOPs, "
-            f"bytes and bounds are of {self.told}; give --dtype {self.named}"
-        )
+    @property
+    def message(self) -> Message:
+        """The warning, with the option that corrects it."""
+        word = re.search(rf"\w*(?:{dict(_NAME_PATTERNS)[self.measured]})\w*", _without_settings(self.kernel))
+        evidence = f"by the kernel name {word[0]}" if word else "by their counters"
+        return Message(
+            f"the kernels multiply in {self.measured} ({evidence}), but ", Option("dtype"),
+            f" is {self.given}: FLOPs, bytes and bounds assume {self.given}; use ", Option("dtype", self.measured),
+        )  # fmt: skip
 
 
-def other(kernels: Iterable[Kernel], widths: Widths) -> Other | None:
-    """The format that most of the time of products is spent in, where it is another one than was told."""
+def format_mismatch(kernels: Iterable[Kernel], widths: Widths) -> FormatMismatch | None:
+    """The format in which the kernels spend most of their GEMM time, if it differs from the given formats."""
     seconds: dict[str, float] = {}
-    examples: dict[str, tuple[float, str]] = {}
+    longest: dict[str, tuple[float, str]] = {}
     for kernel in kernels:
-        if (said := multiplies_in(kernel)) is not None:
+        if (form := gemm_format(kernel)) is not None:
             took = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
-            seconds[said] = seconds.get(said, 0.0) + took
-            examples[said] = max(examples.get(said, (0.0, "")), (took, kernel.name))
-    told = {form.name.partition("_")[0] for form in filter(None, widths)}
-    told |= _HALF if told & _HALF else set()
-    if not seconds or 2 * sum(took for name, took in seconds.items() if name not in told) <= sum(seconds.values()):
+            seconds[form] = seconds.get(form, 0.0) + took
+            longest[form] = max(longest.get(form, (0.0, "")), (took, kernel.name))
+    given = {form.name.partition("_")[0] for form in filter(None, widths)}
+    given |= _HALF if given & _HALF else set()
+    if not seconds or 2 * sum(took for form, took in seconds.items() if form not in given) <= sum(seconds.values()):
         return None
-    named = max(seconds.keys() - told, key=lambda name: seconds[name])
-    return Other(named, widths.dtype.name, examples[named][1])
+    measured = max(seconds.keys() - given, key=lambda form: seconds[form])
+    return FormatMismatch(measured, widths.dtype.name, longest[measured][1])
 
 
-def multiplies_in(kernel: Kernel) -> str | None:
-    """The format of a kernel of products, attention or convolutions; None for other kernels, and where nothing says."""
+def gemm_format(kernel: Kernel) -> str | None:
+    """The format of a GEMM, attention or convolution kernel; None for other kernels and for unknown formats."""
     if anchor(kernel.name) is None:
         return None
     counted = {name: getattr(kernel.flops, pipe) or 0.0 for name, pipe in _PIPES.items()}
     if any(counted.values()):
         return max(counted, key=lambda name: counted[name])
-    return spelt(kernel.name)
+    return format_in_name(kernel.name)
 
 
-def spelt(name: str) -> str | None:
-    """The format that a kernel's name says; None where it says none."""
-    return next((form for form, pattern in _NAMES if re.search(pattern, _plain(name))), None)
+def format_in_name(name: str) -> str | None:
+    """The format in a kernel's name; None if it has none."""
+    plain = _without_settings(name)
+    return next((form for form, pattern in _NAME_PATTERNS if re.search(pattern, plain)), None)
 
 
-def _plain(name: str) -> str:
+def _without_settings(name: str) -> str:
     return _SETTING.sub("", name).lower()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting.operator import Gemm
 from roofmodel.profiles.kernel import Call, Kernel
-from roofmodel.study.compare.naming import Hint, anchor, direction, helps, hint, words
+from roofmodel.study.compare.naming import Hint, anchor, auxiliary_role, direction, hint, words
 from roofmodel.study.profile.points import incomplete, work
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _OPERATOR = re.compile(r"(?P<name>\w+::\w+), .*?op_id = (?P<id>\d{1,12})(?:, .*?
 _SHAPE = re.compile(r"\[((?:\d{1,12}(?:, ?\d{1,12})*)?)\]")
 
 
-class Item(NamedTuple):
+class KernelGroup(NamedTuple):
     """Kernels that are one piece of work: of one call of the framework, or a product and the sum of its parts."""
 
     kernels: tuple[Kernel, ...]
@@ -34,7 +34,7 @@ class Item(NamedTuple):
     hint: Hint
     direction: str | None  # forward or backward, by its name
     flops: float | None  # as counted; None where some were not
-    faces: tuple[float, ...] = ()  # elements of the three matrices of a product, by the shapes of its call
+    operand_sizes: tuple[float, ...] = ()  # elements of the three matrices of a product, by the shapes of its call
 
     @property
     def seconds(self) -> float | None:
@@ -43,7 +43,7 @@ class Item(NamedTuple):
         return None if None in times else sum(t for t in times if t is not None)
 
 
-def items(kernels: Sequence[Kernel], device: Device, fused_attention: bool = True) -> list[Item]:
+def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bool = True) -> list[KernelGroup]:
     """Kernels in order, those that belong together as one.
 
     Where attention is predicted as one kernel, and no kernel of the file is one, products with a softmax between them
@@ -54,15 +54,17 @@ def items(kernels: Sequence[Kernel], device: Device, fused_attention: bool = Tru
     return _attention(found) if eager else found
 
 
-def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
-    found: list[Item] = []
-    layout: list[Item] = []  # transforms that wait for their convolution
+def _together(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
+    found: list[KernelGroup] = []
+    layout: list[KernelGroup] = []  # transforms that wait for their convolution
     for run in _calls(kernels):
         item = _item(run, device)
-        helping = helps(run[0].name) if item.kind is None or len(run) == 1 else None
+        helping = auxiliary_role(run[0].name) if item.kind is None or len(run) == 1 else None
         last = found[-1] if found and not layout else None
-        if item.kind == "matrix product" and any(helps(each.kernels[0].name) == "transform" for each in layout):
-            item = item._replace(kind="convolution", faces=())
+        if item.kind == "matrix product" and any(
+            auxiliary_role(each.kernels[0].name) == "transform" for each in layout
+        ):
+            item = item._replace(kind="convolution", operand_sizes=())
         if helping in ("layout", "transform"):
             layout.append(item)
         elif last and last.kind and _belongs(item, helping, last):
@@ -77,7 +79,7 @@ def _together(kernels: Sequence[Kernel], device: Device) -> list[Item]:
     return found + _closing(found, layout)
 
 
-def _belongs(item: Item, helping: str | None, last: Item) -> bool:
+def _belongs(item: KernelGroup, helping: str | None, last: KernelGroup) -> bool:
     """Whether an item finishes the anchor ahead of it; attention's kernels follow one another."""
     return (helping == "finish" and item.kind in (None, last.kind)) or item.kind == last.kind == "attention"
 
@@ -105,7 +107,7 @@ def _call(kernel: Kernel) -> Call | None:
     return Call(int(told["id"]), told["name"], shapes)
 
 
-def _closing(found: list[Item], layout: list[Item]) -> list[Item]:
+def _closing(found: list[KernelGroup], layout: list[KernelGroup]) -> list[KernelGroup]:
     """Transforms behind a convolution join it; the others stand for themselves."""
     if layout and found and found[-1].kind == "convolution":
         found[-1] = _joined([found[-1], *layout], found[-1])
@@ -113,7 +115,7 @@ def _closing(found: list[Item], layout: list[Item]) -> list[Item]:
     return list(layout)
 
 
-def _attention(found: list[Item]) -> list[Item]:
+def _attention(found: list[KernelGroup]) -> list[KernelGroup]:
     """Products of scores and of values with all that stands between them, as one; backward there are two of each."""
     spans: list[tuple[int, int]] = []
     for at, item in enumerate(found):
@@ -126,17 +128,17 @@ def _attention(found: list[Item]) -> list[Item]:
             first, last = _products(found, at, -1, many), _products(found, at, 1, many)
             if first is not None and last is not None and (spans == [] or first > spans[-1][1]):
                 spans.append((first, last))
-    joined: list[Item] = []
+    joined: list[KernelGroup] = []
     behind = 0
     for first, last in spans:
         parts = found[first : last + 1]
         joined += found[behind:first]
-        joined.append(_joined(parts, parts[0])._replace(kind="attention", faces=(), flops=_sum(parts)))
+        joined.append(_joined(parts, parts[0])._replace(kind="attention", operand_sizes=(), flops=_sum(parts)))
         behind = last + 1
     return joined + found[behind:]
 
 
-def _products(found: Sequence[Item], at: int, way: int, many: int) -> int | None:
+def _products(found: Sequence[KernelGroup], at: int, way: int, many: int) -> int | None:
     """Where so many products stand next to a softmax; None where something comes in between that attention has not."""
     seen = 0
     while 0 <= (at := at + way) < len(found):
@@ -150,24 +152,24 @@ def _products(found: Sequence[Item], at: int, way: int, many: int) -> int | None
     return None
 
 
-def _sum(parts: Sequence[Item]) -> float | None:
+def _sum(parts: Sequence[KernelGroup]) -> float | None:
     counted = [part.flops for part in parts]
     return None if None in counted else sum(flops for flops in counted if flops is not None)
 
 
-def _joined(parts: Sequence[Item], main: Item) -> Item:
+def _joined(parts: Sequence[KernelGroup], main: KernelGroup) -> KernelGroup:
     return main._replace(kernels=tuple(kernel for part in parts for kernel in part.kernels))
 
 
-def _item(run: Sequence[Kernel], device: Device) -> Item:
+def _item(run: Sequence[Kernel], device: Device) -> KernelGroup:
     call = _call(run[0])
     kinds = [anchor(kernel.name) for kernel in run]
     kind = next((k for k in ("attention", "convolution", "scan", "matrix product") if k in kinds), None)
     said = frozenset().union(*(words(kernel.name) for kernel in run))
     if call and kind is None:
         said = words(call.name) or said
-    shape = faces(run[0]) if kind == "matrix product" else ()
-    return Item(tuple(run), kind, said, hint(run[0].nvtx), _direction(run), counted(run, device), shape)
+    shape = operand_sizes(run[0]) if kind == "matrix product" else ()
+    return KernelGroup(tuple(run), kind, said, hint(run[0].nvtx), _direction(run), counted_flops(run, device), shape)
 
 
 def _direction(run: Sequence[Kernel]) -> str | None:
@@ -177,7 +179,7 @@ def _direction(run: Sequence[Kernel]) -> str | None:
     return next((each for each in said if each), None)
 
 
-def product_of(kernel: Kernel) -> Gemm | None:
+def recorded_gemm(kernel: Kernel) -> Gemm | None:
     """The matrix product that launched a kernel, by the shapes of its factors; None where they were not recorded."""
     if (call := _call(kernel)) is None:
         return None
@@ -194,16 +196,16 @@ def product_of(kernel: Kernel) -> Gemm | None:
     return Gemm(batch, rows // max(1, batch), n, k)
 
 
-def faces(kernel: Kernel) -> tuple[float, ...]:
+def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
     """How many elements its two factors and its result have; nothing where shapes were not recorded."""
-    found = product_of(kernel)
+    found = recorded_gemm(kernel)
     if found is None:
         return ()
     batch, m, n, k = (float(size) for size in found)
     return (batch * m * k, batch * k * n, batch * m * n)
 
 
-def counted(run: Sequence[Kernel], device: Device) -> float | None:
+def counted_flops(run: Sequence[Kernel], device: Device) -> float | None:
     """The FLOPs that counters saw; None where some were not counted."""
     if any(incomplete(kernel.flops, device) for kernel in run):
         return None

@@ -1,7 +1,7 @@
-"""Whether a file's layers can be the model's: how many stand between two embeddings, and what ranges call them.
+"""Whether the layers in a file contradict the model: layers per embedding lookup, and layer numbers in NVTX ranges.
 
-Matching is by order, and finds a place for most kernels of another model too: a pass of as many layers as it should
-have, of which the last ones, or an embedding in the middle, are left over.
+Matching is by order, so kernels of another model also find operators: the last layers of the file, or an embedding
+lookup in the middle of a pass, then stay unmatched.
 """
 
 from __future__ import annotations
@@ -11,73 +11,72 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.compare.comparison import Layers
+from roofmodel.study.compare.comparison import LayerMismatch
 from roofmodel.study.compare.matching import Matching
 from roofmodel.study.compare.sequence import Occurrence
 
-Run = list[tuple[int, int]]  # step and layer of each product or attention between one embedding and the next
+Run = list[tuple[int, int]]  # step and layer of each anchor kernel between two embedding lookups
 
 
-def doubtful(
-    kernels: Sequence[Kernel], found: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]
-) -> Iterator[Layers]:
-    """What of the file's layers speaks against the model; of a training step only what ranges say.
+def layer_mismatches(
+    kernels: Sequence[Kernel], matching: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]
+) -> Iterator[LayerMismatch]:
+    """Layer counts and numbers of the file that the model does not have; for a training step only layer numbers.
 
-    `kernels` are those of the file as they ran, `sequences` the operators of each of the `phases`.
+    `kernels` are in launch order; `sequences` are the operators of each phase.
     """
-    whole = max(len({each.layer for each in sequence if each.anchor} - {None}) for sequence in sequences)
-    items = [unit.item for unit in found.units] + [item for _, item in found.left]
+    expected = max(len({each.layer for each in sequence if each.anchor} - {None}) for sequence in sequences)
+    items = [unit.item for unit in matching.units] + [item for _, item in matching.unmatched]
     named = {item.hint.layer for item in items if item.hint.layer is not None}
-    runs, first = _runs(kernels, found, sequences), phases[found.phases[0]] if found.phases else ""
-    many, often = Counter(map(_layers, runs[:-1] or runs)).most_common(1)[0] if runs else (whole, 0)
-    if whole and named and max(named) > whole - (0 in named):  # they count from 0, or from 1
-        yield Layers("named", first, max(named), whole)
-    elif first == "train" or 2 * often <= len(runs[:-1]):
+    runs, first = _runs(kernels, matching, sequences), phases[matching.phases[0]] if matching.phases else ""
+    layers, count = Counter(map(_layers, runs[:-1] or runs)).most_common(1)[0] if runs else (expected, 0)
+    if expected and named and max(named) > expected - (0 in named):  # numbered from 0 or from 1
+        yield LayerMismatch("named", first, max(named), expected)
+    elif first == "train" or 2 * count <= len(runs[:-1]):
         return
-    elif many > whole or (many < whole and len(runs) > 1):
-        yield Layers("run", first, many, whole)
-    elif many < whole and _ends(runs[0]) and not _heads(found, sequences):
-        yield Layers("end", first, many, whole)
+    elif layers > expected or (layers < expected and len(runs) > 1):
+        yield LayerMismatch("run", first, layers, expected)
+    elif layers < expected and _ends_after_whole_layers(runs[0]) and not _has_head(matching, sequences):
+        yield LayerMismatch("end", first, layers, expected)
 
 
-def _runs(kernels: Sequence[Kernel], found: Matching, sequences: Sequence[Sequence[Occurrence]]) -> list[Run]:
-    """What follows each embedding, up to the next; what was matched as one tells the name of those that were not."""
+def _runs(kernels: Sequence[Kernel], matching: Matching, sequences: Sequence[Sequence[Occurrence]]) -> list[Run]:
+    """The anchor kernels between embedding lookups. Unmatched lookups are found by the names of matched ones."""
     order = {id(kernel): i for i, kernel in enumerate(kernels)}
-    opening = [_opening(sequence) for sequence in sequences]
-    opens = {id(u.item) for u in found.units if opening[u.phase] & {*u.operators}}
-    names = {u.item.kernels[0].name for u in found.units if id(u.item) in opens and "gather" in u.item.words}
-    opens |= {id(item) for _, item in found.left if item.kernels[0].name in names}
-    placed = [(u.item, u.step, sequences[u.phase][u.operators[0]]) for u in found.units]
+    lookups = [_lookups(sequence) for sequence in sequences]
+    opens = {id(u.item) for u in matching.units if lookups[u.phase] & {*u.operators}}
+    names = {u.item.kernels[0].name for u in matching.units if id(u.item) in opens and "gather" in u.item.words}
+    opens |= {id(item) for _, item in matching.unmatched if item.kernels[0].name in names}
+    matched = [(u.item, u.step, sequences[u.phase][u.operators[0]]) for u in matching.units]
+    unmatched = [(item, step, None) for step, item in matching.unmatched]
     runs: list[Run] = []
-    for item, step, each in sorted(
-        [*placed, *((item, step, None) for step, item in found.left)], key=lambda one: order[id(one[0].kernels[0])]
-    ):
+    for item, step, occurrence in sorted([*matched, *unmatched], key=lambda each: order[id(each[0].kernels[0])]):
         if id(item) in opens and (not runs or runs[-1]):
             runs.append([])
-        elif runs and each and each.anchor and each.layer is not None:
-            runs[-1].append((step, each.layer))
+        elif runs and occurrence and occurrence.anchor and occurrence.layer is not None:
+            runs[-1].append((step, occurrence.layer))
     return [run for run in runs if run]
 
 
-def _opening(sequence: Sequence[Occurrence]) -> set[int]:
-    """Where tokens are looked up, or an image is cut to pieces: places ahead of the layers."""
+def _lookups(sequence: Sequence[Occurrence]) -> set[int]:
+    """Places of embedding lookups and patch embeddings, ahead of the first layer."""
     first = next((place for place, each in enumerate(sequence) if each.anchor and each.layer is not None), 0)
     return {place for place, each in enumerate(sequence[:first]) if each.anchor or each.work == "gather"}
 
 
 def _layers(run: Run) -> int:
-    """How many layers: not one of which there is much less than of others, as where a head was taken for a part."""
-    parts = Counter(run)
-    return sum(2 * n > statistics.median(parts.values()) for n in parts.values())
+    """The number of layers with at least half the median number of kernels; fewer may be a head matched as a layer."""
+    kernels = Counter(run)
+    return sum(2 * n > statistics.median(kernels.values()) for n in kernels.values())
 
 
-def _ends(run: Run) -> bool:
-    """Whether there is one kernel more than whole layers have."""
+def _ends_after_whole_layers(run: Run) -> bool:
+    """Whether a run has one kernel after its last complete layer."""
     *others, last = Counter(run).values()
     return last == 1 and min(others, default=1) > 1
 
 
-def _heads(found: Matching, sequences: Sequence[Sequence[Occurrence]]) -> bool:
-    """Whether some product behind the layers found its kernel."""
-    placed = (sequences[unit.phase][place] for unit in found.units for place in unit.operators)
+def _has_head(matching: Matching, sequences: Sequence[Sequence[Occurrence]]) -> bool:
+    """Whether a GEMM of the head is matched."""
+    placed = (sequences[unit.phase][place] for unit in matching.units for place in unit.operators)
     return any(each.anchor and each.layer is None and each.placed.operator.group == "head" for each in placed)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from roofmodel.study.compare import alignment
 from roofmodel.study.compare.alignment import NEVER, Costs, Pair
 from roofmodel.study.compare.evidence import TELLING, Anchors
-from roofmodel.study.compare.kernel_groups import Item
+from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.sequence import Occurrence
 
 LARGEST = 60_000_000  # cells of the table that the alignment fills; 3 bytes each, twice that while it is made
@@ -28,7 +28,7 @@ class Unit(NamedTuple):
     Of a summary, an item holds the kernels of many `passes`, all those of one `kind` of work.
     """
 
-    item: Item
+    item: KernelGroup
     step: int
     phase: int
     operators: tuple[int, ...]
@@ -40,13 +40,13 @@ class Matching(NamedTuple):
     """What was matched, step by step, and the items that are left."""
 
     units: tuple[Unit, ...]
-    left: tuple[tuple[int, Item], ...]  # with the step in which they were launched
+    unmatched: tuple[tuple[int, KernelGroup], ...]  # with the step in which they were launched
     phases: tuple[int, ...]  # of each step
     cost: float = 0.0  # of the alignment: of two orders of the operators, the cheaper one is how it ran
     dropped: int = 0  # kernels at the end of a file that is too long
 
 
-def match(found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
+def match(found: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
     """The items as operators of the phases, whose operators are given in running order."""
     evidence = Anchors(sequences, phases)
     fixed = [i for i, item in enumerate(found) if item.kind]
@@ -59,22 +59,22 @@ def match(found: Sequence[Item], sequences: Sequence[Sequence[Occurrence]], phas
         len(fixed), lambda i: means(found[fixed[i]], before[i]), evidence.lengths, evidence.skips
     )
     placed = {fixed[pair.item]: pair for pair in pairs}
-    settled = [_settle(segment, kept, placed, evidence) for segment in _segments(kept, placed, evidence)]
-    for one, other in pairwise(settled):
-        _lend(one, other, evidence)
-        _lend(other, one, evidence)
+    segments = [_match_segment(segment, kept, placed, evidence) for segment in _segments(kept, placed, evidence)]
+    for one, other in pairwise(segments):
+        _match_across(one, other, evidence)
+        _match_across(other, one, evidence)
     steps = max((pair.step for pair in pairs), default=-1) + 1
     patterns = {pair.step: pair.pattern for pair in pairs if pair.operators}
     return Matching(
-        units=tuple(unit for each in settled for unit in each.units),
-        left=tuple(item for each in settled for item in each.left),
+        units=tuple(unit for each in segments for unit in each.units),
+        unmatched=tuple(item for each in segments for item in each.unmatched),
         phases=tuple(patterns.get(step, 0) for step in range(steps)),
         cost=round(cost, 6),  # orders that cost the same differ by rounding; the first of them is the usual one
         dropped=sum(len(item.kernels) for item in found[len(kept) :]),
     )
 
 
-def _before(found: Sequence[Item], fixed: Sequence[int]) -> list[frozenset[str]]:
+def _before(found: Sequence[KernelGroup], fixed: Sequence[int]) -> list[frozenset[str]]:
     """The sorts of light work between each anchor and the one ahead of it that tell where in a layer it stands."""
     return [
         TELLING & frozenset().union(*(found[j].words for j in range(last + 1, at)))
@@ -89,7 +89,7 @@ class _Segment(NamedTuple):
     light: tuple[tuple[int, int, int], ...]  # step, phase, place in the phase's sequence
 
 
-def _segments(found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
+def _segments(found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
     starts: list[tuple[int, Pair]] = []
     for i in sorted(placed):
         pair = placed[i]
@@ -105,18 +105,20 @@ def _segments(found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors)
         yield _Segment(range(i, end), evidence.light(pair, after))
 
 
-class _Settled(NamedTuple):
+class _MatchedSegment(NamedTuple):
     """A segment whose items have their operators, those that have none, and the light operators that are free."""
 
     units: list[Unit]
-    left: list[tuple[int, Item]]
+    unmatched: list[tuple[int, KernelGroup]]
     free: list[tuple[int, int, int]]
 
 
-def _settle(segment: _Segment, found: Sequence[Item], placed: dict[int, Pair], evidence: Anchors) -> _Settled:
+def _match_segment(
+    segment: _Segment, found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: Anchors
+) -> _MatchedSegment:
     """Give each item of a segment its operators, or leave it."""
     units: list[Unit] = []
-    left: list[tuple[int, Item]] = []
+    unmatched: list[tuple[int, KernelGroup]] = []
     free = set(segment.light)
     own = [i for i in segment.items if i in placed and placed[i].operators]
     inside = range(own[0], own[-1]) if own and evidence.is_attention(placed[own[0]]) else range(0)
@@ -128,7 +130,7 @@ def _settle(segment: _Segment, found: Sequence[Item], placed: dict[int, Pair], e
             step = pair.step
             units.append(Unit(found[i], pair.step, pair.pattern, evidence.places(pair)))
         elif found[i].kind:
-            left.append((step, found[i]))
+            unmatched.append((step, found[i]))
         elif i in inside or (own and found[i].hint.exact and evidence.allows(placed[own[0]], found[i].hint)):
             units.append(Unit(found[i], step, placed[own[0]].pattern, evidence.places(placed[own[0]])))
         else:
@@ -140,18 +142,18 @@ def _settle(segment: _Segment, found: Sequence[Item], placed: dict[int, Pair], e
     )
     for i, taken in zip(loose, _light(ways, works), strict=True):
         if not taken:
-            left.append((step, found[i]))
+            unmatched.append((step, found[i]))
             continue
         at, phase, _ = segment.light[taken[0]]
         of_one = tuple(place for s, p, place in (segment.light[t] for t in taken) if (s, p) == (at, phase))
         units.append(Unit(found[i], at, phase, of_one))
         free -= {segment.light[t] for t in taken}
-    return _Settled(units, left, sorted(free))
+    return _MatchedSegment(units, unmatched, sorted(free))
 
 
-def _lend(one: _Settled, other: _Settled, evidence: Anchors) -> None:
+def _match_across(one: _MatchedSegment, other: _MatchedSegment, evidence: Anchors) -> None:
     """What a segment leaves may be what the next one misses, if names tell it: order varies by a place."""
-    for step, item in list(one.left):
+    for step, item in list(one.unmatched):
         for spot in other.free:
             at, phase, place = spot
             work = evidence.sequences[phase][place].work
@@ -162,7 +164,7 @@ def _lend(one: _Settled, other: _Settled, evidence: Anchors) -> None:
                 and evidence.permits(item, phase, place)
             ):
                 other.units.append(Unit(item, at, phase, (place,)))
-                one.left.remove((step, item))
+                one.unmatched.remove((step, item))
                 other.free.remove(spot)
                 break
 

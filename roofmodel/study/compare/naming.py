@@ -73,7 +73,7 @@ _CONVOLVES = re.compile(r"im2col|fft2d|winograd")  # layouts of whose product a 
 def anchor(name: str) -> str | None:
     """Whether a kernel is one of those that every framework launches in the model's order, and of which kind."""
     lowered, base = name.lower(), base_name(name).lower()
-    if _NO_ANCHOR.search(base) or helps(name) in ("layout", "transform"):
+    if _NO_ANCHOR.search(base) or auxiliary_role(name) in ("layout", "transform"):
         return None
     if _SCANS.search(lowered):
         return "scan"
@@ -106,7 +106,7 @@ _GENERIC = re.compile(r"elementwise_kernel|reduce_kernel|multi_tensor_apply|_sca
 
 
 @cache
-def spoken(name: str) -> str:
+def display_name(name: str) -> str:
     """A kernel's base name and, where it is one of PyTorch's that do anything, the function that it applies."""
     base = base_name(name)
     if _GENERIC.search(base):
@@ -118,7 +118,7 @@ def spoken(name: str) -> str:
 
 
 @cache
-def sort(name: str) -> str:
+def category_of(name: str) -> str:
     """What kind of work a kernel's name suggests; copies and casts apart from other elementwise work."""
     kind = category(name)
     said = words(name)
@@ -140,7 +140,7 @@ def direction(name: str) -> str | None:
 
 
 @cache
-def helps(name: str) -> str | None:
+def auxiliary_role(name: str) -> str | None:
     """`finish` for the kernel after an anchor that belongs to it; for those around a convolution `layout`, or
     `transform` where what stands between them is a plain product."""
     lowered = name.lower()

@@ -1,7 +1,7 @@
-"""Summaries by name (nsys stats, nvprof, ncu --print-summary): no order, so that kernels are compared by kind of work.
+"""Summaries by kernel name (nsys stats, nvprof, ncu --print-summary), compared by kind of work.
 
-How many passes they add up follows from how often a kind of kernel ran, where each pass runs it as often: attention
-first, which every framework runs once a layer; then norms, convolutions, products.
+They have no launch order. The number of passes follows from the launches of a kind that every pass launches a fixed
+number of times: attention first (once per layer in every framework), then norms, convolutions and GEMMs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import ProfileError
+from roofmodel.errors import Option, ProfileError
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.compare.comparison import Passes
-from roofmodel.study.compare.kernel_groups import Item, counted
+from roofmodel.study.compare.kernel_groups import KernelGroup, counted_flops
 from roofmodel.study.compare.matching import Matching, Unit
-from roofmodel.study.compare.naming import NO_HINT, anchor, direction, helps, words
+from roofmodel.study.compare.naming import NO_HINT, anchor, auxiliary_role, direction, words
 from roofmodel.study.compare.passes import Chosen
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.profile.points import total
 
-# Kind of work -> the sorts of operators that it is of; and the words of kernels' names, anchors apart, that mean it.
+# Kind of work -> `Occurrence.work` of its operators, which for light work are also words in kernel names.
 KINDS = {
     "matrix product": ("matrix product",),
     "attention": ("attention",),
@@ -33,24 +33,24 @@ KINDS = {
     "optimizer": ("optimizer",),
     "elementwise": ("add", "activation", "rotary", "combine", "routing", "pool", "reduction"),
 }
-TELLING = ("attention", "norm", "convolution", "matrix product")  # of passes, the surest first
-NEAR = 0.02
+PASS_COUNTERS = ("attention", "norm", "convolution", "matrix product")  # kinds that give the passes, best first
+WHOLE_WITHIN = 0.02  # distance to a whole number of passes
 
 
-class Summed(NamedTuple):
-    """A summary as one long pass, and how many passes it adds up."""
+class SummaryMatch(NamedTuple):
+    """A summary matched as one long pass, and its number of passes."""
 
     matching: Matching
     chosen: Chosen
     note: str
 
 
-def summed(
-    kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, told: int | None, where: str
-) -> Summed:
-    """The kernels by kind beside the operators of these kinds.
+def match_by_kind(
+    kernels: Sequence[Kernel], sequence: Sequence[Occurrence], phase: str, device: Device, given: int | None, where: str
+) -> SummaryMatch:
+    """Match kernels with operators of the same kind. `given` is the number of passes, None to detect it.
 
-    Raises ProfileError where nothing tells the passes, or no kernel is of these kinds.
+    Raises ProfileError if the number of passes cannot be detected, or if no kernel is of a kind in the model.
     """
     by_kind: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -58,69 +58,77 @@ def summed(
     places: dict[str, list[int]] = {}
     for place, occurrence in enumerate(sequence):
         places.setdefault(_kind_of(occurrence), []).append(place)
-    passes, why = _passes(by_kind, places, told, where)
+    passes, evidence = _passes(by_kind, places, given, where)
     units = [
-        Unit(_item(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
+        Unit(_group(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
         for name, found in by_kind.items()
         if name in places
     ]
     if not units:
         listed = ", ".join(kernel.name for kernel in kernels[:3])
-        raise ProfileError(f"{where}: no kernel is of a kind that the model has, by their names: {listed}")
-    left = [(0, _item([kernel], device)) for name, found in by_kind.items() if name not in places for kernel in found]
+        raise ProfileError(f"{where}: no kernel name shows a kind of work that the model has: {listed}")
+    unmatched = [
+        (0, _group([kernel], device)) for name, found in by_kind.items() if name not in places for kernel in found
+    ]
     seconds = total(kernel.seconds for kernel in kernels)
-    often = sum(kernel.invocations for kernel in kernels)
-    one = Passes(
+    launches = sum(kernel.invocations for kernel in kernels)
+    mean = Passes(
         phase=phase, found=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
-        span_seconds=None, idle_seconds=None, kernels=often / passes,
+        span_seconds=None, idle_seconds=None, kernels=launches / passes,
     )  # fmt: skip
-    return Summed(
-        Matching(tuple(units), tuple(left), (0,)),
-        Chosen({0: (0,)}, {0: passes}, (one,), ()),
-        f"a summary by name, without the order of the kernels: compared by kind of work, over {passes} passes, {why}",
+    return SummaryMatch(
+        Matching(tuple(units), tuple(unmatched), (0,)),
+        Chosen({0: (0,)}, {0: passes}, (mean,), ()),
+        f"a summary by kernel name has no launch order: compared by kind of work, over {passes} passes ({evidence})",
     )
 
 
 def kind(name: str) -> str:
-    """The kind of work that a kernel's name says; empty where it says none that an operator has."""
+    """The kind of work that a kernel's name shows; empty if no operator has it."""
     if found := anchor(name):
         return found
-    if helps(name):
-        return "convolution" if helps(name) != "finish" else "matrix product"
-    said = words(name)
-    for sort in ("norm", "softmax", "scatter", "gather", "optimizer"):
-        if sort in said:
-            return sort
-    light = said & {*KINDS["elementwise"], "mul", "elementwise"}
-    return "elementwise" if light and not said & {"copy", "index"} else ""
+    if role := auxiliary_role(name):
+        return "matrix product" if role == "finish" else "convolution"
+    name_words = words(name)
+    for work in ("norm", "softmax", "scatter", "gather", "optimizer"):
+        if work in name_words:
+            return work
+    light = name_words & {*KINDS["elementwise"], "mul", "elementwise"}
+    return "elementwise" if light and not name_words & {"copy", "index"} else ""
 
 
 def _kind_of(occurrence: Occurrence) -> str:
-    return next((name for name, sorts in KINDS.items() if occurrence.work in sorts), "elementwise")
+    return next((name for name, works in KINDS.items() if occurrence.work in works), "elementwise")
 
 
 def _passes(
-    by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], told: int | None, where: str
+    by_kind: dict[str, list[Kernel]], places: dict[str, list[int]], given: int | None, where: str
 ) -> tuple[int, str]:
-    """How many passes, as told or by the first kind of kernel of which a pass runs a whole number; and why so many."""
-    for name in TELLING:
-        ran = sum(kernel.invocations for kernel in by_kind.get(name, ()) if not helps(kernel.name))
-        each = len(places.get(name, ()))
-        if ran and each and abs(ran / each - round(ran / each)) < NEAR and ran >= each:
-            found, by = round(ran / each), f"by its {ran} kernels of {name}, of which a pass has {each}"
-            if told is None:
-                return found, by
-            return told, "as told" if told == found else f"as told; they are {found} {by}"
-    if told is not None:
-        return told, "as told"
-    listed = ", ".join(f"{sum(k.invocations for k in by_kind[name])} of {name}" for name in TELLING if name in by_kind)
+    """The number of passes, given or from a kind with a fixed number of launches per pass; and the evidence."""
+    for name in PASS_COUNTERS:
+        launches = sum(k.invocations for k in by_kind.get(name, ()) if not auxiliary_role(k.name))
+        per_pass = len(places.get(name, ()))
+        if not launches or not per_pass or launches < per_pass:
+            continue
+        passes = round(launches / per_pass)
+        if abs(launches / per_pass - passes) < WHOLE_WITHIN:
+            evidence = f"{launches} {name} kernels, {per_pass} per pass"
+            if given is None:
+                return passes, evidence
+            return given, "as given" if given == passes else f"as given; the kernels suggest {passes}: {evidence}"
+    if given is not None:
+        return given, "as given"
+    listed = ", ".join(
+        f"{sum(k.invocations for k in by_kind[name])} {name}" for name in PASS_COUNTERS if name in by_kind
+    )
     raise ProfileError(
-        f"{where}: a summary by name, of which nothing tells how many passes it adds up ({listed or 'no kernel of any'}"
-        " of the model's kinds); say it: --steps N"
+        f"{where}: the number of passes in a summary by kernel name is not clear from its kernels "
+        f"({listed or 'none of a kind in the model'}); use ",
+        Option("steps", "N"),
     )
 
 
-def _item(kernels: Iterable[Kernel], device: Device) -> Item:
+def _group(kernels: Iterable[Kernel], device: Device) -> KernelGroup:
     run = tuple(kernels)
     name = run[0].name
-    return Item(run, anchor(name), words(name), NO_HINT, direction(name), counted(run, device))
+    return KernelGroup(run, anchor(name), words(name), NO_HINT, direction(name), counted_flops(run, device))

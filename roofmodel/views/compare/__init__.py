@@ -1,1 +1,1 @@
-"""A comparison as a table, data and a picture."""
+"""Predicted and measured operators as a table, as data and as a picture."""

@@ -1,4 +1,4 @@
-"""A comparison as a person reads it in a terminal: operators beside the kernels that they are; and as files."""
+"""A comparison as a terminal table with unmatched kernels and operators and findings; and saved to a file."""
 
 from __future__ import annotations
 
@@ -10,74 +10,78 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.algebra import plain
+from roofmodel.errors import Option
 from roofmodel.study.compare.comparison import Comparison, Passes, Row
-from roofmodel.study.compare.diagnosis import why
+from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.study.profile.points import total
 from roofmodel.views.compare import data
-from roofmodel.views.compare.text import called, closing, percent, took
+from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
 from roofmodel.views.kit import files
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 from roofmodel.views.profile.tables import Narrowing
 
 SUFFIXES = (*files.PICTURES, "json", "csv")
-SHOWN = 8  # kernels and operators that are left, and reasons
+MAX_LISTED = 8  # unmatched kernels, and rows with reasons
 TITLES = (
-    "operator", "×", "kernels", "FLOPs", "× FLOPs", "bytes", "× bytes", "roof", "bound", "expected", "achieved",
-    "of bound", "of exp.", "lost",
+    "operator", "×", "kernels", "FLOPs", "× FLOPs", "bytes", "× bytes", "bound by", "bound", "expected", "achieved",
+    "of bound", "of exp.", "excess",
 )  # fmt: skip
-EXPENDABLE = ("roof", "bytes", "FLOPs", "kernels", "×", "of exp.", "× bytes", "× FLOPs", "expected")
+EXPENDABLE = ("bound by", "bytes", "FLOPs", "kernels", "×", "of exp.", "× bytes", "× FLOPs", "expected")
 MEANING = {
-    "× FLOPs": "× FLOPs, × bytes: measured by counted",
-    "of bound": "of bound: the bound by what was achieved",
-    "of exp.": "of exp.: the expectation likewise",
-    "lost": "lost: beyond the expectation, or, where there is none, beyond the bound",
+    "× FLOPs": "× FLOPs, × bytes: measured / counted",
+    "of bound": "of bound: bound / achieved",
+    "of exp.": "of exp.: expected / achieved",
+    "excess": "excess: achieved − expected (− bound if there is no expected time)",
 }
 
 
-def table(found: Comparison) -> RenderableType:
-    """Rows phase by phase, where most time is lost first; what is left; the findings."""
-    return Group(*_blocks(found))
+def table(comparison: Comparison) -> RenderableType:
+    """Rows of each phase by excess time, unmatched kernels and operators, and the findings."""
+    return Group(*_blocks(comparison))
 
 
-def _blocks(found: Comparison) -> Iterator[RenderableType]:
-    estimate, device = found.estimate, found.identified.device
-    assumed = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[found.identified.how]
-    how = f"matched by {', '.join(found.matched_by)}"
-    yield Text(f"{estimate.architecture.name} on {device.name} ({device.id}{assumed})", style="bold")
-    yield Text(f"{describe_workload(estimate)} · {found.profile.tool}, {how}", style="dim")
-    for passes in found.passes:
-        rows = [row for row in found.rows if row.phase == passes.phase]
-        yield Text()
-        yield Text(_heading(found, passes, rows), style="bold")
-        yield _rows(found, rows)
-        yield from _reasons(found, rows)
-        yield from _left(found, passes.phase)
-    yield Text()
-    for number, words in enumerate(closing(found), 1):
-        yield Text(f"{number}. {words}")
-
-
-def _heading(found: Comparison, passes: Passes, rows: Sequence[Row]) -> str:
-    phase = next(describe_phase(phase) for phase in found.estimate.phases if phase.step.phase == passes.phase)
-    of = f" of {passes.found}" if passes.found != passes.used else ""
-    one = "part of a pass" if passes.partial else "1 pass" if passes.used == 1 else f"mean of {passes.used} passes"
-    span = f" in {took(passes.span_seconds)}" if passes.span_seconds else ""
-    expected, measured = total(row.expected_seconds for row in rows), total(row.measured_seconds for row in rows)
-    parts = [
-        f"bound {took(sum(row.bound_seconds for row in rows))}",
-        *([] if expected is None else [f"expected {took(expected)}"]),
-        *([] if measured is None else [f"achieved {took(measured)}"]),
+def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
+    estimate, device = comparison.estimate, comparison.identified.device
+    source = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[
+        comparison.identified.how
     ]
-    kernels = f"{units.significant(passes.kernels)} kernels, {took(passes.seconds)}{span}"
-    return f"{phase}: {one}{of}, {kernels}; what matched: {', '.join(parts)}"
+    yield Text(f"{estimate.architecture.name} on {device.name} ({device.id}{source})", style="bold")
+    matched = f"matched by {', '.join(comparison.matched_by)}"
+    yield Text(f"{describe_workload(estimate)} · {comparison.profile.tool}, {matched}", style="dim")
+    for passes in comparison.passes:
+        rows = [row for row in comparison.rows if row.phase == passes.phase]
+        yield Text()
+        yield Text(_heading(comparison, passes, rows), style="bold")
+        yield _rows(comparison, rows)
+        yield from _reasons(comparison, rows)
+        yield from _unmatched(comparison, passes.phase)
+    yield Text()
+    for number, sentence in enumerate(finding_texts(comparison), 1):
+        yield Text(f"{number}. {sentence}")
 
 
-def _rows(found: Comparison, rows: Sequence[Row]) -> RenderableType:
+def _heading(comparison: Comparison, passes: Passes, rows: Sequence[Row]) -> str:
+    phase = next(describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase == passes.phase)
+    count = f"{passes.used} of {passes.found}" if passes.found != passes.used else f"{passes.used}"
+    used = f"{count} pass" if passes.found == 1 else f"{count} passes"
+    used = "part of a pass" if passes.partial else used if passes.used == 1 else f"mean of {used}"
+    span = f" in a span of {duration(passes.span_seconds)}" if passes.span_seconds else ""
+    expected, measured = total(row.expected_seconds for row in rows), total(row.measured_seconds for row in rows)
+    sums = [
+        f"bound {duration(sum(row.bound_seconds for row in rows))}",
+        *([] if expected is None else [f"expected {duration(expected)}"]),
+        *([] if measured is None else [f"achieved {duration(measured)}"]),
+    ]
+    kernels = f"{units.significant(passes.kernels)} kernels, {duration(passes.seconds)}{span}"
+    return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
+
+
+def _rows(comparison: Comparison, rows: Sequence[Row]) -> RenderableType:
     shown = Narrowing(TITLES, "operator", EXPENDABLE, MEANING)
     for row in rows:
-        lost = row.lost_seconds
+        excess = row.excess_seconds
         shown.add(
-            called(found, row),
+            row_label(comparison, row),
             units.significant(row.occurrences) if row.occurrences != 1 else "",
             units.significant(row.kernels),
             units.si(plain(row.cost.flops)),
@@ -85,12 +89,12 @@ def _rows(found: Comparison, rows: Sequence[Row]) -> RenderableType:
             units.si(plain(row.cost.bytes), "B"),
             _ratio(row.measured_bytes, float(row.cost.bytes)),
             row.bound,
-            took(row.bound_seconds),
-            "" if row.expected_seconds is None else took(row.expected_seconds),
-            took(row.measured_seconds),
-            _part(row.bound_seconds, row.measured_seconds),
-            "" if row.expected_seconds is None else _part(row.expected_seconds, row.measured_seconds),
-            f"−{took(-lost)}" if lost is not None and lost < 0 else took(lost),
+            duration(row.bound_seconds),
+            "" if row.expected_seconds is None else duration(row.expected_seconds),
+            duration(row.measured_seconds),
+            _share(row.bound_seconds, row.measured_seconds),
+            "" if row.expected_seconds is None else _share(row.expected_seconds, row.measured_seconds),
+            f"−{duration(-excess)}" if excess is not None and excess < 0 else duration(excess),
         )
     return shown
 
@@ -99,42 +103,45 @@ def _ratio(measured: float | None, counted: float) -> str:
     return "" if measured is None or not counted else units.significant(measured / counted)
 
 
-def _part(predicted: float, measured: float | None) -> str:
+def _share(predicted: float, measured: float | None) -> str:
     return percent(predicted / measured) if measured else "–"
 
 
-def _reasons(found: Comparison, rows: Sequence[Row]) -> Iterator[RenderableType]:
-    said = [(called(found, row), why(row, found)) for row in rows]
-    known = [f"{name}: {'; '.join(reasons)}" for name, reasons in said if reasons]
-    for text in known[:SHOWN]:
-        yield Text(text, style="dim")
-    if len(known) > SHOWN:
-        yield Text(f"and reasons of {len(known) - SHOWN} more rows; all in --format json", style="dim")
+def _reasons(comparison: Comparison, rows: Sequence[Row]) -> Iterator[RenderableType]:
+    by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
+    lines = [f"{name}: {'; '.join(found)}" for name, found in by_row if found]
+    for line in lines[:MAX_LISTED]:
+        yield Text(line, style="dim")
+    if len(lines) > MAX_LISTED:
+        yield Text(
+            f"{len(lines) - MAX_LISTED} more rows have reasons; all are in {Option('format', 'json')}", style="dim"
+        )
 
 
-def _left(found: Comparison, phase: str) -> Iterator[RenderableType]:
-    kernels = [left for left in found.left_kernels if left.phase == phase]
+def _unmatched(comparison: Comparison, phase: str) -> Iterator[RenderableType]:
+    kernels = [each for each in comparison.unmatched_kernels if each.phase == phase]
     if kernels:
-        names = [f"{left.name} × {units.significant(left.kernels)} {took(left.seconds)}" for left in kernels]
-        together = took(total(left.seconds for left in kernels))
-        yield Text(f"kernels that no operator claims, {together}: {_first(names, SHOWN)}", style="dim")
-    operators = [left for left in found.left_operators if left.phase == phase]
+        names = [f"{each.name} × {units.significant(each.kernels)} {duration(each.seconds)}" for each in kernels]
+        sum_seconds = duration(total(each.seconds for each in kernels))
+        yield Text(f"kernels without an operator, {sum_seconds}: {_listed(names, MAX_LISTED)}", style="dim")
+    operators = [each for each in comparison.unmatched_operators if each.phase == phase]
     if operators:
-        names = [f"{left.operator} × {units.significant(left.occurrences)}" for left in operators]
-        yield Text(f"operators without a kernel, fused or not in the file: {_first(names, 2 * SHOWN)}", style="dim")
+        names = [f"{each.operator} × {units.significant(each.occurrences)}" for each in operators]
+        text = f"operators without a kernel (fused into others, or not in the file): {_listed(names, 2 * MAX_LISTED)}"
+        yield Text(text, style="dim")
 
 
-def _first(names: Sequence[str], most: int) -> str:
-    more = f"; and {len(names) - most} more, in --format json" if len(names) > most else ""
-    return "; ".join(names[:most]) + more
+def _listed(names: Sequence[str], limit: int) -> str:
+    more = f"; {len(names) - limit} more in {Option('format', 'json')}" if len(names) > limit else ""
+    return "; ".join(names[:limit]) + more
 
 
-def save(found: Comparison, path: str) -> Path:
+def save(comparison: Comparison, path: str) -> Path:
     """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
     from roofmodel.views.compare import picture
 
     return files.write(
         path,
-        draw=lambda file, form: picture.draw(found, file, form),
-        texts={"json": lambda: data.as_json(found), "csv": lambda: data.as_csv(found)},
+        draw=lambda file, form: picture.draw(comparison, file, form),
+        texts={"json": lambda: data.as_json(comparison), "csv": lambda: data.as_csv(comparison)},
     )

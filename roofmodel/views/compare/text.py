@@ -1,19 +1,24 @@
-"""A comparison in plain words: what a row is called, and the findings that close it."""
+"""Texts of a comparison: row labels and the wording of findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from roofmodel import units
-from roofmodel.study.compare.comparison import Comparison, Passes, Row
-from roofmodel.study.compare.diagnosis import Finding, findings, why
+from roofmodel.errors import Message, Option, Text
+from roofmodel.study.compare.comparison import Comparison, Finding, Passes, Row
+from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.kit.operator_names import label, merged_label, title
 
+CATEGORIES = 3  # of unmatched kernels that a finding lists
 
-def called(found: Comparison, row: Row) -> str:
-    """A row as a person calls it: `attention: Q, K, V projection`, `residual adds + norms`."""
-    known = {placed.operator.name: placed.operator for phase in found.estimate.phases for placed in phase.placed}
-    parts = [merged_label(name) or (label(known[name]) if name in known else name) for name in row.operators]
+
+def row_label(comparison: Comparison, row: Row) -> str:
+    """The label of a row: `attention: Q, K, V projection`, `residual adds + norms`."""
+    operators = {
+        placed.operator.name: placed.operator for phase in comparison.estimate.phases for placed in phase.placed
+    }
+    parts = [merged_label(name) or (label(operators[name]) if name in operators else name) for name in row.operators]
     words = [part.rpartition(" ") for part in parts]
     if len(parts) > 1 and len({last for _, _, last in words}) == 1 and all(first for first, _, _ in words):
         parts = [f"{', '.join(first for first, _, _ in words)} {words[0][2]}"]
@@ -23,137 +28,149 @@ def called(found: Comparison, row: Row) -> str:
     return place + text + (" (backward)" if row.stage == "backward" and ": d" not in text else "")
 
 
-def took(seconds: float | None) -> str:
-    """A time, or a dash where nobody knows it."""
+def duration(seconds: float | None) -> str:
+    """A time with its unit, or a dash if it is unknown."""
     return "–" if seconds is None else units.seconds(seconds)
 
 
-def percent(part: float) -> str:
-    """A part as a percentage; a small one is not none."""
-    return "<1%" if 0 < part < 0.005 else f"{part:.0%}"
+def percent(share: float) -> str:
+    """A share as a percentage; `<1%` for one that would round to 0%."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
-def closing(found: Comparison) -> list[str]:
-    """The findings in plain words, each with its number."""
-    return [_WORDS[finding.kind](found, finding) for finding in findings(found)]
+def finding_texts(comparison: Comparison) -> list[str]:
+    """One sentence per finding, most important first."""
+    return [str(_SENTENCES[finding.kind](comparison, finding)) for finding in comparison.findings]
 
 
-def _model(found: Comparison, finding: Finding) -> str:
+def _weights(comparison: Comparison, finding: Finding) -> Text:
     return (
-        f"{finding.share:.0%} of the products in the file have matrices of other sizes than "
-        f"{found.estimate.architecture.name}'s ({finding.detail}): is it a profile of that model, whole, on one GPU?"
+        f"{finding.share:.0%} of the GEMMs in the file have weight sizes that {_model(comparison)} does not have "
+        f"({finding.detail}): check that the file is of this model, complete and on one GPU"
     )
 
 
-def _layers(found: Comparison, finding: Finding) -> str:
-    said = next(layers for layers in found.doubtful if layers.phase == finding.phase)
-    name = found.estimate.architecture.name
-    if said.kind == "named":
-        return f"ranges in the file name layer {said.many}, and {name} has {said.whole}: is it a profile of that model?"
-    if said.kind == "end":
+def _rows(comparison: Comparison, finding: Finding) -> Text:
+    given = next(gemm.given_rows for gemm in comparison.gemms if gemm.phase == finding.phase)
+    workload, rows = comparison.estimate.workload, int(finding.detail)
+    tokens = 1 if finding.phase == "decode" else workload.seq
+    fix: Text = Message(Option("batch", rows // tokens))
+    if finding.phase != "decode" and not comparison.estimate.architecture.image:
+        fix = Message(Option("batch"), " and ", Option("seq"), f" whose product is {rows}")
+    elif rows % tokens:
+        fix = Message(Option("batch"), " and ", Option("image"), " of the file")
+    return Message(
+        f"GEMMs in the file have {rows} rows of tokens, but the given workload has {given}: all predicted figures are "
+        "of another workload; use ",
+        fix,
+    )
+
+
+def _layers(comparison: Comparison, finding: Finding) -> Text:
+    found = next(layers for layers in comparison.layer_mismatches if layers.phase == finding.phase)
+    model, check = _model(comparison), "check that the file is of this model"
+    if found.kind == "named":
+        return f"ranges in the file name layer {found.measured}, but {model} has {found.expected} layers: {check}"
+    if found.kind == "end":
         return (
-            f"the file ends after {said.many} of {name}'s {said.whole} layers and one more product, as a model of "
-            f"{said.many} layers ends with its head: is it a profile of that model, whole?"
+            f"the file ends after {found.measured} layers and one more GEMM, which may be the head, but "
+            f"{model} has {found.expected} layers: {check} and complete"
         )
+    return f"{found.measured} layers follow an embedding lookup in the file, but {model} has {found.expected}: {check}"
+
+
+def _attention(comparison: Comparison, finding: Finding) -> Text:
     return (
-        f"in the file {said.many} layers follow an embedding, up to the next or to the end, where {name} has "
-        f"{said.whole}: is it a profile of that model?"
+        f"no kernel in the file looks like attention, but a {finding.phase} pass of {_model(comparison)} has "
+        f"{finding.detail} attention operators: check that the file is of this model"
     )
 
 
-def _attention(found: Comparison, finding: Finding) -> str:
+def _too_fast(comparison: Comparison, finding: Finding) -> Text:
+    row = _row(finding)
+    return Message(
+        f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
+        f"{duration(row.bound_seconds)}, faster than physically possible: check ",
+        Option("batch"), ", ", Option("seq"), ", ", Option("context"), ", ", Option("dtype"), " and ", Option("hw"),
+    )  # fmt: skip
+
+
+def _idle(comparison: Comparison, finding: Finding) -> Text:
     return (
-        f"no kernel in the file looks like attention, of which a {finding.phase} pass of "
-        f"{found.estimate.architecture.name} has {finding.detail}: is it a profile of that model?"
+        f"the GPU is idle between kernels for {duration(finding.seconds)} of the "
+        f"{duration(_passes(comparison, finding).span_seconds)} of a {finding.phase} pass ({finding.share:.0%}); if it "
+        "is launch-bound, use CUDA graphs or a larger batch"
     )
 
 
-def _shape(found: Comparison, finding: Finding) -> str:
-    told = next(product.told for product in found.shaped if product.phase == finding.phase)
-    work, rows = found.estimate.workload, int(finding.detail)
-    each = 1 if finding.phase == "decode" else work.seq
-    if finding.phase != "decode" and not found.estimate.architecture.image:
-        give = f"the --batch and --seq whose product is {rows}"
-    else:
-        give = f"--batch {rows // each}" if rows % each == 0 else "the --batch and --image of the file"
+def _unmatched_kernels(comparison: Comparison, finding: Finding) -> Text:
+    seconds: dict[str, float] = {}
+    for kernels in comparison.unmatched_kernels:
+        if kernels.phase == finding.phase:
+            seconds[kernels.category] = seconds.get(kernels.category, 0.0) + (kernels.seconds or 0.0)
+    longest = sorted(seconds, key=lambda category: -seconds[category])[:CATEGORIES]
+    listed = ", ".join(f"{category} {duration(seconds[category])}" for category in longest)
     return (
-        f"the products in the file take {finding.detail} rows of tokens, not {told} as told: every figure here is of "
-        f"another workload; give {give}"
+        f"kernels without an operator in the model take {duration(finding.seconds)}, {finding.share:.0%} of the kernel "
+        f"time of a {finding.phase} pass: {listed}"
     )
 
 
-def _impossible(found: Comparison, finding: Finding) -> str:
-    row = finding.row
-    assert row is not None
+def _unmatched_operators(comparison: Comparison, finding: Finding) -> Text:
+    share = f"{finding.share:.0%} of the bound of a {finding.phase} pass ({duration(finding.seconds)})"
+    if _passes(comparison, finding).partial:
+        step = "training step" if finding.phase == "train" else f"{finding.phase} pass"
+        return f"the file covers only part of a {step}: operators with {share} are not in it"
     return (
-        f"{called(found, row)}: {took(row.measured_seconds)}, less than the bound of {took(row.bound_seconds)}, as no "
-        "kernel can: workload, type or device are others; check --batch, --seq, --context, --dtype and --hw"
+        f"operators with {share} have no kernel, mainly {finding.detail}: they are fused into other kernels or not in "
+        "the file"
     )
 
 
-def _idle(found: Comparison, finding: Finding) -> str:
+def _slow(comparison: Comparison, finding: Finding) -> Text:
+    row = _row(finding)
+    expected = row.expected_seconds is not None
+    reference = (
+        f"{'expected' if expected else 'bound'} {duration(row.expected_seconds if expected else row.bound_seconds)}"
+    )
+    causes = "; ".join(reasons(row, comparison))
     return (
-        f"the GPU stands idle for {took(finding.seconds)} of the {took(_pass(found, finding).span_seconds)} of a "
-        f"{finding.phase} pass ({finding.share:.0%}), between kernels; where it waits for launches, CUDA graphs or "
-        "larger batches help"
+        f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, {reference}: {duration(finding.seconds)} too "
+        f"slow, {finding.share:.0%} of the kernel time of a {finding.phase} pass" + (f" ({causes})" if causes else "")
     )
 
 
-def _left_kernels(found: Comparison, finding: Finding) -> str:
+def _longest(comparison: Comparison, finding: Finding) -> Text:
+    row = _row(finding)
+    expected = "" if row.expected_seconds is None else f", expected {duration(row.expected_seconds)}"
     return (
-        f"kernels that are no operator of the model take {took(finding.seconds)}, {finding.share:.0%} of the kernels' "
-        f"time in a {finding.phase} pass: {finding.detail}"
+        f"{row_label(comparison, row)}: {finding.share:.0%} of the kernel time of a {finding.phase} pass, the largest "
+        f"share: {duration(row.measured_seconds)}, bound {duration(row.bound_seconds)}{expected}"
     )
 
 
-def _left_operators(found: Comparison, finding: Finding) -> str:
-    if _pass(found, finding).partial:
-        return (
-            f"the file holds but a part of a {finding.phase} pass: operators with {finding.share:.0%} of its bound "
-            f"({took(finding.seconds)}) are not in it"
-        )
-    return (
-        f"operators with {finding.share:.0%} of the bound of a {finding.phase} pass ({took(finding.seconds)}) found no "
-        f"kernel of their own, {finding.detail} above all: they are fused into others, or not in the file"
-    )
-
-
-def _row(found: Comparison, finding: Finding) -> str:
-    row = finding.row
-    assert row is not None
-    known = row.expected_seconds is not None
-    against = f"{took(row.expected_seconds)} was expected"
-    against = against if known else f"{took(row.bound_seconds)} is its bound"
-    reasons = "; ".join(why(row, found))
-    return (
-        f"{called(found, row)}: {took(row.measured_seconds)} where {against}: {took(finding.seconds)} lost, "
-        f"{finding.share:.0%} of the kernels' time in a {finding.phase} pass" + (f" ({reasons})" if reasons else "")
-    )
-
-
-def _most(found: Comparison, finding: Finding) -> str:
-    row = finding.row
-    assert row is not None
-    expected = "" if row.expected_seconds is None else f", expected {took(row.expected_seconds)}"
-    return (
-        f"{called(found, row)}: most of the kernels' time in a {finding.phase} pass, {finding.share:.0%}: "
-        f"{took(row.measured_seconds)}, bound {took(row.bound_seconds)}{expected}"
-    )
-
-
-_WORDS: Mapping[str, Callable[[Comparison, Finding], str]] = {
-    "model": _model,
+_SENTENCES: Mapping[str, Callable[[Comparison, Finding], Text]] = {
+    "weights": _weights,
+    "rows": _rows,
     "layers": _layers,
     "attention": _attention,
-    "shape": _shape,
-    "impossible": _impossible,
+    "too fast": _too_fast,
     "idle": _idle,
-    "left kernels": _left_kernels,
-    "left operators": _left_operators,
-    "row": _row,
-    "most": _most,
+    "unmatched kernels": _unmatched_kernels,
+    "unmatched operators": _unmatched_operators,
+    "slow": _slow,
+    "longest": _longest,
 }
 
 
-def _pass(found: Comparison, finding: Finding) -> Passes:
-    return next(passes for passes in found.passes if passes.phase == finding.phase)
+def _model(comparison: Comparison) -> str:
+    return comparison.estimate.architecture.name
+
+
+def _row(finding: Finding) -> Row:
+    assert finding.row is not None
+    return finding.row
+
+
+def _passes(comparison: Comparison, finding: Finding) -> Passes:
+    return next(passes for passes in comparison.passes if passes.phase == finding.phase)

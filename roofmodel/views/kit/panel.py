@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device, Level, Pipe
 from roofmodel.study.compare import formats
-from roofmodel.study.compare.naming import anchor, helps
+from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import Placed
 from roofmodel.study.profile.points import LEVELS, Point
@@ -91,7 +91,9 @@ class Panel(NamedTuple):
         used = {self.device.pipes[p.pipe] for p in self.drawn if p.pipe} or set(self.device.pipes.values())
         partly = [p.name for p in self.drawn if p.incomplete]
         if partly:  # the roof that the work that was not counted would stand under, of tensor cores as products say
-            said = {formats.spelt(name) or "fp16" for name in partly if anchor(name) and not helps(name)} - {"fp32"}
+            said = {
+                formats.format_in_name(name) or "fp16" for name in partly if anchor(name) and not auxiliary_role(name)
+            } - {"fp32"}
             used |= {self.device.matmul_pipe(name) for name in said or {"fp16"} if name in self.device.types}
         return sorted(used, key=lambda pipe: -pipe.peak)
 

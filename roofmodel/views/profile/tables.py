@@ -18,7 +18,7 @@ from roofmodel.views.profile import chart
 SHOWN = 30  # rows of a table; the rest is counted in its last line
 LETTERS = 18  # of a name, for which other columns go
 EXPENDABLE = ("regs", "occ.", "×", "FLOP/s", "roof", "FLOP/B", "DRAM", "FLOPs", "level", "of roof")
-WORDS = ("", "level", "roof")  # columns that begin at the left, as names do
+WORDS = ("", "level", "roof", "bound by")  # columns that begin at the left, as names do
 # What a heading or a mark means, for the line below a table in which it occurs.
 MEANING = {
     "≥": "≥ a lower bound, for not all FLOPs were counted",

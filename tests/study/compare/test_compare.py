@@ -12,8 +12,8 @@ import roofmodel
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.compare.compare import compare
 from roofmodel.study.compare.comparison import Comparison, Row
-from roofmodel.study.compare.diagnosis import findings, why
-from roofmodel.views.compare.text import closing
+from roofmodel.study.compare.diagnosis import reasons
+from roofmodel.views.compare.text import finding_texts
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
 from tests.study.compare import traces
@@ -49,11 +49,11 @@ def test_the_parts_add_up_to_the_pass(tmp_path: Path) -> None:
     found = of(tmp_path, launches)
     (passes,) = found.passes
     matched = sum(each.measured_seconds or 0 for each in found.rows)
-    left = sum(each.seconds or 0 for each in found.left_kernels)
+    left = sum(each.seconds or 0 for each in found.unmatched_kernels)
     assert matched + left == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
     assert passes.seconds == pytest.approx(matched + left)
-    assert [each.name for each in found.left_kernels] == ["reduce_kernel (ArgMax)"]
-    assert not found.left_operators
+    assert [each.name for each in found.unmatched_kernels] == ["reduce_kernel (ArgMax)"]
+    assert not found.unmatched_operators
     bound = found.estimate.phases[0].bound_seconds
     assert sum(each.bound_seconds for each in found.rows) == pytest.approx(bound)
 
@@ -81,25 +81,23 @@ def test_a_warm_up_is_left_out_and_said(tmp_path: Path) -> None:
     found = of(tmp_path, [*traces.gpt2_eager(12, 400), *(3 * list(traces.gpt2_eager(12, 40)))])
     assert (found.passes[0].found, found.passes[0].used) == (4, 3)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
-    assert any("1 of 4 prefill passes are left out" in note for note in found.notes)
+    assert any("1 of 4 prefill passes are left out" in str(note) for note in found.notes)
 
 
-def test_the_number_of_passes_may_be_told(tmp_path: Path) -> None:
+def test_given_steps_merge_the_detected_passes(tmp_path: Path) -> None:
     found = of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(2 * 12 * 40e-6)
     assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # each kernel keeps its operator
-    assert any(
-        "--steps 2: the kernels make 4 prefill passes: 2 of them are taken as one" in note for note in found.notes
-    )
+    assert any("steps=2: the kernels form 4 prefill passes; 2 count as one" in str(note) for note in found.notes)
 
 
 @pytest.mark.parametrize("steps", [3, 1000000])
 def test_passes_that_the_kernels_do_not_make_are_refused(steps: int, tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=f"--steps {steps}: the files hold 2 prefill passes, .* try --steps 2"):
+    with pytest.raises(WorkloadError, match=f"steps={steps}: the kernels form 2 prefill passes, .*; use steps=2"):
         of(tmp_path, 2 * list(traces.gpt2_eager(12, 40)), steps=steps)
 
 
-def test_a_pass_cut_off_is_none_of_those_told(tmp_path: Path) -> None:
+def test_a_partial_pass_is_not_one_of_the_given_steps(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12, 40))
     found = of(tmp_path, [*launches, *launches, *launches[: len(launches) // 2]], steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
@@ -121,12 +119,12 @@ def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
         (traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14), "decode"),
     ],
 )  # up: 2048 × 8192 weights of 2 bytes pass DRAM in 17 µs at 2 TB/s; 1024 tokens × 34 MFLOP take 110 µs at 312 TFLOP/s
-def test_a_phase_told_that_the_times_contradict_is_doubted(launches: Any, phase: str, tmp_path: Path) -> None:
+def test_a_given_phase_that_contradicts_the_times_is_noted(launches: Any, phase: str, tmp_path: Path) -> None:
     listed = list(launches)
-    for told, other in (("prefill", "decode"), ("decode", "prefill")):
-        found = of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=told)
-        doubts = [note for note in found.notes if f"looks more like a {other} than a {told}" in note]
-        assert bool(doubts) == (told != phase)
+    for given, other in (("prefill", "decode"), ("decode", "prefill")):
+        found = of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=given)
+        doubts = [note for note in map(str, found.notes) if f"fit {other} better than {given}" in note]
+        assert bool(doubts) == (given != phase)
 
 
 # --- Findings ---------------------------------------------------------------------------------------
@@ -139,8 +137,8 @@ def test_the_row_that_loses_most_is_found_first(tmp_path: Path) -> None:
     ]
     found = of(tmp_path, launches)
     assert found.rows[0].operators == ("mlp.down",)
-    first = findings(found)[0]
-    assert (first.kind, first.row) == ("row", found.rows[0])
+    first = found.findings[0]
+    assert (first.kind, first.row) == ("slow", found.rows[0])
     expected = found.rows[0].expected_seconds
     assert expected is not None
     assert first.seconds == pytest.approx(12 * 900e-6 - expected)
@@ -148,7 +146,7 @@ def test_the_row_that_loses_most_is_found_first(tmp_path: Path) -> None:
 
 def test_a_kernel_below_its_bound_puts_the_workload_in_doubt(tmp_path: Path) -> None:
     found = of(tmp_path, list(traces.gpt2_eager(12, 1.0)), batch=64)
-    assert findings(found)[0].kind == "impossible"
+    assert found.findings[0].kind == "too fast"
 
 
 def test_shapes_tell_another_length_and_another_model(tmp_path: Path) -> None:
@@ -160,9 +158,9 @@ def test_shapes_tell_another_length_and_another_model(tmp_path: Path) -> None:
             for launch in traces.gpt2_eager(12)
         ]
 
-    longer, other = (findings(of(tmp_path, shaped(hidden), seq=1024))[0] for hidden in (768, 1024))
-    assert (longer.kind, longer.detail) == ("shape", "141")
-    assert (other.kind, other.detail) == ("model", "1024 × 3072")
+    longer, other = (of(tmp_path, shaped(hidden), seq=1024).findings[0] for hidden in (768, 1024))
+    assert (longer.kind, longer.detail) == ("rows", "141")
+    assert (other.kind, other.detail) == ("weights", "1024 × 3072")
 
 
 # --- Counters ---------------------------------------------------------------------------------------
@@ -203,11 +201,11 @@ def test_counters_stand_beside_counts_and_padding_is_named(tmp_path: Path) -> No
     qkv = row(found, "attention.qkv")
     assert qkv.measured_flops == 12 * flops
     assert qkv.measured_bytes == 12 * held
-    first, second = why(qkv, found)
+    first, second = reasons(qkv, found)
     assert pytest.approx(1.814, abs=1e-3) == 256 * 768 * 2304 * 2 / (141 * 768 * 2304 * 2 + 141 * 2304)
-    assert first == "1.81 × the FLOPs: padded to tiles of 128 × 128"
+    assert first == "1.81 × the counted FLOPs: padding to 128 × 128 tiles"
     counted = qkv.cost.bytes
-    assert second.startswith(f"{12 * held / counted:.0%} of the bytes: the L2 holds")
+    assert second.startswith(f"DRAM traffic is {12 * held / counted:.0%} of the count: the 4.")
 
 
 # --- Real files -------------------------------------------------------------------------------------
@@ -225,14 +223,14 @@ def test_bert_small_on_an_h100_whole(tmp_path: Path) -> None:
     file = str(measured_file("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
     found = compare(str(tmp_path), [file], None, workload={"dtype": "bf16", "seq": 141})
     assert found.identified.device.id == "h100-sxm"
-    assert not found.left_operators
+    assert not found.unmatched_operators
     assert sum(each.kernels for each in found.rows) == 58  # two kernels check the mask
     assert found.passes[0].seconds == pytest.approx(307.2e-6, abs=0.05e-6)
-    assert {(product.there.m, product.fits) for product in found.shaped} == {(141, True)}
+    assert {(gemm.shape.m, gemm.same_weights) for gemm in found.gemms} == {(141, True)}
     qkv = row(found, "attention.q", "attention.k", "attention.v")
     assert (qkv.occurrences, qkv.kernels) == (4, 12)
     other = compare(str(tmp_path), [file], None, workload={"dtype": "bf16", "seq": 512})
-    assert (findings(other)[0].kind, findings(other)[0].detail) == ("shape", "141")
+    assert (other.findings[0].kind, other.findings[0].detail) == ("rows", "141")
 
 
 @needs_measured
@@ -240,7 +238,7 @@ def test_a_vision_transformer_on_an_h100_whole() -> None:
     file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
     found = compare("google/vit-base-patch16-224", [file], None, workload={"dtype": "bf16", "batch": 4})
     assert found.passes[0].seconds == pytest.approx(1220.9e-6, abs=0.05e-6)
-    assert not found.left_operators
+    assert not found.unmatched_operators
     assert row(found, "attention.flash").kernels == 12
     assert row(found, "embedding.patches").kernels == 4  # a convolution, and the layouts around it
 
@@ -251,7 +249,7 @@ def test_a_decode_of_an_engine_on_an_mi300x() -> None:
     workload = {"dtype": "bf16", "batch": 32, "phase": "decode", "context": 1024}
     found = compare("Qwen/Qwen3-8B", [file], None, workload=workload)
     assert found.passes[0].seconds == pytest.approx(9765.4e-6, abs=0.1e-6)
-    assert not found.left_operators
+    assert not found.unmatched_operators
     kernels = {each.operators: each.kernels for each in found.rows}
     assert kernels[("attention.q", "attention.k", "attention.v")] == 36
     assert kernels[("mlp.gate", "mlp.up")] == 36
@@ -264,10 +262,10 @@ def test_a_training_step_that_ends_within_its_backward_pass() -> None:
     file = str(measured_file("ncu/a100_40_resnet18_raw_wide.csv"))
     found = compare("microsoft/resnet-18", [file], None, workload={"dtype": "tf32", "batch": 2, "phase": "train"})
     assert found.passes[0].partial
-    convolutions = {each.operators[0] for each in found.rows if each.work[0].anchor == "convolution"}
+    convolutions = {each.operators[0] for each in found.rows if each.sample_occurrences[0].anchor == "convolution"}
     assert {f"stage{n}.{which}" for n in (1, 2, 3, 4) for which in ("first", "second")} <= convolutions
-    assert not [left for left in found.left_operators if left.stage == "forward"]
-    assert {"stem.convolution.grad_weight", "optimizer.step"} <= {left.operator for left in found.left_operators}
+    assert not [left for left in found.unmatched_operators if left.stage == "forward"]
+    assert {"stem.convolution.grad_weight", "optimizer.step"} <= {left.operator for left in found.unmatched_operators}
 
 
 # --- What is refused --------------------------------------------------------------------------------
@@ -275,7 +273,7 @@ def test_a_training_step_that_ends_within_its_backward_pass() -> None:
 
 def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", [Launch(traces.ADD, 3, "")] * 4)
-    with pytest.raises(ProfileError, match=r"its kernels are not those of .*: it holds 4 of elementwise"):
+    with pytest.raises(ProfileError, match=r"the kernels do not match .* \(its kernels: 4 elementwise\)"):
         compare("gpt2", [file], "a100", workload={})
 
 
@@ -286,35 +284,35 @@ def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> No
 def test_a_model_of_other_layers_is_doubted(passes: int, model: str, whole: int, tmp_path: Path) -> None:
     """GPT-2 has 12, which are matched as two passes of six, or two of its passes as one of 24."""
     found = of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
-    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 12, whole)]
-    assert closing(found)[0].startswith("in the file 12 layers follow an embedding, ")
+    assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 12, whole)]
+    assert finding_texts(found)[0].startswith("12 layers follow an embedding lookup in the file, ")
 
 
 @pytest.mark.parametrize("model", ["gpt2-medium", "gpt2-xl"])
 def test_a_file_that_ends_as_a_smaller_model_does_is_doubted(model: str, tmp_path: Path) -> None:
     """Its head is taken for the first product of layer 12; cut off within a layer, it may well be a part."""
     found = of(tmp_path, [*traces.gpt2_eager(12)], model)
-    assert [(each.kind, each.many) for each in found.doubtful] == [("end", 12)]
-    assert "and one more product, as a model of 12 layers ends with its head" in closing(found)[0]
-    assert not of(tmp_path, [*traces.gpt2_eager(12)][:70], model).doubtful
+    assert [(each.kind, each.measured) for each in found.layer_mismatches] == [("end", 12)]
+    assert "the file ends after 12 layers and one more GEMM, which may be the head" in finding_texts(found)[0]
+    assert not of(tmp_path, [*traces.gpt2_eager(12)][:70], model).layer_mismatches
 
 
 def test_an_engines_layers_beyond_the_models_are_doubted(tmp_path: Path) -> None:
     """36 of them as one pass of 32, and four of another."""
     found = of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
-    assert [(each.kind, each.many, each.whole) for each in found.doubtful] == [("run", 36, 32)]
+    assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 36, 32)]
 
 
 def test_a_layer_that_ranges_name_and_the_model_lacks_is_doubted(tmp_path: Path) -> None:
     launches = [*traces.marked(traces.gpt2_eager(12), 12)]
-    assert not of(tmp_path, launches, "gpt2").doubtful
-    (named,) = of(tmp_path, launches, "distilgpt2").doubtful
-    assert (named.kind, named.many, named.whole) == ("named", 11, 6)
+    assert not of(tmp_path, launches, "gpt2").layer_mismatches
+    (named,) = of(tmp_path, launches, "distilgpt2").layer_mismatches
+    assert (named.kind, named.measured, named.expected) == ("named", 11, 6)
 
 
 @pytest.mark.parametrize(("cut", "end"), [(0, None), (60, None), (0, 200), (60, 200), (0, 100)])
 def test_parts_of_the_right_model_are_not_doubted(cut: int, end: int | None, tmp_path: Path) -> None:
-    assert not of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).doubtful
+    assert not of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).layer_mismatches
 
 
 def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
@@ -322,20 +320,20 @@ def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None
     traces.write(tmp_path / "a.json", launches)
     traces.write(tmp_path / "b.json", launches, device=1)
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
-    with pytest.raises(ProfileError, match=r"kernels of 2 devices: 0 \(\d+ kernels\), 1 .*--device 0"):
+    with pytest.raises(ProfileError, match=r"kernels of 2 devices: 0 \(\d+ kernels\), 1 .*device=.0."):
         compare("gpt2", files, "a100", workload={"phase": "prefill"})
     found = compare("gpt2", files, "a100", device="1", workload={"phase": "prefill"})
     assert sum(each.kernels for each in found.rows) == len(launches)
-    with pytest.raises(WorkloadError, match="--device 7: the files hold kernels of no such device; they have 0, 1"):
+    with pytest.raises(WorkloadError, match='device="7": the files have no kernels of this device; known: 0, 1'):
         compare("gpt2", files, "a100", device="7", workload={"phase": "prefill"})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "--steps: 0 passes make no sense"),
-        ({"steps": 2, "workload": {}}, "--steps 2: of which pass"),
-        ({"workload": {"phase": "generate"}}, "--phase generate: kernels are compared a pass at a time"),
+        ({"steps": 0}, "steps=0 is not a number of passes"),
+        ({"steps": 2, "workload": {}}, 'steps needs phase: use phase="prefill" or phase="decode"'),
+        ({"workload": {"phase": "generate"}}, 'phase="generate": compare takes one kind of pass'),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -348,12 +346,12 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[st
 def test_of_images_the_batch_is_what_rows_tell() -> None:
     file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
     found = compare("google/vit-base-patch16-224", [file], "h100", workload={})
-    assert closing(found)[0].endswith(
-        "788 rows of tokens, not 197 as told: every figure here is of another workload; give --batch 4"
+    assert finding_texts(found)[0].endswith(
+        "788 rows of tokens, but the given workload has 197: all predicted figures are of another workload; use batch=4"
     )  # 4 images of 14 × 14 patches and a token for the class
     assert not any(
         "rows of tokens" in words
-        for words in closing(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
+        for words in finding_texts(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
     )
 
 

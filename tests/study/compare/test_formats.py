@@ -1,4 +1,4 @@
-"""Kernels in another format than was told, by the words that libraries put into their names, and by counters."""
+"""The number format of kernels, by the words in their names and by counters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.diagnosis import why
-from roofmodel.study.compare.formats import multiplies_in, other
+from roofmodel.study.compare.diagnosis import reasons
+from roofmodel.study.compare.formats import format_mismatch, gemm_format
 from roofmodel.views.compare import picture
-from roofmodel.views.compare.text import closing
+from roofmodel.views.compare.text import finding_texts
 from tests.profiles.samples import measured
 from tests.study.compare import traces
 
@@ -45,49 +45,52 @@ def widths(dtype: str, weights: str | None = None) -> Widths:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_format_of_a_product_stands_in_its_name(name: str) -> None:
-    assert multiplies_in(Kernel("1", "f", name)) == NAMES[name]
+    assert gemm_format(Kernel("1", "f", name)) == NAMES[name]
 
 
 def test_counters_say_more_than_names() -> None:
     flops = Flops(tensor_tf32=1e9, tensor_fp16=0.0)
-    assert multiplies_in(Kernel("1", "f", "sgemm", flops=flops)) == "tf32"
+    assert gemm_format(Kernel("1", "f", "sgemm", flops=flops)) == "tf32"
 
 
 def test_what_takes_most_time_decides() -> None:
     tf32, fp16 = (Kernel("1", "f", name, seconds=s) for name, s in (("gemm_tf32f32", 3.0), ("gemm_fp16", 2.0)))
-    found = other([tf32, fp16], widths("fp16"))
+    found = format_mismatch([tf32, fp16], widths("fp16"))
     assert found is not None
-    assert (found.named, found.told, found.wider) == ("tf32", "fp16", 2)
-    assert str(found).startswith("the kernels multiply in tf32, as gemm_tf32f32 says, and fp16 was told")
-    assert str(found).endswith("give --dtype tf32")
-    assert other([tf32, fp16, fp16], widths("fp16")) is None
-    assert other([fp16], widths("bf16")) is None  # as wide, as fast
-    assert other([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
-    assert other([], widths("fp16")) is None
+    assert (found.measured, found.given, found.width_ratio) == ("tf32", "fp16", 2)
+    assert str(found.message).startswith(
+        "the kernels multiply in tf32 (by the kernel name gemm_tf32f32), but dtype is fp16"
+    )
+    assert str(found.message).endswith('use dtype="tf32"')
+    assert format_mismatch([tf32, fp16, fp16], widths("fp16")) is None
+    assert format_mismatch([fp16], widths("bf16")) is None  # as wide, as fast
+    assert format_mismatch([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
+    assert format_mismatch([], widths("fp16")) is None
 
 
 def test_the_setting_of_a_cache_is_no_format_of_products() -> None:
     """An attention kernel of vLLM's, whose type of the cache's format is named Fp8KVCacheDataType whatever it says."""
     file = str(measured("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
     found = compare("Qwen/Qwen3-8B", [file], None, workload={"phase": "decode", "batch": 32, "dtype": "bf16"})
-    assert found.other is None
+    assert found.format_mismatch is None
 
 
 def test_the_width_explains_bytes_before_anything_else_does() -> None:
     file = str(measured("ncu/a100_40_resnet18_raw_wide.csv"))
     found = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5})
-    assert any(note.endswith("give --dtype tf32") for note in found.notes)
+    assert any(note.endswith('use dtype="tf32"') for note in map(str, found.notes))
     rows = {row.operators[0]: row for row in found.rows}
     twice = next(row for row in rows.values() if row.measured_bytes and 1.7 < row.measured_bytes / row.cost.bytes < 2)
-    assert f"{float(twice.measured_bytes / twice.cost.bytes):.3g} × the bytes: tf32 is 2 × as wide as fp16" in why(
-        twice, found
+    assert (
+        f"DRAM traffic is {float(twice.measured_bytes / twice.cost.bytes):.3g} × the count: tf32 is 2 × as wide as fp16"
+        in reasons(twice, found)
     )
-    as_told = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5, "dtype": "tf32"})
-    assert as_told.other is None
+    right_dtype = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5, "dtype": "tf32"})
+    assert right_dtype.format_mismatch is None
 
 
 @pytest.mark.parametrize(
-    ("hw", "line"), [("a100", "the line across it is the expectation"), ("mi300x", "nothing is expected")]
+    ("hw", "line"), [("a100", "the red line marks the expected time"), ("mi300x", "no expected times")]
 )
 def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, line: str, tmp_path: Path) -> None:
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
@@ -96,4 +99,4 @@ def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, line: str
     shown = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert line in shown
     words = re.findall(r">([^<>]+)</", shown)
-    assert closing(found)[-1].replace("<", "&lt;") in " ".join(words)
+    assert finding_texts(found)[-1].replace("<", "&lt;") in " ".join(words)

@@ -37,7 +37,7 @@ def matched(folder: Path, launches: Iterable[Launch], model: str, **workload: An
     names = [phase.step.phase for phase in phases]
     orders = sequence.orders(phases)
     fused = any(occurrence.anchor == "attention" for each in orders[0] for occurrence in each)
-    whole = kernel_groups.items(list(profile.kernels), device, fused)
+    whole = kernel_groups.group_kernels(list(profile.kernels), device, fused)
     ways = [(matching.match(whole, sequences, names), sequences) for sequences in orders]
     found, sequences = min(ways, key=lambda way: way[0].cost)
     slots = {o.placed.operator.name: " ".join(o.operators) for each in sequences for o in each}
@@ -154,15 +154,15 @@ def test_a_graph_of_many_kernels_is_not_one_operator(tmp_path: Path) -> None:
     launches = [launch._replace(call=("graph_launch", ())) for launch in traces.vllm_decode(16, 10)]
     file = traces.write(tmp_path / "trace.json", launches, one_call=True)
     (profile,) = [reading.read([file])]
-    found = kernel_groups.items(list(profile.kernels), library.load("a100"))
+    found = kernel_groups.group_kernels(list(profile.kernels), library.load("a100"))
     assert len(found) == sum(1 for launch in launches if launch.name not in (traces.SPLIT_K, traces.FLASH_COMBINE))
 
 
 def test_ranges_of_pytorch_tell_calls_and_shapes() -> None:
     label = "aten::addmm, seq = 12, op_id = 33, sizes = [[768], [141, 768], [768, 2304]]"
     kernel = Kernel("0", "f", traces.GEMM, nvtx=("step", label))
-    assert kernel_groups.product_of(kernel) == (1, 141, 2304, 768)
-    assert kernel_groups.product_of(replace(kernel, nvtx=("aten::addmm, seq = 12",))) is None
+    assert kernel_groups.recorded_gemm(kernel) == (1, 141, 2304, 768)
+    assert kernel_groups.recorded_gemm(replace(kernel, nvtx=("aten::addmm, seq = 12",))) is None
 
 
 def test_shapes_tell_queries_from_values_of_fewer_heads(tmp_path: Path) -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.study.compare.naming import Hint, anchor, direction, helps, hint, of_experts, spoken, words
+from roofmodel.study.compare.naming import (
+    Hint,
+    anchor,
+    auxiliary_role,
+    direction,
+    display_name,
+    hint,
+    of_experts,
+    words,
+)
 from tests.study.compare import traces
 
 ANCHORS = {
@@ -73,17 +82,17 @@ def test_names_tell_forward_from_backward_and_parts_from_wholes() -> None:
     assert direction("void layer_norm_grad_input_kernel_vectorized<float>") == "backward"
     assert direction("void cutlass_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_64x64>") == "weight"
     assert direction("nvjet_tst_64x8_64x16") is None
-    assert helps(traces.SPLIT_K) == "finish"
-    assert helps("void cudnn::ops::nchwToNhwcKernel<float>") == "layout"
-    assert helps("cudnn::winograd_nonfused::winogradForwardOutput4x4") == "transform"
+    assert auxiliary_role(traces.SPLIT_K) == "finish"
+    assert auxiliary_role("void cudnn::ops::nchwToNhwcKernel<float>") == "layout"
+    assert auxiliary_role("cudnn::winograd_nonfused::winogradForwardOutput4x4") == "transform"
     assert of_experts("void cutlass::gemm::kernel::MoeFCGemm<T>")
     assert not of_experts(traces.GEMM)
 
 
 def test_kernels_that_apply_any_function_are_told_by_it() -> None:
-    assert spoken(traces.COPY) == "unrolled_elementwise_kernel (direct_copy)"
-    assert spoken(traces.ARGMAX) == "reduce_kernel (ArgMax)"
-    assert spoken("void vllm::rms_norm_kernel<c10::BFloat16>(T)") == "vllm::rms_norm_kernel"
+    assert display_name(traces.COPY) == "unrolled_elementwise_kernel (direct_copy)"
+    assert display_name(traces.ARGMAX) == "reduce_kernel (ArgMax)"
+    assert display_name("void vllm::rms_norm_kernel<c10::BFloat16>(T)") == "vllm::rms_norm_kernel"
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ def test_kinds_of_work_stand_beside_their_operators_a_pass_at_a_time(tmp_path: P
     assert rows["attention"].kernels == 32  # the keys in parts, and the sum of the parts
     whole = found.estimate.phases[0].cost
     assert sum(each.cost.matmul_flops for each in found.rows) == whole.matmul_flops
-    assert not found.left_operators
-    assert any("over 10 passes, by its 160 kernels of attention" in note for note in found.notes)
+    assert not found.unmatched_operators
+    assert any("over 10 passes (160 attention kernels, 16 per pass)" in note for note in found.notes)
 
 
 def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path) -> None:
     launches = [launch for launch in traces.vllm_decode(16, 10) if "flash" not in launch.name][:-40]
     file = summary(tmp_path / "sum.csv", 2 * launches)
-    with pytest.raises(ProfileError, match=r"nothing tells how many passes it adds up .* --steps N"):
+    with pytest.raises(ProfileError, match=r"the number of passes in a summary by kernel name is not clear .* steps=N"):
         compare(LLAMA, [file], "a100", workload={"phase": "decode"})
     found = compare(LLAMA, [file], "a100", steps=2, workload={"phase": "decode"})
     assert found.passes[0].seconds == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
@@ -59,12 +59,12 @@ def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path)
 def test_passes_told_otherwise_than_kernels_tell_are_taken_and_doubted(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 10 * list(traces.vllm_decode(16, 10)))
     found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode"})
-    assert any("over 3 passes, as told; they are 10 by its 160 kernels of attention" in note for note in found.notes)
+    assert any("over 3 passes (as given; the kernels suggest 10: 160 attention kernels" in note for note in found.notes)
 
 
 def test_which_pass_it_is_must_be_told(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 3 * list(traces.vllm_decode(16, 10)))
-    with pytest.raises(WorkloadError, match="add --phase prefill or --phase decode"):
+    with pytest.raises(WorkloadError, match='phase="prefill" or phase="decode"'):
         compare(LLAMA, [file], "a100", workload={})
 
 
@@ -76,4 +76,4 @@ def test_names_that_mean_nothing_are_told_whatever_is_printed(
     command = f"compare gpt2 {file} --hw a100 --phase decode --steps 1 --format {form}"
     status, out, err = roof(command, monkeypatch, capsys)
     assert (status, out) == (2, "")
-    assert "no kernel is of a kind that the model has, by their names: kernel_a, kernel_b" in err
+    assert "no kernel name shows a kind of work that the model has: kernel_a, kernel_b" in err
