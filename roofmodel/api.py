@@ -174,19 +174,19 @@ class SweepReport(_Drawn):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a point, base units, with the names that an estimate's totals have: what `--format csv` prints."""
-        from roofmodel.views.sweep.table import frame
+        from roofmodel.views.sweep.data import frame
 
         return frame(self.sweep)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof sweep --format json` prints."""
-        from roofmodel.views.sweep.table import document
+        from roofmodel.views.sweep.data import document
 
         return document(self.sweep)
 
     def save(self, path: str | os.PathLike[str], picture: str | None = None) -> None:
         """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
-        from roofmodel.views.sweep.table import save
+        from roofmodel.views.sweep.files import save
 
         save(self.sweep, os.fspath(path), picture)
 

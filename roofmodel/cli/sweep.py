@@ -42,21 +42,22 @@ def sweep_command(
     from roofmodel.models import hub
     from roofmodel.study.sweep.sweep import sweep
     from roofmodel.views.kit import files
+    from roofmodel.views.sweep import files as sweep_files
     from roofmodel.views.sweep import picture as sweep_picture
-    from roofmodel.views.sweep import table as views
+    from roofmodel.views.sweep.table import View
 
     for path in output or ():
-        files.check(path, views.SUFFIXES)
+        files.check(path, sweep_files.SUFFIXES)
     sweep_picture.check(picture, price is not None)
     found = sweep([hub.load(model, family) for model in models], devices(hw), price=price, cluster=cluster, **grid)
     if len(output or ()) > 1 or (output and form != "table"):
         found = found.kept()
     for path in output or ():
-        note(f"wrote {views.save(found, path, picture)}")
+        note(f"wrote {sweep_files.save(found, path, picture)}")
     if form == "table":
-        print_rich(views.View(found))
+        print_rich(View(found))
     else:
-        {"json": views.write_json, "csv": views.write_csv}[form](found, sys.stdout)
+        {"json": sweep_files.write_json, "csv": sweep_files.write_csv}[form](found, sys.stdout)
     if picture and not any(path.lower().endswith(files.PICTURES) for path in output or ()):
         ignored(["picture"], f"no -o FILE .{', .'.join(files.PICTURES)} is asked for")
     for remark in found.notes:

@@ -14,7 +14,8 @@ from roofmodel.errors import WorkloadError, choices
 from roofmodel.study.sweep.case import DEALT, LENGTHS, NAMED
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels
-from roofmodel.views.sweep.table import TITLES, described, frame
+from roofmodel.views.sweep.data import frame
+from roofmodel.views.sweep.table import TITLES, described
 
 if TYPE_CHECKING:
     import pandas

@@ -116,7 +116,7 @@ def test_six_answers_come_first_whatever_the_phase(options: dict[str, Any], labe
 def test_ttft_and_tpot_of_generation_add_up_to_its_bound() -> None:
     found = estimate(hub.load("gpt2"), Device.load("a100"), phase="generate", new_tokens=33)
     (phase,) = found.phases
-    prefill, decodes = (total_seconds(phase.of(part)) for part in ("prefill", "decodes"))
+    prefill, decodes = (total_seconds(phase.of_stage(part)) for part in ("prefill", "decodes"))
     text = dict(summary(found))
     assert text["TTFT"].startswith(f"{units.seconds(prefill)} bound ")
     assert text["TPOT"].startswith(f"{units.seconds(decodes / 33)} bound ")

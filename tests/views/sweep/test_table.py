@@ -21,8 +21,8 @@ from rich.console import Console
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.study.sweep.case import COLUMNS, COUNTS
+from roofmodel.views.sweep import data
 from roofmodel.views.sweep import picture as sweep_picture
-from roofmodel.views.sweep import table as views
 from tests.test_cli import Roof, roof
 
 __all__ = ["roof"]  # a fixture
@@ -64,10 +64,10 @@ def test_keys_are_those_of_an_estimates_totals() -> None:
 
 def test_counts_that_a_float_cannot_hold_stay_exact_beside_fractions() -> None:
     large = 2**53 + 1
-    joined = views._joined([numpy.array([large]), numpy.array([0.5])])
+    joined = data._joined([numpy.array([large]), numpy.array([0.5])])
     assert joined.tolist() == [large, 0.5]
-    assert views._joined([numpy.array([2]), numpy.array([0.5])]).dtype == float
-    assert views._joined([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
+    assert data._joined([numpy.array([2]), numpy.array([0.5])]).dtype == float
+    assert data._joined([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
 
 
 def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_path: Path) -> None:
