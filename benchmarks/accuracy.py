@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import generation, published, served
-from benchmarks.errors import whole
+from benchmarks.errors import RelativeErrors, summary_cells
 from roofmodel.devices.device import Device
 from roofmodel.study.benchmark.calibrate import held_out
 from roofmodel.study.benchmark.table import Array, groups
@@ -44,25 +46,42 @@ TABLES = {
 NEW = ("vidur_a100_gemm",)  # tables of which no fit used a row
 
 
+OPERATIONS_HEADER = "\n".join((
+    "| device | measured | rows | error of bound | error of expected time | on unseen rows | median error "
+    "| within the interval |",
+    "|---|---|---:|---:|---:|---:|---:|---:|",
+))  # fmt: skip
+MODELS_HEADER = "\n".join((
+    "| whole models | rows | error of bound | error of expected time | bias | median error | within the interval |",
+    "|---|---:|---:|---:|---:|---:|---:|",
+))  # fmt: skip
+
+
+class ModelErrors(NamedTuple):
+    """One source of measured models: its rows of the summary table, and its own table."""
+
+    summary: str
+    table: str
+
+
 def operations(folder: Path) -> str:
-    """Markdown: one line per table of measurements."""
-    lines = [
-        "| device | measured | rows | error of bound | error of expected time | on unseen rows | median error "
-        "| within the interval |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name, (hw, what) in TABLES.items():
-        found = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
-        part, rows = found.whole, unseen(found, name)
-        assert part
-        assert part.expected
-        assert part.inside_interval
-        lines.append(
-            f"| {hw} | {what} | {part.n} | {part.bound.mape:.0%} | {part.expected.mape:.1%} "
-            f"| {errors(found.expected[rows], found.measured[rows]).mape:.1%} "
-            f"| {part.expected.median_ape:.1%} | {part.inside_interval:.0%} |"
-        )
-    return "\n".join(lines)
+    """Markdown: one row per table of measurements."""
+    return "\n".join([OPERATIONS_HEADER, *(operation_row(folder, name) for name in TABLES)])
+
+
+def operation_row(folder: Path, name: str) -> str:
+    """Markdown: the row of one table of measurements."""
+    hw, what = TABLES[name]
+    found = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
+    part, rows = found.whole, unseen(found, name)
+    assert part
+    assert part.expected
+    assert part.inside_interval
+    return (
+        f"| {hw} | {what} | {part.n} | {part.bound.mape:.0%} | {part.expected.mape:.1%} "
+        f"| {errors(found.expected[rows], found.measured[rows]).mape:.1%} "
+        f"| {part.expected.median_ape:.1%} | {part.inside_interval:.0%} |"
+    )
 
 
 def unseen(found: Validation, name: str) -> Array:
@@ -74,25 +93,49 @@ def unseen(found: Validation, name: str) -> Array:
 
 
 def models(folder: Path) -> list[str]:
-    """Markdown: a summary of whole models, then a table for each kind."""
-    alone, together = served.pairs(served.alone(folder)), served.pairs(served.together(folder))
-    generated, bert = list(generation.generated(folder)), published.errors(folder)
-    short = {
-        "served on one GPU: TTFT": [pair.first for pair in alone],
-        "served on one GPU: TPOT": [pair.further for pair in alone],
-        "served on 2 to 8 GPUs: TTFT": [pair.first for pair in together],
-        "served on 2 to 8 GPUs: TPOT": [pair.further for pair in together],
-        "requests on 1 to 32 A100s": [row.off for row in generated],
-        "BERT and BART on V100 and A100": published.judged(bert, compiled=False),
-        "BERT on V100 and A100, compiled by XLA": published.judged(bert, compiled=True),
+    """Markdown: a summary of whole models, then a table for each source."""
+    found = [errors_of(folder) for errors_of in SOURCES.values()]
+    return ["\n".join([MODELS_HEADER, *(each.summary for each in found)]), *(each.table for each in found)]
+
+
+def _summary(rows: Mapping[str, Sequence[RelativeErrors]]) -> str:
+    return "\n".join(f"| {what} | {summary_cells(errors)} |" for what, errors in rows.items())
+
+
+def _one_gpu(folder: Path) -> ModelErrors:
+    pairs = served.errors(served.on_one_gpu(folder))
+    first, further = [pair.ttft for pair in pairs], [pair.tpot for pair in pairs]
+    summary = _summary({"served on one GPU: TTFT": first, "served on one GPU: TPOT": further})
+    return ModelErrors(summary, served.table_by_device(pairs))
+
+
+def _several_gpus(folder: Path) -> ModelErrors:
+    pairs = served.errors(served.on_several_gpus(folder))
+    first, further = [pair.ttft for pair in pairs], [pair.tpot for pair in pairs]
+    summary = _summary({"served on 2 to 8 GPUs: TTFT": first, "served on 2 to 8 GPUs: TPOT": further})
+    return ModelErrors(summary, served.table_by_model(pairs))
+
+
+def _generation(folder: Path) -> ModelErrors:
+    rows = list(generation.generated(folder))
+    return ModelErrors(_summary({"requests on 1 to 32 A100s": [row.errors for row in rows]}), generation.table(rows))
+
+
+def _published(folder: Path) -> ModelErrors:
+    rows = published.errors(folder)
+    summary = {
+        "BERT and BART on V100 and A100": published.on_v100_and_a100(rows, compiled=False),
+        "BERT on V100 and A100, compiled by XLA": published.on_v100_and_a100(rows, compiled=True),
     }
-    lines = [
-        "| whole models | rows | error of bound | error of expected time | bias | median error | within the interval |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-        *(f"| {what} | {whole(rows)} |" for what, rows in short.items()),
-    ]
-    tables = served.on_one(alone), served.on_several(together), generation.table(generated), published.table(bert)
-    return ["\n".join(lines), *tables]
+    return ModelErrors(_summary(summary), published.table(rows))
+
+
+SOURCES: dict[str, Callable[[Path], ModelErrors]] = {
+    "served on one GPU": _one_gpu,
+    "served on several GPUs": _several_gpus,
+    "generation": _generation,
+    "published": _published,
+}
 
 
 def merged(page: str, tables: list[str]) -> str:

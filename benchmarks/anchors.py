@@ -1,10 +1,10 @@
-"""Our errors beside those of other tools, on the same rows: `python benchmarks/anchors.py FOLDER`.
+"""Compare our errors with those of other tools, on the same rows: `python benchmarks/anchors.py FOLDER`.
 
-FOLDER holds tables of measurements, as for `accuracy.py`. Of operators, the rows are those that no fit of ours has
-seen: a third of the cells of shapes, and products of another framework. Tools on PyPI are run where installed
-(`pip install llm-flops aiconfigurator`), repositories from clones that options name; what could not be run is told at
-the end, with how to get it. `others/` says what each tool is made for. `--into docs/anchors.md` updates the page;
-figures of tools that were not run stay as they were.
+FOLDER holds tables of measurements, as for `accuracy.py`. The rows of operators are those that none of our fits used:
+a third of the cells of shapes, and the GEMMs of one framework. Tools on PyPI run if they are installed
+(`pip install llm-flops aiconfigurator`), repositories run from clones whose paths are options. The last lines list the
+tools that could not run and how to get them. `others/` states the purpose of each tool. `--into docs/anchors.md`
+updates the page; it keeps the figures of tools that did not run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from benchmarks import accuracy, megatron, served
-from benchmarks.others import NotHere, aiconfigurator, clones, llm_flops
+from benchmarks.others import ToolMissing, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.study.benchmark.table import HOST_CLOCK, Array, Table, read
@@ -33,20 +33,20 @@ T = TypeVar("T")
 NOT_RUN = "not run"
 MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
 COLUMNS = ("roofline", "scaled roofline", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
-CONSTANT = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
-"""The parts of the roofline that aiconfigurator 0.5 to 0.7 expected, in what was its empirical mode then."""
+SCALE = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
+"""The fractions of the roofline that the empirical mode of aiconfigurator 0.5 to 0.7 assumed."""
 
 
 class Line(NamedTuple):
-    """What was measured, in how many rows, and mean absolute errors by column; None of a tool that is not here."""
+    """What was measured, the number of rows, and mean absolute errors by column; None for a tool that did not run."""
 
     what: str
     rows: int
-    off: Mapping[str, float | None]
+    errors: Mapping[str, float | None]
 
     def __str__(self) -> str:
-        """Markdown; a tool that does not know what was measured has a dash."""
-        cells = ("—" if name not in self.off else _cell(self.off[name]) for name in COLUMNS)
+        """Markdown; a dash for a tool that does not support what was measured."""
+        cells = ("—" if name not in self.errors else _cell(self.errors[name]) for name in COLUMNS)
         return f"| {self.what} | {self.rows} | {' | '.join(cells)} |"
 
 
@@ -61,7 +61,7 @@ def table(lines: Sequence[Line]) -> str:
 
 
 def merged(page: str, text: str) -> str:
-    """A page with these tables' lines in the place of its own that begin alike; what was not run stays as it was."""
+    """The page with its table lines replaced by those with the same first cell. Cells of missing tools stay."""
     found = {line.split("|")[1]: line.split("|") for line in text.splitlines() if line.startswith("| ")}
 
     def line(old: str) -> str:
@@ -73,44 +73,44 @@ def merged(page: str, text: str) -> str:
 
 
 class Anchors:
-    """The comparisons, from a folder of tables and clones of tools by name; `lacking` says what could not be run."""
+    """The comparisons, from a folder of tables and clones of tools by name; `missing` lists what could not run."""
 
     def __init__(self, folder: Path, paths: Mapping[str, Path | None]) -> None:
         self.folder, self.paths = folder, paths
-        self.lacking: dict[str, None] = {}
+        self.missing: dict[str, None] = {}
 
     def _run(self, tool: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return tool(*arguments)
-        except NotHere as reason:
-            self.lacking[str(reason)] = None
+        except ToolMissing as reason:
+            self.missing[str(reason)] = None
             return None
 
     def operators(self) -> Iterator[Line]:
-        """Products, attention and experts on one GPU, by table of measurements."""
+        """GEMMs, attention and MoE on one GPU, by table of measurements."""
         for name, (hw, what) in accuracy.TABLES.items():
             path = str(self.folder / f"{name}.csv.gz")
             cells = read(path)
             op = cells["op"][0]
-            if op not in CONSTANT or hw not in aiconfigurator.SYSTEMS:
+            if op not in SCALE or hw not in aiconfigurator.SYSTEMS:
                 continue
             found = validate(path, Device.load(hw))
-            which = accuracy.unseen(found, name)
+            unseen = accuracy.unseen(found, name)
             predicted = {
-                "roofline": found.bound[which],
-                "scaled roofline": found.bound[which] / CONSTANT[op],
-                **(self._run(_by_aiconfigurator, cells, which, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
-                "roofmodel": found.expected[which],
+                "roofline": found.bound[unseen],
+                "scaled roofline": found.bound[unseen] / SCALE[op],
+                **(self._run(_by_aiconfigurator, cells, unseen, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
+                "roofmodel": found.expected[unseen],
             }
-            yield Line(f"{hw.upper()}: {what}", len(which), _off(predicted, found.measured[which]))
+            yield Line(f"{hw.upper()}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
 
     def served(self) -> Iterator[Line]:
-        """Llama 2 of 7 and 13 billion, which all the tools know, as TensorRT-LLM served it in static batches."""
-        rows = [row for row in served.alone(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
-        for (hw, precision), some in groupby(sorted(rows, key=_where), key=_where):
+        """Llama 2 7B and 13B, which all the tools support, as TensorRT-LLM served them in static batches."""
+        rows = [row for row in served.on_one_gpu(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
+        for (hw, precision), some in groupby(sorted(rows, key=_hw_and_precision), key=_hw_and_precision):
             yield from self._served(f"Llama 2 on {hw.upper()}, {precision}", list(some))
 
-    def _served(self, what: str, rows: Sequence[served.Served]) -> Iterator[Line]:
+    def _served(self, what: str, rows: Sequence[served.ServedBatch]) -> Iterator[Line]:
         phases = [served.phases(row) for row in rows]
         predicted = {
             "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
@@ -123,11 +123,11 @@ class Anchors:
             predicted[name] = self._run(aiconfigurator.served, rows, mode)
         for number, token in enumerate(("TTFT", "TPOT")):
             times = {name: pairs and [float(pair[number]) for pair in pairs] for name, pairs in predicted.items()}
-            measured = np.array([(row.first, row.further)[number] for row in rows])
-            yield Line(f"{what}: {token}", len(rows), _off(times, measured))
+            measured = np.array([(row.ttft, row.tpot)[number] for row in rows])
+            yield Line(f"{what}: {token}", len(rows), _mean_errors(times, measured))
 
     def flops(self) -> str:
-        """A sentence on llm-flops's counts."""
+        """A sentence that compares the FLOPs of llm-flops with ours."""
         found = self._run(llm_flops.flops)
         if found is None:
             return ""
@@ -139,7 +139,7 @@ class Anchors:
         )
 
     def training(self) -> str:
-        """Markdown: steps of Megatron's on A100s. A dash is a setting that we cannot express."""
+        """Markdown: training steps of Megatron-LM on A100s. A dash is a setting that we cannot express."""
         theirs = self._run(clones.calculon, self.paths["Calculon"])
         lines = ["| training step | measured | Calculon | roofmodel |", "|---|---:|---:|---:|"]
         for case in megatron.CASES:
@@ -153,8 +153,11 @@ class Anchors:
         return "\n".join(lines)
 
     def simulated(self) -> str:
-        """Markdown: operators of LLMCompass's paper on an A100, timed by the host. Its script adds to a simulated
-        product what a launch took there, and so do we. Of the others, two thirds were in a fit of ours."""
+        """Markdown: operators of LLMCompass's paper on an A100, timed by the host.
+
+        Its script adds the launch time of that host to a simulated GEMM, and so do we. Two thirds of the rows of the
+        other operators were used by a fit of ours.
+        """
         found = self._run(clones.llmcompass, self.paths["LLMCompass"]) or ()
         lines = ["| operator | rows | LLMCompass | roofmodel |", "|---|---:|---:|---:|"]
         for op, some in groupby(found, key=lambda row: row.op):
@@ -166,18 +169,18 @@ class Anchors:
         return "\n".join(lines) if found else ""
 
 
-def _by_aiconfigurator(cells: Table, which: Array, hw: str, new: bool) -> dict[str, Any]:
-    aiconfigurator.available()
-    rows = [{column: values[row] for column, values in cells.items()} for row in which]
+def _by_aiconfigurator(cells: Table, unseen: Array, hw: str, new: bool) -> dict[str, Any]:
+    aiconfigurator.require()
+    rows = [{column: values[row] for column, values in cells.items()} for row in unseen]
     with nullcontext() if new else aiconfigurator.without_unseen_cells(hw, rows[0]["op"]) as systems:
         return {name: aiconfigurator.operators(rows, hw, mode, systems) for name, mode in MODES.items()}
 
 
-def _where(row: served.Served) -> tuple[str, str]:
+def _hw_and_precision(row: served.ServedBatch) -> tuple[str, str]:
     return row.hw, row.precision
 
 
-def _off(predicted: Mapping[str, Any], measured: Any) -> dict[str, float | None]:
+def _mean_errors(predicted: Mapping[str, Any], measured: Any) -> dict[str, float | None]:
     return {name: None if p is None else errors(np.asarray(p), measured).mape for name, p in predicted.items()}
 
 
@@ -186,7 +189,7 @@ def _seconds(seconds: float, measured: float) -> str:
 
 
 def _expected(rows: Sequence[clones.Simulated]) -> Any:
-    """What we expect of these, in seconds, through a table as any other."""
+    """Our expected seconds of these operators, by validation of a temporary table."""
     kernel = "" if rows[0].op == "gemm" else f"{rows[0].op}, {HOST_CLOCK}"
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "rows.csv").open("w", newline="") as file:
         out = csv.writer(file)
@@ -196,16 +199,16 @@ def _expected(rows: Sequence[clones.Simulated]) -> Any:
         return validate(file.name, Device.load("a100")).expected
 
 
-TOOLS = ("LLM-Viewer", "Calculon", "LLMCompass")  # that are run from clones
+TOOLS = ("LLM-Viewer", "Calculon", "LLMCompass")  # run from clones
 
 
 def main() -> None:
-    """Print all comparisons; exits with 2 where the folder holds no such tables."""
+    """Print all comparisons; exit with 2 if the folder lacks the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements, as for accuracy.py")
     for tool in TOOLS:
         parser.add_argument(f"--{tool.lower()}", type=Path, metavar="PATH", dest=tool, help=f"a clone of {tool}")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to bring up to date")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
     given = vars(parser.parse_args())
     anchors = Anchors(given["folder"], {tool: given[tool] for tool in TOOLS})
     try:
@@ -216,8 +219,8 @@ def main() -> None:
     print(text)
     for page in given["into"]:
         page.write_text(merged(page.read_text(encoding="utf-8"), text), encoding="utf-8")
-    if anchors.lacking:
-        print("\nNot run here:", *anchors.lacking, sep="\n- ", file=sys.stderr)
+    if anchors.missing:
+        print("\nNot run:", *anchors.missing, sep="\n- ", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,49 +8,49 @@ from typing import NamedTuple, TypeVar
 
 from roofmodel.study.estimate.phase import PhaseEstimate
 
-Name, One = TypeVar("Name"), TypeVar("One")
+Name, Item = TypeVar("Name"), TypeVar("Item")
 
 
-class Off(NamedTuple):
-    """Relative errors of a row, and whether the interval contains the measurement."""
+class RelativeErrors(NamedTuple):
+    """Relative errors of a row, and whether the interval contains the measured time."""
 
     bound: float
     expected: float
     inside: bool
 
 
-def off(phase: PhaseEstimate, measured: float) -> Off:
+def relative_errors(phase: PhaseEstimate, measured: float) -> RelativeErrors:
     """The errors of a phase that took `measured` seconds."""
     assert phase.expected
     seconds, low, high = map(float, phase.expected)
-    return Off(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
+    return RelativeErrors(float(phase.bound_seconds) / measured - 1, seconds / measured - 1, low <= measured <= high)
 
 
-def by_name(named: Iterable[tuple[Name, One]]) -> dict[Name, list[One]]:
+def by_name(named: Iterable[tuple[Name, Item]]) -> dict[Name, list[Item]]:
     """Items grouped by the name of their table line, in order of first appearance."""
-    found: dict[Name, list[One]] = {}
-    for name, one in named:
-        found.setdefault(name, []).append(one)
+    found: dict[Name, list[Item]] = {}
+    for name, item in named:
+        found.setdefault(name, []).append(item)
     return found
 
 
-def medians(rows: Sequence[Off]) -> str:
+def median_cells(rows: Sequence[RelativeErrors]) -> str:
     """Cells: rows, and the median errors of bound and expectation, and the bias."""
-    return " | ".join((str(len(rows)), *_three(rows, median)))
+    return " | ".join((str(len(rows)), *_formatted(rows, median)))
 
 
-def means(rows: Sequence[Off]) -> str:
+def mean_cells(rows: Sequence[RelativeErrors]) -> str:
     """Cells: mean error of the expectation, bias."""
-    return " | ".join(_three(rows, mean)[1:])
+    return " | ".join(_formatted(rows, mean)[1:])
 
 
-def whole(rows: Sequence[Off]) -> str:
+def summary_cells(rows: Sequence[RelativeErrors]) -> str:
     """Cells: rows; mean error of bound and expectation; bias; median error; share inside the interval."""
-    bound, expected, bias = _three(rows, mean)
+    bound, expected, bias = _formatted(rows, mean)
     inside = mean(row.inside for row in rows)
-    return " | ".join((str(len(rows)), bound, expected, bias, _three(rows, median)[1], f"{inside:.0%}"))
+    return " | ".join((str(len(rows)), bound, expected, bias, _formatted(rows, median)[1], f"{inside:.0%}"))
 
 
-def _three(rows: Iterable[Off], of: Callable[[Iterable[float]], float]) -> tuple[str, str, str]:
+def _formatted(rows: Iterable[RelativeErrors], of: Callable[[Iterable[float]], float]) -> tuple[str, str, str]:
     bound, expected, _ = zip(*rows, strict=True)
     return f"{of(map(abs, bound)):.0%}", f"{of(map(abs, expected)):.0%}", f"{of(expected):+.0%}"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.calibrate import USUAL, calibrate
+from roofmodel.study.benchmark.calibrate import DEFAULT_FORMATS, calibrate
 
 DEVICES = ("a100", "h100")
 WIDE = ("bfloat16", "float16")  # as the tables call them
@@ -36,7 +36,7 @@ class Fold(NamedTuple):
 def fold(path: str, device: str, third: int) -> list[Fold]:
     """The errors of each framework's own set, and of the set for all frameworks (`any`)."""
     fitted = calibrate([path], Device.load(device), "folds", third).calibration.gemm
-    fits = {name: forms[USUAL].fit for name, forms in fitted.items()}
+    fits = {name: forms[DEFAULT_FORMATS].fit for name, forms in fitted.items()}
     return [Fold(device, third, name, fit.held_out, fit.error) for name, fit in fits.items()]
 
 

@@ -1,9 +1,9 @@
-"""Training steps of Megatron-LM on A100 SXM 80 GB that were published with all their conditions, and what we expect.
+"""Published training steps of Megatron-LM on A100 SXM 80 GB with all their settings, and our expected times.
 
 Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (arXiv 2205.05198): models and
-parallel widths of table 3, seconds of an iteration of table 5. Sequences have 2048 tokens, the vocabulary 51200,
-numbers 16 bits. `full` recomputes all activations of a layer; `selective` those of the attention core, with sequences
-split among the GPUs of a tensor-parallel group. Calculon's paper (Isaev et al., SC '23) has the same cases.
+parallel sizes of table 3, seconds per iteration of table 5. Sequences have 2048 tokens, the vocabulary has 51200,
+numbers have 16 bits. `full` recomputes all activations of a layer; `selective` recomputes those of the attention core
+and uses sequence parallelism. Calculon's paper (Isaev et al., SC '23) uses the same cases.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from roofmodel.study.estimate.estimate import estimate
 
 
 class Setting(NamedTuple):
-    """A model, how its GPUs share it, and how a batch runs through: in parts of `micro` sequences, over `chunks` parts
-    of the layers on each GPU."""
+    """A model, its parallelism, and its batch schedule: micro-batches of `micro` sequences, `chunks` virtual pipeline
+    stages per GPU."""
 
     name: str
     hidden: int
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     batch: int
     micro: int
     chunks: int
-    seconds: tuple[float, float]  # of a step, by RECOMPUTED
+    seconds: tuple[float, float]  # per step, in the order of RECOMPUTED
 
 
 RECOMPUTED = ("full", "selective")
@@ -44,7 +44,7 @@ SETTINGS = (
 
 
 class Case(NamedTuple):
-    """A setting with one way to recompute, and how long a step of it took."""
+    """A setting with one kind of recomputation, and the measured seconds per step."""
 
     setting: Setting
     recompute: str
@@ -55,13 +55,13 @@ CASES = [Case(s, r, s.seconds[RECOMPUTED.index(r)]) for s, r in product(SETTINGS
 
 
 def gpt(name: str, layers: int, hidden: int, heads: int) -> Architecture:
-    """GPT-2's layers, of these sizes, with Megatron's vocabulary and positions."""
+    """A GPT-2 architecture of these sizes with Megatron's vocabulary and positions."""
     sizes = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": 2048, "vocab_size": 51200}
     return architecture({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}, name, name)
 
 
 def expected(case: Case) -> float | None:
-    """Seconds of a step as we expect it; None where the library cannot express the setting."""
+    """Our expected seconds per step; None if the library cannot express the setting."""
     s = case.setting
     try:
         (step,) = estimate(

@@ -1,7 +1,7 @@
-"""BERT, and BART, as others published them on one GPU, where batch and length are stated. No fit has seen a row.
+"""Errors on published times of BERT and BART on one GPU, where the source states batch and length. No fit used a row.
 
-What its host takes for an operator, no source states: in eager mode the batch of one tells, at the shortest length, and
-batches of one are left out, as are BERT's heads. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
+No source states the host time per operator. In eager mode it is derived from batch 1 at the shortest length; rows with
+batch 1 are then left out. BERT's head is left out. Where a source says fp32 on an Ampere GPU, its frameworks use TF32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import Off, by_name, medians, off
+from benchmarks.errors import RelativeErrors, by_name, median_cells, relative_errors
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -24,10 +24,10 @@ from roofmodel.study.estimate.phase import PhaseEstimate
 
 
 class Reporter(NamedTuple):
-    """Whose rows of the table of what others published: how to know them, and how they ran the model."""
+    """A framework: the pattern of its rows in the table of published times, and how it ran the model."""
 
-    who: str
-    source: str  # that these are in, as a pattern, with the notes behind it
+    framework: str
+    source: str  # a pattern of the source and the notes
     phase: str
     runtime: str
     attention: str
@@ -53,11 +53,11 @@ REPORTED_ON = {
     "V100-SXM2-16GB": "v100-sxm2-16gb", "V100-SXM2-32GB": "v100-sxm2-32gb",
 }  # fmt: skip
 TYPES = {"bf16": "bf16", "fp16": "fp16", "fp16-mixed": "fp16", "tf32": "tf32", "fp32": "fp32"}
-COMPILED = "TensorFlow"  # its graphs, by XLA, which no runtime here stands for
+COMPILED = "TensorFlow"  # its XLA-compiled graphs; no runtime of ours models them
 
 
 class Reported(NamedTuple):
-    """A row of theirs: who ran what, and the seconds that it took."""
+    """One published time: how the model ran, and the seconds."""
 
     by: Reporter
     source: str
@@ -70,55 +70,57 @@ class Reported(NamedTuple):
 
     @property
     def device(self) -> str:
-        """Without its form and memory."""
+        """The device without form factor and memory size."""
         return self.hw.partition("-")[0]
 
     @property
-    def told(self) -> str:
-        """Who ran it, and what; BERT is not named."""
+    def label(self) -> str:
+        """Framework and phase; the model only if it is not BERT."""
         other = "" if self.model.startswith("bert") else f" of {self.model} under {self.by.runtime}"
-        return f"{self.by.who}, {self.by.phase}{other}"
+        return f"{self.by.framework}, {self.by.phase}{other}"
 
     @property
-    def launched(self) -> bool:
-        """Whether a host launches a forward pass, operator by operator, so that small batches wait for it."""
+    def eager_forward(self) -> bool:
+        """Whether it is a forward pass in eager mode, which is launch-bound at small batches."""
         return self.by.runtime == "eager" and self.by.phase == "forward"
 
     @property
-    def machine(self) -> tuple[str, ...]:
-        """The same for rows that one host launched, in one format."""
+    def launch_key(self) -> tuple[str, ...]:
+        """Rows with the same key ran on one host in one format: they share the host time per operator."""
         return self.source, self.hw, self.model, self.dtype
 
 
-def errors(folder: Path) -> list[tuple[Reported, Off]]:
-    """How far bound and expectation are off, row by row."""
+def errors(folder: Path) -> list[tuple[Reported, RelativeErrors]]:
+    """The relative errors of each row."""
     rows = list(_reported(folder))
-    ones = sorted((row for row in rows if row.launched and row.batch == 1), key=lambda row: -row.seq)
-    launch = {row.machine: row.seconds / _run(row).kernels for row in ones}  # the last one is the shortest
+    batch_1 = sorted((row for row in rows if row.eager_forward and row.batch == 1), key=lambda row: -row.seq)
+    launch = {row.launch_key: row.seconds / _run(row).kernels for row in batch_1}  # the shortest length is kept
     return [
-        (row, off(_run(row, launch.get(row.machine) if row.launched else None), row.seconds))
+        (row, relative_errors(_run(row, launch.get(row.launch_key) if row.eager_forward else None), row.seconds))
         for row in rows
-        if not (row.launched and row.batch == 1)
+        if not (row.eager_forward and row.batch == 1)
     ]
 
 
-def judged(found: list[tuple[Reported, Off]], compiled: bool) -> list[Off]:
-    """Those of V100 and A100, of TensorFlow's compiled graphs or of all others."""
-    return [one for row, one in found if row.device in ("a100", "v100") and (row.by.who == COMPILED) == compiled]
+def on_v100_and_a100(found: list[tuple[Reported, RelativeErrors]], compiled: bool) -> list[RelativeErrors]:
+    """The errors on V100 and A100: of XLA-compiled graphs, or of all other rows."""
+    return [
+        each for row, each in found if row.device in ("a100", "v100") and (row.by.framework == COMPILED) == compiled
+    ]
 
 
-def table(found: list[tuple[Reported, Off]]) -> str:
-    """Markdown: a line a device, framework and format; below, all of V100 and A100."""
+def table(found: list[tuple[Reported, RelativeErrors]]) -> str:
+    """Markdown: one line per device, framework and format; then all rows on V100 and A100."""
     lines = [
         "| device | run by | type | rows | median error of bound | median error of expected time | median bias |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    named = [((row.device, row.told, row.dtype), one) for row, one in found]
+    named = [((row.device, row.label, row.dtype), each) for row, each in found]
     for name, some in sorted(by_name(named).items()):
-        lines.append(f"| {' | '.join(name)} | {medians(some)} |")
-    plain, compiled = judged(found, False), judged(found, True)
-    lines.append(f"| a100, v100 | all | | {medians(plain + compiled)} |")
-    lines.append(f"| a100, v100 | all except {COMPILED} | | {medians(plain)} |")
+        lines.append(f"| {' | '.join(name)} | {median_cells(some)} |")
+    plain, compiled = on_v100_and_a100(found, compiled=False), on_v100_and_a100(found, compiled=True)
+    lines.append(f"| a100, v100 | all | | {median_cells(plain + compiled)} |")
+    lines.append(f"| a100, v100 | all except {COMPILED} | | {median_cells(plain)} |")
     return "\n".join(lines)
 
 
@@ -139,7 +141,7 @@ def _reported(folder: Path) -> Iterator[Reported]:
 
 
 def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
-    """The pass of that row, by a host that takes so many seconds an operator; None: the usual one."""
+    """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for the runtime's default."""
     (found,) = estimate(
         _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
         runtime=row.by.runtime, attention=row.by.attention, launch=launch,
@@ -149,7 +151,7 @@ def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
 
 @cache
 def _model(name: str) -> Architecture:
-    """One as its config has it; BERT without a head, as long as asked for."""
+    """A packaged model; BERT without its head and with positions for any length."""
     config = next(entry.config for entry in catalogue() if entry.id == MODELS[name])
     if name.startswith("bert"):
         config = {**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}

@@ -1,7 +1,7 @@
-"""Models that TensorRT-LLM 0.9 served in static batches, on one GPU and on several that share every layer.
+"""Errors on models that TensorRT-LLM 0.9 served in static batches, on one GPU and with tensor parallelism.
 
-No fit has seen a row. Mixtral's are left out: its batches of 32 take less time than it takes to read the experts that
-they would meet if the router chose evenly. The benchmark's sequences are alike.
+No fit used a row. Mixtral is left out: its batches of 32 take less time than reading the experts that uniform routing
+would use, because all sequences of this benchmark are similar.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.errors import Off, by_name, means, off
+from benchmarks.errors import RelativeErrors, by_name, mean_cells, relative_errors
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
@@ -26,7 +26,7 @@ MODELS = {
     "LLaMA v2 13B": "llama-2-13b-hf",
     "Mistral 7B": "mistral-7b-v0.1",
 }  # on one GPU
-SHARED = {"Falcon 180B": "falcon-180b", "LLaMA v2 70B": "llama-2-70b-hf"}
+SHARDED = {"Falcon 180B": "falcon-180b", "LLaMA v2 70B": "llama-2-70b-hf"}
 DEVICES = {
     "A100-SXM-80GB": "a100",
     "H100-SXM-80GB": "h100",
@@ -35,11 +35,11 @@ DEVICES = {
     "L40S": "l40s",
 }
 ACTIVATIONS = {"fp8": "fp16"}
-"""What goes from operator to operator, where products take narrower numbers: TensorRT-LLM quantises ahead of each."""
+"""The format of activations by the precision of GEMMs: TensorRT-LLM quantizes before each GEMM."""
 
 
-class Served(NamedTuple):
-    """A static batch: tokens in and out; seconds to the first and of each further one."""
+class ServedBatch(NamedTuple):
+    """A static batch: prompt and new tokens; measured TTFT and TPOT in seconds."""
 
     model: str
     hw: str
@@ -47,42 +47,42 @@ class Served(NamedTuple):
     batch: int
     prompt: int
     new: int
-    first: float
-    further: float
+    ttft: float
+    tpot: float
     gpus: int
 
 
-class Pair(NamedTuple):
-    """How far the first token and the further ones of a batch are off."""
+class ServedErrors(NamedTuple):
+    """The relative errors of a batch's TTFT and TPOT."""
 
-    row: Served
-    first: Off
-    further: Off
+    row: ServedBatch
+    ttft: RelativeErrors
+    tpot: RelativeErrors
 
 
-def alone(folder: Path) -> Iterator[Served]:
-    """Those of the models and devices that are packaged, on one GPU."""
+def on_one_gpu(folder: Path) -> Iterator[ServedBatch]:
+    """The batches of packaged models and devices on one GPU."""
     return (row for row in _rows(folder, MODELS) if row.gpus == 1)
 
 
-def together(folder: Path) -> Iterator[Served]:
-    """Those on several."""
-    return (row for row in _rows(folder, SHARED) if row.gpus > 1)
+def on_several_gpus(folder: Path) -> Iterator[ServedBatch]:
+    """The batches of packaged models and devices on 2 to 8 GPUs."""
+    return (row for row in _rows(folder, SHARDED) if row.gpus > 1)
 
 
-def _rows(folder: Path, models: dict[str, str]) -> Iterator[Served]:
+def _rows(folder: Path, models: dict[str, str]) -> Iterator[ServedBatch]:
     with gzip.open(folder / "trtllm_e2e.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["model"] in models]
     for row in rows:
         if row["gpu_norm"] in DEVICES and row["precision"] in ("fp16", "fp8"):
             batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
-            first, further = (float(row[name]) / 1e3 for name in ("ttft_ms", "tpot_ms"))
+            ttft, tpot = (float(row[name]) / 1e3 for name in ("ttft_ms", "tpot_ms"))
             model, hw = models[row["model"]], DEVICES[row["gpu_norm"]]
-            yield Served(model, hw, row["precision"], batch, prompt, new, first, further, int(row["tp"]))
+            yield ServedBatch(model, hw, row["precision"], batch, prompt, new, ttft, tpot, int(row["tp"]))
 
 
-def phases(row: Served) -> tuple[PhaseEstimate, PhaseEstimate]:
-    """Its prefill, and its decode at the middle of what is generated, where that takes the mean time."""
+def phases(row: ServedBatch) -> tuple[PhaseEstimate, PhaseEstimate]:
+    """The prefill, and the decode step in the middle of the generation, which takes the mean time of all steps."""
     model, device = _loaded(row.model, row.hw)
     prefill, decode = (
         estimate(
@@ -99,30 +99,33 @@ def _loaded(model: str, hw: str) -> tuple[Architecture, Device]:
     return load(model), Device.load(hw)
 
 
-def pairs(rows: Iterable[Served]) -> list[Pair]:
-    """How far they are off, one by one."""
+def errors(rows: Iterable[ServedBatch]) -> list[ServedErrors]:
+    """The relative errors of each batch."""
     found = ((row, *phases(row)) for row in rows)
-    return [Pair(row, off(prefill, row.first), off(decode, row.further)) for row, prefill, decode in found]
+    return [
+        ServedErrors(row, relative_errors(prefill, row.ttft), relative_errors(decode, row.tpot))
+        for row, prefill, decode in found
+    ]
 
 
-def on_one(found: list[Pair]) -> str:
-    """Markdown: a line a device and precision."""
-    named = [((pair.row.hw, pair.row.precision), pair) for pair in found]
+def table_by_device(found: list[ServedErrors]) -> str:
+    """Markdown: one line per device and precision."""
+    named = [((each.row.hw, each.row.precision), each) for each in found]
     return _table("| device | precision |", "|---|---|", named)
 
 
-def on_several(found: list[Pair]) -> str:
-    """Markdown: a line a model, device, number of GPUs and precision."""
-    named = [((pair.row.model, pair.row.hw, str(pair.row.gpus), pair.row.precision), pair) for pair in found]
+def table_by_model(found: list[ServedErrors]) -> str:
+    """Markdown: one line per model, device, number of GPUs and precision."""
+    named = [((each.row.model, each.row.hw, str(each.row.gpus), each.row.precision), each) for each in found]
     return _table("| model | device | GPUs | precision |", "|---|---|---:|---|", named)
 
 
-def _table(title: str, rule: str, named: list[tuple[tuple[str, ...], Pair]]) -> str:
+def _table(title: str, rule: str, named: list[tuple[tuple[str, ...], ServedErrors]]) -> str:
     lines = [
         f"{title} rows | TTFT error | bias | TPOT error | bias |",
         f"{rule}---:|---:|---:|---:|---:|",
     ]
     for name, some in sorted(by_name(named).items()):
-        cells = " | ".join((str(len(some)), means([p.first for p in some]), means([p.further for p in some])))
-        lines.append(f"| {' | '.join(name)} | {cells} |")
+        cells = (str(len(some)), mean_cells([each.ttft for each in some]), mean_cells([each.tpot for each in some]))
+        lines.append(f"| {' | '.join(name)} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -94,7 +94,7 @@ def table_columns() -> None:
     """Print the columns of a table of measured operations."""
     rows = []
     for op, operation in OPERATIONS.items():
-        groups = operation.columns, operation.optional + operation.words
+        groups = operation.columns, operation.optional + operation.text_columns
         rows.append((f"`{op}`", *(" ".join(f"`{column}`" for column in group) for group in groups)))
     _table(("`op`", "shape columns", "optional columns"), rows)
 

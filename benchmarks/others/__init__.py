@@ -1,5 +1,8 @@
-"""What other tools say of the rows that we measure ourselves by, a module a tool: run as they are installed, or from a
-clone of the reader's own; nothing of theirs is here. `NotHere` says how to get one that is lacking."""
+"""Predictions of other tools for the rows of our tables, one module per tool.
+
+Each tool runs as it is installed or from the reader's own clone; this repository holds no code of theirs. `ToolMissing`
+says how to get a tool that is missing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from pathlib import Path
 from roofmodel.models.hub import catalogue
 
 
-class NotHere(Exception):
-    """A tool that cannot be run here: what is lacking, and how to get it."""
+class ToolMissing(Exception):
+    """A tool that cannot run: what is missing, and how to get it."""
 
 
 @contextlib.contextmanager
 def config_folder(model: str) -> Iterator[str]:
-    """A folder with the config.json of a packaged model, for tools that read one."""
+    """A folder with the config.json of a packaged model, for tools that read such a folder."""
     with tempfile.TemporaryDirectory() as folder:
         config = next(entry.config for entry in catalogue() if entry.id.rpartition("/")[2].lower() == model)
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")

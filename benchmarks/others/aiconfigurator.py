@@ -1,9 +1,9 @@
-"""aiconfigurator (0.12.0 of PyPI; NVIDIA): it finds how to serve a model, by tables of measured operators.
+"""Predictions of aiconfigurator (0.12.0 on PyPI; NVIDIA), which configures serving by tables of measured operators.
 
-Its modes, all run in the package: `SOL`, the speed of light; `EMPIRICAL`, that over the part of it that its measured
-neighbours reach; `SILICON`, the default, which interpolates what was measured. Its tables hold the rows that we
-measure by: it gets copies of them without the cells that no fit of ours has seen, and keeps all its other rows, which
-are many times those that we fit to.
+Its modes all run in the package: `SOL`, the speed of light; `EMPIRICAL`, the speed of light divided by the fraction
+that its nearest measurements achieve; `SILICON`, the default, which interpolates measurements. Its tables contain our
+rows of measurements: it gets copies without the cells that our fits hold out. It keeps all its other rows, many times
+as many as our fits use.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.others import NotHere, config_folder
-from benchmarks.served import Served
+from benchmarks.others import ToolMissing, config_folder
+from benchmarks.served import ServedBatch
 from roofmodel.study.benchmark.calibrate import held_out
 
 try:
@@ -33,7 +33,7 @@ except ImportError:
 MODES = ("SOL", "EMPIRICAL", "SILICON")
 SYSTEMS = {"a100": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm", "l40s": "l40s"}
 _ATTENTION = {"batch_size": "batch", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}
-_TABLES = {  # of an operation: its file, and our names of the columns that give its shape
+_TABLES = {  # by operation: its file, and its shape columns with our names
     "gemm": ("gemm_perf.parquet", {"m": "m", "n": "n", "k": "k"}),
     "attn_context": ("context_attention_perf.parquet", _ATTENTION),
     "attn_generation": ("generation_attention_perf.parquet", _ATTENTION),
@@ -47,17 +47,17 @@ _TABLES = {  # of an operation: its file, and our names of the columns that give
 }  # fmt: skip
 
 
-def available() -> None:
-    """Raises NotHere where it is not installed."""
+def require() -> None:
+    """Raise ToolMissing if aiconfigurator is not installed."""
     if aiconfigurator_core is None:
-        raise NotHere("aiconfigurator: pip install aiconfigurator (Linux on x86-64; 0.12.0 was compared with)")
+        raise ToolMissing("aiconfigurator: pip install aiconfigurator (Linux on x86-64; the comparison used 0.12.0)")
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager
 def without_unseen_cells(hw: str, op: str) -> Iterator[str]:
-    """A folder like the package's systems, whose tables of this operation lack the cells that our fits hold out."""
-    available()
+    """A copy of the package's systems folder; its table of this operation lacks the cells that our fits hold out."""
+    require()
     packaged, (table, columns) = Path(aiconfigurator_core.__file__).parent / "systems", _TABLES[op]
     with tempfile.TemporaryDirectory() as folder:
         for source in filter(Path.is_file, packaged.rglob("*")):
@@ -84,8 +84,8 @@ def _shape(rows: Any, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: str | None) -> Any:
-    """Seconds of each of these rows of a table of measurements, as the framework that was measured takes for them."""
-    available()
+    """Predicted seconds of each of these rows of a table of measurements, with the framework that was measured."""
+    require()
     found = np.full(len(rows), np.nan)
     batches: dict[tuple[str, tuple[Any, ...]], list[Any]] = defaultdict(list)
     for number, row in enumerate(rows):
@@ -100,12 +100,12 @@ def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: st
         for name, milliseconds, *_ in handle.evaluate_ops_json(engine.build_ops_json(some), **dict(how)):
             found[int(name)] = milliseconds / 1e3
     if rows[0]["op"] == "attn_context" and mode != "SOL":
-        found -= [_beside_attention(row, database.system_spec["gpu"]) for row in rows]
+        found -= [_rotary_and_cache_writes(row, database.system_spec["gpu"]) for row in rows]
     return found
 
 
 def _operation(row: Mapping[str, str], name: str) -> tuple[Any, dict[str, Any]]:
-    """A row as one of its operations, and with what that is evaluated."""
+    """A row as an aiconfigurator operation, and the arguments to evaluate it with."""
     c = {key: int(float(row[key])) for key in (*_SHAPE, *_ROUTED) if row.get(key)}
     how = {"is_context": True, "batch_size": 1, "s": 1, "prefix": 0, "x": None}
     dtype = {"float16": "bfloat16"}.get(row["dtype"], row["dtype"])
@@ -130,9 +130,11 @@ _SHAPE = ("m", "n", "k", "tokens", "batch", "heads", "kv_heads", "head_dim", "se
 _ROUTED = ("hidden", "inter", "topk", "experts", "moe_tp", "moe_ep")
 
 
-def _beside_attention(row: Mapping[str, str], gpu: Mapping[str, float]) -> float:
-    """Seconds that its attention over a prompt takes for rotary embedding and writing the cache, which were not
-    measured with it: a tenth more than four streams, each at the bandwidth and latency that its system states."""
+def _rotary_and_cache_writes(row: Mapping[str, str], gpu: Mapping[str, float]) -> float:
+    """Seconds that its prefill attention includes for rotary embedding and KV cache writes, which the table excludes.
+
+    It is 1.1 times the time of four memory streams at the bandwidth and latency that its system states.
+    """
     q, k = (int(row[heads]) * int(row["head_dim"]) for heads in ("heads", "kv_heads"))
     width = common.FMHAQuantMode[row["dtype"]].value.memory
     moved = 2 * (2 * q + 2 * k) + 2 * k * width
@@ -140,19 +142,19 @@ def _beside_attention(row: Mapping[str, str], gpu: Mapping[str, float]) -> float
     return float(1.1 * (moved / bandwidth + 4 * gpu["mem_empirical_constant_latency"]))
 
 
-def served(rows: Sequence[Served], mode: str) -> list[tuple[float, float]]:
-    """Seconds to the first token, and of each further one on average, from all its tables of TensorRT-LLM."""
+def served(rows: Sequence[ServedBatch], mode: str) -> list[tuple[float, float]]:
+    """TTFT and mean TPOT in seconds, from all its tables of TensorRT-LLM."""
     engines = {row[:3]: _engine(*row[:3], mode) for row in rows}
     found = []
     for row in rows:
-        first, further, _ = engines[row[:3]].run_static(batch_size=row.batch, isl=row.prompt, osl=row.new)
-        found.append((first / 1e3, further / 1e3 / (row.new - 1)))
+        prefill, decode, _ = engines[row[:3]].run_static(batch_size=row.batch, isl=row.prompt, osl=row.new)
+        found.append((prefill / 1e3, decode / 1e3 / (row.new - 1)))
     return found
 
 
 def _engine(model: str, hw: str, precision: str, mode: str) -> Any:
     """A model on one GPU, compiled by the package."""
-    available()
+    require()
     kind = {"fp16": "bfloat16"}.get(precision, precision)
     config = config_builders.build_model_config(
         tp_size=1, pp_size=1, attention_dp_size=1, moe_tp_size=1, moe_ep_size=1, gemm_quant_mode=kind,

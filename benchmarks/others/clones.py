@@ -1,8 +1,8 @@
-"""Tools that are repositories and no packages, run from a clone of the reader's own, each as a process of its own.
+"""Predictions of tools that are repositories without a package: each runs from the reader's clone, in a new process.
 
-LLM-Viewer (`472f71f`) puts a model's operators on a roofline; it says itself that only relations between its times
-should be read. Calculon (`caa4b11`) finds how to train a model on thousands of GPUs; its efficiencies by size are of
-the A100. LLMCompass (`2e015fd`) simulates an accelerator, to design one: minutes for a matrix product.
+LLM-Viewer (`472f71f`) shows a model's operators on a roofline; its authors state that only ratios of its times are
+meaningful. Calculon (`caa4b11`) plans the training of a model on thousands of GPUs; its efficiencies by size are those
+of the A100. LLMCompass (`2e015fd`) simulates accelerators to design them: minutes per GEMM.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.others import NotHere, config_folder
-from benchmarks.served import Served
+from benchmarks.others import ToolMissing, config_folder
+from benchmarks.served import ServedBatch
 
 
-def _run(path: Path | None, tool: str, repository: str, command: Sequence[str], given: str = "") -> str:
-    """What a command prints in the clone. Raises NotHere with the reason where there is none, or it fails."""
+def _run(path: Path | None, tool: str, repository: str, command: Sequence[str], stdin: str = "") -> str:
+    """What a command prints in the clone. Raises ToolMissing without a clone, or if the command fails."""
     option = f"--{tool.lower()}"
     if path is None:
-        raise NotHere(f"{tool}: git clone https://github.com/{repository}, then {option} PATH")
+        raise ToolMissing(f"{tool}: git clone https://github.com/{repository}, then {option} PATH")
     environment = {**os.environ, "PYTHONPATH": ".", "HF_HUB_OFFLINE": "1"}
     try:
         done = subprocess.run(
             [sys.executable, *command],
             cwd=path,
             env=environment,
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             check=True,
         )
     except OSError as error:
-        raise NotHere(f"{tool}: {option} {path}: {error.strerror}") from None
+        raise ToolMissing(f"{tool}: {option} {path}: {error.strerror}") from None
     except subprocess.CalledProcessError as error:
-        raise NotHere(f"{tool}: {option} {path}: {error.stderr.strip().rpartition(chr(10))[2]}") from None
+        raise ToolMissing(f"{tool}: {option} {path}: {error.stderr.strip().rpartition(chr(10))[2]}") from None
     return done.stdout
 
 
@@ -60,9 +60,11 @@ for folder, hardware, bits, batch, prompt, new in json.load(sys.stdin):
 """
 
 
-def llm_viewer(path: Path | None, rows: Sequence[Served]) -> list[tuple[float, float]]:
-    """Seconds to the first token and of a further one, of Llamas, with its fused attention, which is the better of its
-    two. Its 8 bits are INT8, of the same peak as FP8."""
+def llm_viewer(path: Path | None, rows: Sequence[ServedBatch]) -> list[tuple[float, float]]:
+    """TTFT and TPOT in seconds of Llama models, with its fused attention (more accurate than its other one).
+
+    Its 8-bit format is INT8, which has the same peak as FP8.
+    """
     with contextlib.ExitStack() as open_folders:
         folders = {model: open_folders.enter_context(config_folder(model)) for model in {row.model for row in rows}}
         asked = [
@@ -70,14 +72,14 @@ def llm_viewer(path: Path | None, rows: Sequence[Served]) -> list[tuple[float, f
         ]
         printed = _run(path, "LLM-Viewer", "hahnyuan/LLM-Viewer", ["-c", _VIEW], json.dumps(asked))
     found = [json.loads(line[1:]) for line in printed.splitlines() if line.startswith("=")]
-    return [(first, other) for first, other in found]
+    return [(prefill, decode) for prefill, decode in found]
 
 
 # --- Calculon ---------------------------------------------------------------------------------------
 
 
 def calculon(path: Path | None) -> dict[str, dict[str, float]]:
-    """Seconds of training steps by its own validation on Megatron's published ones: model -> what is recomputed."""
+    """Seconds per training step by its own validation on Megatron-LM: model -> kind of recomputation -> seconds."""
     printed = _run(path, "Calculon", "calculon-ai/calculon", ["bin/calculon", "llm-validation"])
     steps = printed[printed.index("End-to-end") :].splitlines()
     cells = [line.split(",") for line in steps if line.startswith(("megatron", "gpt3", "turing"))]
@@ -88,7 +90,7 @@ def calculon(path: Path | None) -> dict[str, dict[str, float]]:
 
 
 class Simulated(NamedTuple):
-    """An operator that LLMCompass measured on an A100, and how long its simulation says that it takes; seconds."""
+    """An operator that LLMCompass measured on an A100: measured and simulated seconds."""
 
     op: str
     shape: Mapping[str, int]
@@ -96,14 +98,14 @@ class Simulated(NamedTuple):
     simulated: float
 
 
-LAUNCH = 21e-6  # seconds that its script adds to each simulated matrix product: what a call took on its host
+LAUNCH = 21e-6  # seconds that its script adds to each simulated GEMM: the time of a call on its host
 _FIGURES = {"gemm": "ab/matmul", "softmax": "cf/softmax", "layernorm": "de/layernorm", "gelu": "g/gelu"}
 
 
 def llmcompass(path: Path | None) -> list[Simulated]:
-    """The operators of figure 5 of its paper, those that its scripts have simulated in this clone."""
+    """The operators of figure 5 of its paper that its scripts have simulated in this clone."""
     if path is None:
-        raise NotHere(
+        raise ToolMissing(
             "LLMCompass: git clone https://github.com/PrincetonUniversity/LLMCompass, run its "
             "ae/figure5/run_figure5.sh (over an hour), then --llmcompass PATH"
         )
@@ -112,7 +114,9 @@ def llmcompass(path: Path | None) -> list[Simulated]:
         simulated = path / "ae" / "figure5" / f"{figure}_A100_sim.csv"
         real = simulated.parent / "real_hardware" / simulated.name.replace("_sim", "")
         if not simulated.exists():
-            raise NotHere(f"LLMCompass: --llmcompass {path}: no {simulated.name}; run its ae/figure5/run_figure5.sh")
+            raise ToolMissing(
+                f"LLMCompass: --llmcompass {path}: no {simulated.name}; run its ae/figure5/run_figure5.sh"
+            )
         known = dict(_figure(op, simulated))
         found += [
             Simulated(op, dict(zip("mnk", shape, strict=False)), measured, known[shape])
@@ -123,7 +127,7 @@ def llmcompass(path: Path | None) -> list[Simulated]:
 
 
 def _figure(op: str, path: Path) -> list[tuple[tuple[int, ...], float]]:
-    """Shapes and seconds. Matrix products are told with their time, the others by 10⁹ elements a second."""
+    """Shapes and seconds. The file states times of GEMMs, and 10⁹ elements per second of the others."""
     rows = []
     with path.open(newline="") as file:
         for *cells, rate in csv.reader(file, skipinitialspace=True):

@@ -1,12 +1,14 @@
-"""llm-flops (0.0.1 of PyPI): FLOPs, memory, latency and energy of a model from its sizes. Its times are a roofline with
-half the peak and 80 % of the bandwidth, a model's whole work at once."""
+"""Predictions of llm-flops (0.0.1 on PyPI): FLOPs, memory, latency and energy of a model from its sizes.
+
+Its times are a roofline of the whole model with half of the peak and 80 % of the bandwidth.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.others import NotHere
-from benchmarks.served import Served
+from benchmarks.others import ToolMissing
+from benchmarks.served import ServedBatch
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import catalogue, load
 from roofmodel.study.estimate.estimate import estimate
@@ -17,20 +19,20 @@ except ImportError:
     llmflops = None
 
 GPUS = {"a100": "A100-80GB-SXM", "h100": "H100-SXM", "h200": "H200-SXM", "l40s": "L40S"}
-TOKENS = 512  # which every model takes
+TOKENS = 512  # within the context length of every model
 
 
-def available() -> None:
-    """Raises NotHere where it is not installed."""
+def require() -> None:
+    """Raise ToolMissing if llm-flops is not installed."""
     if llmflops is None:
-        raise NotHere("llm-flops: pip install llm-flops (0.0.1 was compared with)")
+        raise ToolMissing("llm-flops: pip install llm-flops (the comparison used 0.0.1)")
 
 
-def served(rows: Sequence[Served]) -> list[tuple[float, float]]:
-    """Seconds to the first token, and of a further one in the middle of what is generated."""
-    available()
+def served(rows: Sequence[ServedBatch]) -> list[tuple[float, float]]:
+    """TTFT and the TPOT in the middle of the generation, in seconds."""
+    require()
 
-    def found(row: Served, length: int) -> dict[str, float]:
+    def found(row: ServedBatch, length: int) -> dict[str, float]:
         gpu, precision = GPUS[row.hw], row.precision
         named = next(name for name in llmflops.list_models() if name.rpartition("/")[2].lower() == row.model)
         options = dict(batch_size=row.batch, sequence_length=length, precision=precision, gpu=gpu, causal=True)
@@ -46,15 +48,17 @@ def served(rows: Sequence[Served]) -> list[tuple[float, float]]:
 
 
 def flops() -> dict[str, float]:
-    """Each model that both know, and its FLOPs of a forward pass as a part of ours, which are those of matrix products:
-    its own hold softmax, norms and activations as well."""
-    available()
+    """Its FLOPs of a forward pass divided by our matmul FLOPs, by model that both tools support.
+
+    Its FLOPs include softmax, norms and activations.
+    """
+    require()
     packaged = {entry.id.rpartition("/")[2]: entry.id for entry in catalogue()}
-    device = Device.load("a100")  # that FLOPs do not know of
+    device = Device.load("a100")  # FLOPs do not depend on it
     found = {}
     for name in llmflops.list_models():
-        if known := packaged.get(name.rpartition("/")[2]):
+        if ours_id := packaged.get(name.rpartition("/")[2]):
             theirs = llmflops.estimate(name, batch_size=1, sequence_length=TOKENS)["forward_flops"]
-            ours = estimate(load(known), device, phase="forward", seq=TOKENS, attention="eager", logits="all")
-            found[known] = theirs / float(ours.phases[0].cost.matmul_flops)
+            ours = estimate(load(ours_id), device, phase="forward", seq=TOKENS, attention="eager", logits="all")
+            found[ours_id] = theirs / float(ours.phases[0].cost.matmul_flops)
     return found

@@ -1,4 +1,4 @@
-"""Pages say of us, and of each tool that is here, what the measurements say; what others print is read as meant."""
+"""docs/anchors.md shows the errors that the measurements give, and the output of other tools is read correctly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import anchors, megatron
-from benchmarks.others import NotHere, aiconfigurator, clones
+from benchmarks.others import ToolMissing, aiconfigurator, clones
 from roofmodel.devices.device import Device
 from roofmodel.study.estimate.estimate import estimate
 from tests.profiles.samples import measured
@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "anchors.md").read_text(encoding="utf-8")
 
 
-def test_the_page_shows_what_the_measurements_say() -> None:
-    """A change shows here; `python benchmarks/anchors.py FOLDER --into docs/anchors.md` writes it down."""
+def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
+    """One command regenerates the page: `python benchmarks/anchors.py FOLDER --into docs/anchors.md`."""
     compared = anchors.Anchors(measured("ops"), dict.fromkeys(anchors.TOOLS))
     tables = "\n".join((anchors.table([*compared.operators(), *compared.served()]), compared.training()))
     assert all(f"\n|{line.split('|')[1]}|" in PAGE for line in tables.splitlines())
@@ -26,24 +26,24 @@ def test_the_page_shows_what_the_measurements_say() -> None:
     assert compared.flops() in PAGE
 
 
-def test_what_was_not_run_stays_as_it_was() -> None:
+def test_figures_of_tools_that_did_not_run_stay() -> None:
     page = "Text | as it is\n| a | 1 | 2 |\n| b | 3 | 4 |"
     assert anchors.merged(page, "| b | 5 | not run |\n| c | 6 | 7 |") == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
 
 
-def test_what_is_not_here_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_reported_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aiconfigurator, "aiconfigurator_core", None)
-    with pytest.raises(NotHere, match="pip install aiconfigurator"):
-        aiconfigurator.available()
-    with pytest.raises(NotHere, match=r"git clone .*/calculon, then --calculon PATH"):
+    with pytest.raises(ToolMissing, match="pip install aiconfigurator"):
+        aiconfigurator.require()
+    with pytest.raises(ToolMissing, match=r"git clone .*/calculon, then --calculon PATH"):
         clones.calculon(None)
-    with pytest.raises(NotHere, match=f"--calculon {tmp_path}: .*bin/calculon.*No such file"):
+    with pytest.raises(ToolMissing, match=f"--calculon {tmp_path}: .*bin/calculon.*No such file"):
         clones.calculon(tmp_path)
-    with pytest.raises(NotHere, match=r"run its ae/figure5/run_figure5\.sh"):
+    with pytest.raises(ToolMissing, match=r"run its ae/figure5/run_figure5\.sh"):
         clones.llmcompass(tmp_path)
 
 
-def test_calculons_steps_are_read_from_its_validation(tmp_path: Path) -> None:
+def test_calculons_step_times_are_read_from_its_validation(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     printed = "Activations,|,none\nmegatron-22B,|,1,2,3%,|,4,5,6%,\nEnd-to-end,|,full,,,,|,seqsel,,,,\n"
     printed += "Model,|,Profile,Calc,Delta,GiB,|,Profile,Calc,Delta,GiB,\n"
@@ -52,7 +52,7 @@ def test_calculons_steps_are_read_from_its_validation(tmp_path: Path) -> None:
     assert clones.calculon(tmp_path) == {"22B": {"full": 1.5, "selective": 1.2}}
 
 
-def test_llmcompass_is_read_from_what_its_scripts_leave(tmp_path: Path) -> None:
+def test_llmcompass_times_are_read_from_the_files_of_its_scripts(tmp_path: Path) -> None:
     for figure, real, simulated in (
         (
             "ab/matmul",
@@ -67,8 +67,8 @@ def test_llmcompass_is_read_from_what_its_scripts_leave(tmp_path: Path) -> None:
         (path.parent / "real_hardware").mkdir(parents=True)
         path.write_text(simulated)
         (path.parent / "real_hardware" / path.name.replace("_sim", "")).write_text(real)
-    product, softmax, _, gelu = clones.llmcompass(tmp_path)  # one product was not simulated
-    assert product == ("gemm", {"m": 64, "n": 128, "k": 256}, 0.19e-3, 0.2e-3)
+    gemm, softmax, _, gelu = clones.llmcompass(tmp_path)  # one GEMM was not simulated
+    assert gemm == ("gemm", {"m": 64, "n": 128, "k": 256}, 0.19e-3, 0.2e-3)
     assert softmax.measured == pytest.approx(4096 * 32 / 10e9)
     assert softmax.simulated == pytest.approx(4096 * 32 / 20e9)
     assert gelu.shape == {"m": 1, "n": 2048}
@@ -76,18 +76,20 @@ def test_llmcompass_is_read_from_what_its_scripts_leave(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("setting", "billions"), zip(megatron.SETTINGS, (22.0, 175.0, 529.6, 1008.0), strict=True))
-def test_megatrons_models_have_the_parameters_of_their_paper(setting: megatron.Setting, billions: float) -> None:
+def test_the_megatron_models_have_the_parameter_counts_of_their_paper(
+    setting: megatron.Setting, billions: float
+) -> None:
     """Table 3 of arXiv 2205.05198, rounded."""
     model = megatron.gpt("gpt", setting.layers, setting.hidden, setting.heads)
     found = estimate(model, Device.load("a100"), phase="forward", seq=2048)
     assert found.parameters == pytest.approx(billions * 1e9, rel=0.004)
 
 
-def test_a_folder_without_tables_is_told(
+def test_a_folder_without_tables_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["anchors.py", str(tmp_path)])
     with pytest.raises(SystemExit) as caught:
         anchors.main()
     assert caught.value.code == 2
-    assert "aic_a100_sxm_gemm.csv.gz: not a table of measurements that can be read" in capsys.readouterr().err
+    assert "aic_a100_sxm_gemm.csv.gz: not a readable table of measurements" in capsys.readouterr().err

@@ -243,7 +243,7 @@ def test_attention_over_arrays_is_as_over_ints(op: str) -> None:
             | {"seq": 1 if op == "attn_generation" else seq + 1, "kv_len": seq + 1, "window": int(rng.choice([0, 128]))}
         )
     columns = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
-    columns |= {name: rows[0][name] for name in OPERATIONS[op].alike}
+    columns |= {name: rows[0][name] for name in OPERATIONS[op].shared_columns}
     many = expect(OPERATIONS[op].operator(columns, widths_of("bfloat16")), H100, "bf16")
     assert many is not None
     for i, row in enumerate(rows):

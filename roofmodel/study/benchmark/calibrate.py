@@ -1,10 +1,10 @@
-"""A table of measurements -> the parameters of the timing model, and how far off they are on rows they did not see.
+"""Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
-Least squares on expected / measured - 1, with a loss that grows like the error itself (soft L1), over the logarithms
-of the parameters, each within a factor of where it starts; then, since formulas have kinks that slopes do not tell of,
-the mean error itself by Powell's method, which needs none. A third of the rows is held out by cells of shapes, so that
-neighbours of a fitted row do not count as unseen; error and interval are those of the rows held out. Rows that beat
-their bound are named, not fitted; so is what has too few rows.
+The first step is least squares on expected / measured - 1 with a soft L1 loss, over the logarithms of the parameters,
+each within a factor of its start. The second step minimizes the mean absolute error by Powell's method, which needs no
+derivatives, because the formulas have kinks. A third of the cells of shapes is held out, so that neighbors of a fitted
+row are held out with it; errors and intervals are those of the held-out rows. Rows that are faster than their bound and
+sets with too few rows are not fitted; remarks list them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,29 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import expect, gemm_work, operator_format_key
-from roofmodel.study.benchmark.table import HOST_CLOCK, Array, Group, first_few, groups, listed, read, seconds, skipped
+from roofmodel.study.benchmark.table import (
+    HOST_CLOCK,
+    Array,
+    Group,
+    groups,
+    line_numbers,
+    read,
+    reason_lines,
+    seconds,
+    skipped,
+)
 
-ROWS = 3000  # that a fit takes of a set at most; more do not change it
-FEW = 600  # that suffice to choose between what is no matter of degree
-FEWEST = 3  # rows for each parameter, below which nothing is fitted
-BEATEN = 0.95  # of its bound, below which a measurement cannot be right; clocks differ by less
-SPAN = 20.0  # a parameter stays within this factor of where it starts
-SCALE = 0.03  # errors below it count by their square
-POLISHED = 1500  # evaluations of the last step
-USUAL = "fp16/fp16"
-# Parameters that are no matter of degree; those that change more come first, as each is chosen by itself. Of values
-# that the rows do not tell apart it is the first.
-CHOICES = {
+MAX_FIT_ROWS = 3000  # rows of a set that a fit uses at most; more rows do not change the result
+MAX_CHOICE_ROWS = 600  # rows that suffice to choose a discrete parameter
+ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
+MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
+SPAN = 20.0  # each parameter stays within this factor of its start
+LOSS_SCALE = 0.03  # residuals below it are squared in the loss
+POWELL_EVALUATIONS = 1500
+DEFAULT_FORMATS = "fp16/fp16"
+# Discrete parameters and their values, those with larger effects first, since each is chosen on its own. If several
+# values fit equally well, the first is taken.
+DISCRETE = {
     "packed": (1.0, 0.0),
     "elsewhere": (0.0, 1.0, 2.0),
     "group": (0.0, 1000.0, 32.0),
@@ -61,13 +71,13 @@ CHOICES = {
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
 }
-# Parameters whose slope is lost far from where they belong: starts to try.
+# Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
-# Parts of a ceiling: at most all of it, and a little for the clock.
-MOST = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
+# Upper limits of fractions of a ceiling; the pipe's allows for clocks above the nominal one.
+UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 
-# By kind of parameters, where the fit starts.
-ORIGINS: dict[str, Any] = {
+# The start of the fit by kind of parameters.
+INITIAL: dict[str, Any] = {
     "gemm": GemmTiming(
         2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
         row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9, part=3e-8, late=5e-7,
@@ -78,98 +88,97 @@ ORIGINS: dict[str, Any] = {
     "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
     "stream": StreamTiming(3e-6, 0.8, 0.2),
 }  # fmt: skip
-# What a device's file may lack, as a line of it.
-LACKING = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
-# By a table's operation, the kind that is fitted to it; others move data.
+# Example lines of a device's file for fields that the timing model needs.
+FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
+# The kind of parameters by operation of the table; all other operations are `stream`.
 KINDS = {
     "gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts",
     "nccl": "collectives", "custom_allreduce": "collectives",
 }  # fmt: skip
 
-_UNKNOWN = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
+_NO_FIT = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
 
 
 class Calibrated(NamedTuple):
-    """What was fitted, and what was not, and why."""
+    """The fitted parameters, and remarks on rows and sets that were not fitted."""
 
     calibration: Calibration
     remarks: tuple[str, ...]
 
 
 class Sample(NamedTuple):
-    """Measurements of one operation and type: an operator over columns, and seconds."""
+    """Measurements of one operation, format and kernel: an operator whose sizes are columns, and measured seconds."""
 
     group: Group
     measured: Array
-    held_out: Array  # which rows the fit does not see
+    held_out: Array  # mask of rows that the fit does not use
 
-    def rows(self, of: Array) -> Sample:
-        """Some of them."""
-        some = _of_rows(self.group.operator, of)
-        return Sample(self.group._replace(operator=some), self.measured[of], self.held_out[of])
+    def select(self, rows: Array) -> Sample:
+        """The sample with only these rows (numbers or mask)."""
+        operator = _select_rows(self.group.operator, rows)
+        return Sample(self.group._replace(operator=operator), self.measured[rows], self.held_out[rows])
 
 
-def _of_rows(operator: Operator, of: Array) -> Operator:
+def _select_rows(operator: Operator, rows: Array) -> Operator:
+    def select(values: Any) -> Any:
+        return values[rows] if np.ndim(values) else values
+
     return replace(
         operator,
-        sizes={axis: _some(size, of) for axis, size in operator.sizes.items()},
-        matmul_flops=_some(operator.matmul_flops, of),
-        vector_flops=_some(operator.vector_flops, of),
-        touched={name: _some(elements, of) for name, elements in operator.touched.items()},
-        collective=operator.collective and operator.collective._replace(gpus=_some(operator.collective.gpus, of)),
-        parts=tuple(_of_rows(part, of) for part in operator.parts),
+        sizes={axis: select(size) for axis, size in operator.sizes.items()},
+        matmul_flops=select(operator.matmul_flops),
+        vector_flops=select(operator.vector_flops),
+        touched={name: select(elements) for name, elements in operator.touched.items()},
+        collective=operator.collective and operator.collective._replace(gpus=select(operator.collective.gpus)),
+        parts=tuple(_select_rows(part, rows) for part in operator.parts),
     )
-
-
-def _some(values: Any, of: Array) -> Any:
-    return values[of] if np.ndim(values) else values
 
 
 def calibrate(
     paths: list[str], device: Device, source: str, third: int = 0, begin: Callable[[str], None] = lambda _: None
 ) -> Calibrated:
-    """Everything that the tables have measurements of, fitted but for a `third` of the cells of shapes; needs scipy.
+    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the cells is held out.
 
-    A set takes up to some minutes; `begin` is told its name and rows ahead of each.
-    Raises ProfileError for what is no table, DeviceError for a file that says too little, WorkloadError where nothing
-    can be fitted.
+    It needs scipy. A set takes up to some minutes; `begin` is called with its name and number of rows before each fit.
+    Raises ProfileError if a file is not a table of measurements, DeviceError if the device's file lacks a field of the
+    timing model, WorkloadError if nothing can be fitted.
     """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install scipy")
     if device.missing_timing_fields:
-        lacking = LACKING[device.missing_timing_fields[0]]
+        example = FIELD_EXAMPLES[device.missing_timing_fields[0]]
         raise DeviceError(
-            f"{device.id}: its file lacks '{lacking.partition(':')[0]}', which the timing model counts with; add it, "
-            f"with the device's own number, such as '{lacking}'"
+            f"{device.id}: the timing model needs '{example.partition(':')[0]}', which the device's file lacks; "
+            f"add the device's value, such as '{example}'"
         )
     remarks: list[str] = []
     found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
-    kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in ORIGINS.items()}
+    kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
     if not any(kinds.values()):
-        raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no row that can be fitted"]))))
-    kinds = {kind: _with_others(sets, getattr(device.calibration, kind, {})) for kind, sets in kinds.items()}
+        raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
+    kinds = {kind: _with_previous(sets, getattr(device.calibration, kind, {})) for kind, sets in kinds.items()}
     return Calibrated(Calibration(device.id, **kinds), tuple(remarks))
 
 
 def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -> dict[str, list[Sample]]:
-    """The tables' measurements by the kind of parameters that is fitted to them; that third is held out."""
+    """The measurements by kind of parameters, with their held-out rows; adds skipped and suspect rows to `remarks`."""
     measured: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)
-        took, (several, notes) = seconds(table), groups(table)
-        remarks += [f"{path}: {words}" for words in listed(skipped(notes.tolist()))]
-        for group in (group for group in several if group.l2 != "warm"):  # its data come from DRAM
-            what = f"{path}: " + " ".join(filter(None, (group.op, group.compute, group.kernel)))
+        times, (found_groups, notes) = seconds(table), groups(table)
+        remarks += [f"{path}: {text}" for text in reason_lines(skipped(notes.tolist()))]
+        for group in (group for group in found_groups if group.l2 != "warm"):  # the timing model assumes data in DRAM
+            name = f"{path}: " + " ".join(filter(None, (group.op, group.compute, group.kernel)))
             try:
-                wrong = took[group.rows] < BEATEN * _least(group, device)
+                suspect = times[group.rows] < MIN_BOUND_FRACTION * _lower_bound(group, device)
             except WorkloadError as error:
-                remarks.append(f"{what}: {error}")
+                remarks.append(f"{name}: {error}")
                 continue
-            if wrong.any():
-                lines = first_few((group.rows[wrong] + 2).tolist())
-                remarks.append(f"{what}: {lines}: over 5 % quicker than the bound, left out as suspect")
-            sample = Sample(group, took[group.rows], held_out(group.shape, third))
-            measured.setdefault(group.op, []).append(sample.rows(np.flatnonzero(~wrong)))
+            if suspect.any():
+                lines = line_numbers((group.rows[suspect] + 2).tolist())
+                remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
+            sample = Sample(group, times[group.rows], held_out(group.shape, third))
+            measured.setdefault(group.op, []).append(sample.select(np.flatnonzero(~suspect)))
     found: dict[str, list[Sample]] = {}
     for op in dict.fromkeys((*KINDS, *measured)):
         found.setdefault(KINDS.get(op, "stream"), []).extend(measured.get(op, ()))
@@ -182,31 +191,33 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
     return found
 
 
-def _least(group: Group, device: Device) -> Array:
-    """Seconds that no measurement of these rows can beat: their bound, but for data that L2 may hold."""
+def _lower_bound(group: Group, device: Device) -> Array:
+    """The bound in seconds, without the DRAM time of rows whose data may be in the L2 cache."""
     placed = place(group.operator.cost, device, group.compute, group.operator.collective)
     resident = np.asarray(placed.cost.bytes) <= l2_bytes(device)
     least = np.maximum(np.maximum(placed.compute_seconds, placed.link_seconds), placed.memory_seconds * ~resident)
     return np.broadcast_to(least, group.rows.shape)
 
 
-def _with_others(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
-    """These sets of a kind, where there are any, and behind them those that the device had of what the tables have not:
-    other implementations, formats, links."""
+def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
+    """The fitted sets of a kind, then the device's previous sets for kernels, formats and links that were not fitted.
+
+    Empty if nothing of this kind was fitted.
+    """
     names = dict.fromkeys([*found, *before]) if found else ()
     return {name: {**found.get(name, {}), **before.get(name, {}), **found.get(name, {})} for name in names}
 
 
 def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
-    """What sets of parameters are told apart by: formats; of exchanges, row by row, the links that they go over."""
+    """The key of the parameter set and its rows: the formats, or for collectives the link that each row uses."""
     operator = sample.group.operator
     if operator.collective is None:
         yield operator_format_key(operator, sample.group.compute), sample
-    elif way := route(operator.collective, device):
-        over = np.select([way.leaves, way.bridged], [2, 1], np.zeros(len(sample.measured), int))
-        for which, link in enumerate((device.inside, device.bridge, device.network)):
-            if link and (over == which).any():
-                yield link.parameters, sample.rows(np.flatnonzero(over == which))
+    elif path := route(operator.collective, device):
+        link_of_row = np.select([path.leaves, path.bridged], [2, 1], np.zeros(len(sample.measured), int))
+        for number, link in enumerate((device.inside, device.bridge, device.network)):
+            if link and (link_of_row == number).any():
+                yield link.parameters, sample.select(np.flatnonzero(link_of_row == number))
 
 
 class _Fitter(NamedTuple):
@@ -216,71 +227,77 @@ class _Fitter(NamedTuple):
     begin: Callable[[str], None]
 
     def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
-        """A kind's sets by implementation and formats, the default first; none of rows that are too few."""
+        """The fitted sets of a kind by implementation and formats, the default implementation first."""
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
-        for form, sample in (each for one in samples for each in _by_form(one, self.device)):
+        for form, sample in (each for mixed in samples for each in _by_form(mixed, self.device)):
             kernels = [sample.group.kernel or "any"]
-            if kind == "gemm" and form == USUAL:
-                # Matrix products of 16 bits are all of one library, of whose versions each framework brings its own;
-                # those of other formats are everybody's own.
+            if kind == "gemm" and form == DEFAULT_FORMATS:
+                # All frameworks use cuBLAS for 16-bit GEMMs, in different versions, so one set covers all of them as
+                # well. For other formats each framework has its own kernels.
                 kernels.append("any")
             for kernel in dict.fromkeys(kernels):
                 named.setdefault(kernel, {}).setdefault(form, []).append(sample)
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
-            for form, samples_of in sorted(forms.items()):
-                rows, wanted = sum(len(s.measured) for s in samples_of), FEWEST * len(start)
-                if rows >= wanted:
+            for form, form_samples in sorted(forms.items()):
+                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(start)
+                if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
-                if one := self.fit(samples_of, start, kind):
-                    found.setdefault(name, {})[form] = one
-                    if one.fit.error > MAX_TRANSFER_ERROR:
-                        what = f"{one.fit.error:.0%} off on rows held out"
-                        self.remarks.append(f"{kind} {name} {form}: {what}: it stands in for nothing else")
-                elif name != "any" or list(named) == ["any"]:  # else its rows are told of by their own name
-                    why = f"{wanted} are wanted" if rows < wanted else "too few of them are held out, or all"
-                    self.remarks.append(f"{kind} {name} {form}: not fitted: of its {rows} rows {why}")
+                if fitted := self.fit(form_samples, start, kind):
+                    found.setdefault(name, {})[form] = fitted
+                    if fitted.fit.error > MAX_TRANSFER_ERROR:
+                        self.remarks.append(
+                            f"{kind} {name} {form}: error {fitted.fit.error:.0%} on held-out rows; "
+                            "other kernels, formats and devices will not use this set"
+                        )
+                elif name != "any" or list(named) == ["any"]:  # else the remark on its own name covers the rows
+                    why = f"it needs {required}" if rows < required else "none of them, or all, are held out"
+                    self.remarks.append(f"{kind} {name} {form}: not fitted: it has {rows} rows; {why}")
         return {name: found[name] for name in self._default_first(kind, named, found)}
 
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
-        """The one library of matrix products, else what most was measured of; of attention, of which engines have
-        several and take the quickest, the nearest to its bound that is no rarity."""
-        rows = {name: sum(one.fit.rows for one in forms.values()) for name, forms in found.items()}
+        """The implementations, the default one first: `any` or `add`, else the one with the most rows.
+
+        For attention it is the fastest relative to its bound with at least a tenth of the largest number of rows,
+        because engines choose the fastest of several implementations.
+        """
+        rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in found.items()}
         ranks: dict[str, float] = {name: -count for name, count in rows.items()}
         if kind in ("context", "generation"):
-            near = {name: self.nearness([s for some in named[name].values() for s in some]) for name in rows}
-            ranks = {name: -near[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
+            speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
+            ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         return sorted(found, key=lambda name: (name not in ("any", "add"), ranks[name]))
 
-    def fit(self, samples: list[Sample], start: Timing, into: str) -> Fitted[Timing] | None:
-        """A set and its evidence; None where the rows are too few."""
-        if sum(len(s.measured) for s in samples) < FEWEST * len(start):
+    def fit(self, samples: list[Sample], start: Timing, kind: str) -> Fitted[Timing] | None:
+        """A fitted set with its errors; None if there are too few rows."""
+        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
             return None
-        seen, few = _thinned(samples, ROWS), _thinned(samples, FEW)
-        unseen = [s.rows(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
-        if not seen or not unseen:
+        fitted, few = _thinned(samples, MAX_FIT_ROWS), _thinned(samples, MAX_CHOICE_ROWS)
+        unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
+        if not fitted or not unseen:
             return None
-        start = _applying(start, seen)
+        start = _without_unused(start, fitted)
 
-        def off(timing: Timing) -> float:
-            return float(np.abs(self._ratios(few, timing, into) - 1).mean())
+        def error(timing: Timing) -> float:
+            return float(np.abs(self._ratios(few, timing, kind) - 1).mean())
 
         found = start
-        for name, values in (STARTS | CHOICES).items():
+        for name, values in (STARTS | DISCRETE).items():
             if name in start._fields:
-                tried = [self._parameters(few, start, found._replace(**{name: value}), into) for value in values]
-                found = min(tried, key=off)
-        found = self._parameters(seen, start, found, into, polished=True)
-        return self._evidence(sum(int((~s.held_out).sum()) for s in samples), seen, unseen, _plain(found), into)
+                tried = [self._parameters(few, start, found._replace(**{name: value}), kind) for value in values]
+                found = min(tried, key=error)
+        found = self._parameters(fitted, start, found, kind, refine=True)
+        rows = sum(int((~s.held_out).sum()) for s in samples)
+        return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
 
-    def nearness(self, samples: list[Sample]) -> float:
+    def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
         placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
         return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
-    def _ratios(self, samples: list[Sample], timing: Timing, into: str) -> Array:
-        """Expected / measured of every row."""
-        only: dict[str, Any] = {into: {"any": {"any": Fitted(timing, _UNKNOWN)}}}
+    def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
+        """Expected / measured of every row with these parameters."""
+        only: dict[str, Any] = {kind: {"any": {"any": Fitted(timing, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
         ratios = []
         for sample in samples:
@@ -290,47 +307,53 @@ class _Fitter(NamedTuple):
         return np.concatenate(ratios)
 
     def _parameters(
-        self, samples: list[Sample], usual: Timing, start: Timing, into: str, polished: bool = False
+        self, samples: list[Sample], center: Timing, start: Timing, kind: str, refine: bool = False
     ) -> Timing:
-        """The best within SPAN of what is usual, from a start there; what is 0 stays so."""
+        """The best continuous parameters within a factor SPAN of `center`, from `start`; parameters that are 0 stay 0.
+
+        `refine` adds the step with Powell's method.
+        """
         from scipy.optimize import least_squares, minimize
 
-        free = [i for i, value in enumerate(usual) if usual._fields[i] not in CHOICES and value]
-        origin = np.log([usual[i] for i in free])
-        most = [MOST.get(usual._fields[i], np.inf) for i in free]
-        lowest, highest = origin - np.log(SPAN), np.minimum(origin + np.log(SPAN), np.log(most))
+        free = [i for i, value in enumerate(center) if center._fields[i] not in DISCRETE and value]
+        origin = np.log([center[i] for i in free])
+        limits = [UPPER_LIMITS.get(center._fields[i], np.inf) for i in free]
+        lowest, highest = origin - np.log(SPAN), np.minimum(origin + np.log(SPAN), np.log(limits))
         first = np.clip(np.log([start[i] for i in free]), lowest + 1e-6, highest - 1e-6)
 
-        def at(point: Array) -> Timing:
+        def timing_at(point: Array) -> Timing:
             values = list(start)
             for i, value in zip(free, np.exp(point), strict=True):
                 values[i] = float(value)
             return type(start)._make(values)
 
         def residuals(point: Array) -> Array:
-            return self._ratios(samples, at(point), into) - 1
+            return self._ratios(samples, timing_at(point), kind) - 1
 
         found = least_squares(
-            residuals, first, bounds=(lowest, highest), loss="soft_l1", f_scale=SCALE, diff_step=1e-3, max_nfev=40,
+            residuals, first, bounds=(lowest, highest), loss="soft_l1", f_scale=LOSS_SCALE, diff_step=1e-3, max_nfev=40,
         )  # fmt: skip
-        if polished:
+        if refine:
 
-            def off(point: Array) -> float:
+            def mean_error(point: Array) -> float:
                 return float(np.abs(residuals(point)).mean())
 
             bounds = np.column_stack([lowest, highest])
-            options = {"maxfev": POLISHED, "xtol": 1e-3, "ftol": 1e-5}
-            found = minimize(off, found.x, method="Powell", bounds=bounds, options=options)
-        return type(start)._make(float(f"{value:.3g}") for value in at(found.x))
+            options = {"maxfev": POWELL_EVALUATIONS, "xtol": 1e-3, "ftol": 1e-5}
+            found = minimize(mean_error, found.x, method="Powell", bounds=bounds, options=options)
+        return type(start)._make(float(f"{value:.3g}") for value in timing_at(found.x))
 
-    def _evidence(
-        self, rows: int, seen: list[Sample], unseen: list[Sample], timing: Timing, into: str
+    def _with_errors(
+        self, rows: int, fitted: list[Sample], unseen: list[Sample], timing: Timing, kind: str
     ) -> Fitted[Timing]:
-        """The error of the rows that were not seen, and the interval around those; where they are few, around all."""
-        ratios = self._ratios(unseen, timing, into)
-        spread = ratios if len(ratios) >= 10 else np.concatenate((ratios, self._ratios(seen, timing, into)))
-        low, high = np.quantile(1 / spread, (0.1, 0.9), method="weibull")  # of few rows, the outermost
-        low, high = min(low, 1.0), max(high, 1.0)  # the expectation itself is inside
+        """The parameters with the mean error and interval of the held-out rows; below 10 of them, the interval of all.
+
+        `rows` is the number of rows that are not held out.
+        """
+        ratios = self._ratios(unseen, timing, kind)
+        spread = ratios if len(ratios) >= 10 else np.concatenate((ratios, self._ratios(fitted, timing, kind)))
+        low, high = np.quantile(1 / spread, (0.1, 0.9), method="weibull")  # few rows: the smallest and largest
+        low, high = min(low, 1.0), max(high, 1.0)  # the interval contains the expected time
         fit = Fit(
             rows, len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),
             float(f"{high:.3g}"), self.source, date.today().isoformat(),
@@ -338,19 +361,19 @@ class _Fitter(NamedTuple):
         return Fitted(timing, fit)
 
 
-def _applying(start: Timing, samples: list[Sample]) -> Timing:
-    """Without what these products of matrices have not: rows to quantise, weights to convert."""
+def _without_unused(start: Timing, samples: list[Sample]) -> Timing:
+    """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
     if isinstance(start, GemmTiming):
-        products = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
-        if not any(np.any(each.quantized) for each in products):
+        gemms = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
+        if not any(np.any(each.quantized) for each in gemms):
             start = start._replace(row=0.0, spill=0.0)
-        if not any(each.b < each.a for each in products):
+        if not any(each.b < each.a for each in gemms):
             start = start._replace(convert=0.0)
     return start
 
 
-def _plain(timing: Timing) -> Timing:
-    """Without what never comes about: waits for a host, since nothing is as short; kernels that there are not."""
+def _without_ineffective(timing: Timing) -> Timing:
+    """Set parameters without effect to 0: a host time below the latency, those of kernels that were not chosen."""
     if isinstance(timing, GemmTiming) and timing.host <= timing.latency:
         timing = timing._replace(host=0.0)
     if isinstance(timing, GemmTiming) and not timing.few:
@@ -360,15 +383,17 @@ def _plain(timing: Timing) -> Timing:
     return timing
 
 
-def _thinned(samples: list[Sample], most: int) -> list[Sample]:
-    """Of the rows that may be seen, so many at most, evenly."""
-    seen = [np.flatnonzero(~s.held_out) for s in samples]
-    step = max(1, -(-sum(len(rows) for rows in seen) // most))
-    return [s.rows(rows[::step]) for s, rows in zip(samples, seen, strict=True) if len(rows[::step])]
+def _thinned(samples: list[Sample], limit: int) -> list[Sample]:
+    """At most `limit` rows that are not held out, in even steps."""
+    usable = [np.flatnonzero(~s.held_out) for s in samples]
+    step = max(1, -(-sum(len(rows) for rows in usable) // limit))
+    return [s.select(rows[::step]) for s, rows in zip(samples, usable, strict=True) if len(rows[::step])]
 
 
 def held_out(shape: Mapping[str, Array], third: int = 0) -> Array:
-    """One of the three thirds of the cells of shapes: sizes to the nearest power of two, so that neighbours stay
-    together."""
+    """Mask of the rows in one of three thirds (0, 1 or 2) of the cells of shapes.
+
+    A cell is all shapes that round to the same powers of two, so that similar shapes are in the same third.
+    """
     cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
     return np.array([zlib.crc32(cell.tobytes()) % 3 == third for cell in np.ascontiguousarray(cells.T)])

@@ -1,6 +1,6 @@
-"""A measured operation, by name, shape and type -> its operator, from the same lines as a model's.
+"""Count measured operations: from name, shape and format to the operator, with the formulas that count models.
 
-Shapes are columns: NumPy arrays with a value a row, so that one operator stands for thousands of rows at once.
+Shapes are columns: NumPy arrays with one value per row, so that one operator covers thousands of rows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention
 from roofmodel.counting.block_context import BlockContext, norm
@@ -22,14 +21,14 @@ from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.attention import Attention
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.norms_and_activations import Norm
-from roofmodel.study.benchmark.routing import busiest
+from roofmodel.study.benchmark.routing import busiest_gpu
 
 Columns = Mapping[str, Any]
-"""Columns of numbers, or numbers; and words that all the rows share."""
+"""Columns of numbers, or single numbers; and texts that are the same for all rows."""
 
 
 class Precision(NamedTuple):
-    """What a table's dtype means: the type of the arithmetic, of activations, and of weights."""
+    """The meaning of a table's dtype: the formats of the arithmetic, the activations and the weights."""
 
     compute: str
     activations: str
@@ -43,11 +42,11 @@ PRECISIONS: dict[str, Precision] = {
     "tf32": Precision("tf32", "tf32", "tf32"),
     "fp64": Precision("fp64", "fp64", "fp64"),
     "int8": Precision("int8", "int8", "int8"),
-    "sq": Precision("int8", "int8", "int8"),  # SmoothQuant: 8 bits in; its output, of 16, is counted as 8: a bound
-    "int8_wo": Precision("bf16", "bf16", "int8"),  # weight-only: the products are of 16 bits
+    "sq": Precision("int8", "int8", "int8"),  # SmoothQuant: its 16-bit output is counted as 8-bit (a lower bound)
+    "int8_wo": Precision("bf16", "bf16", "int8"),  # weight-only: GEMMs in 16 bits
     "int4_wo": Precision("bf16", "bf16", "int4"),
     "w4a16_mxfp4": Precision("bf16", "bf16", "mxfp4"),
-    "fp8": Precision("fp8", "bf16", "fp8"),  # what is quantised on the way in is read at 16 bits
+    "fp8": Precision("fp8", "bf16", "fp8"),  # the input is read in 16 bits and quantized
     "fp8_block": Precision("fp8", "bf16", "fp8_block"),
 }
 
@@ -59,7 +58,7 @@ def gemm(c: Columns, widths: Widths) -> Operator:
 
 
 def attention_core(c: Columns, widths: Widths) -> Operator:
-    """Causal attention of `seq` queries over the last of `kv_len` keys, fused; window 0: none."""
+    """Fused causal attention of `seq` queries, at the last of `kv_len` positions; window 0 means no sliding window."""
     unlimited = 2**40
     window = c["window"] + (c["window"] == 0) * unlimited if "window" in c else unlimited
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
@@ -68,21 +67,21 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     return next(operator for operator in found if operator.name == "attention.flash")
 
 
-def mixture(c: Columns, widths: Widths) -> Operator:
-    """The busiest GPU's part of a mixture, fused: inter / moe_tp columns of experts / moe_ep experts.
+def moe(c: Columns, widths: Widths) -> Operator:
+    """A fused MoE layer on the busiest GPU: experts / moe_ep experts with inter / moe_tp columns each.
 
-    `distribution` says how the router spreads the tokens (`routing.py`); experts have a gate unless the name of
-    the kernel says `nongated`.
+    `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
+    contains `nongated`.
     """
     gpus, gated = c.get("moe_ep", 1), "nongated" not in c.get("kernel", "")
-    here, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
-    load = busiest(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
+    experts_per_gpu, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
+    load = busiest_gpu(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
-    moe = MoE(here, load.rows / c["tokens"], expert)
-    found = experts(moe, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
+    layer = MoE(experts_per_gpu, load.rows / c["tokens"], expert)
+    found = experts(layer, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
     inside = [
-        with_touched_experts(op, load.touched, here) if op.kind == "grouped_gemm" else op
+        with_touched_experts(op, load.touched, experts_per_gpu) if op.kind == "grouped_gemm" else op
         for op in found
         if op.name.startswith("mlp.expert") or op.name == "mlp.combine"
     ]
@@ -91,7 +90,7 @@ def mixture(c: Columns, widths: Widths) -> Operator:
 
 
 def collective(c: Columns, widths: Widths) -> Operator:
-    """One GPU's part of a collective over `elements`: of the whole that is summed, gathered or dealt out."""
+    """One GPU's part of a collective; `elements` is the size of the whole tensor (all-gather: of the result)."""
     name = c.get("collective", "")
     if name not in COLLECTIVES:
         raise WorkloadError(f"unknown collective {shorten(name)}{choices(name, COLLECTIVES)}")
@@ -107,23 +106,16 @@ COLLECTIVES = {
 }
 
 
-def _moving(
+def _elementwise(
     name: str, line: str, flops: int, kind: str = "elementwise", **axes: str
 ) -> Callable[[Columns, Widths], Operator]:
-    """An operator of `flops` vector FLOPs per element of what it reads first; an axis is a column, or a product."""
+    """An operator with `flops` vector FLOPs per element of its first input; `axes` maps each axis to its column."""
 
     def operator(c: Columns, widths: Widths) -> Operator:
-        sizes = {axis: _product(c, columns) for axis, columns in axes.items()}
+        sizes = {axis: c[column] for axis, column in axes.items()}
         return Builder(sizes, widths).operator(name, kind, line, kind=kind, flops=flops)
 
     return operator
-
-
-def _product(c: Columns, columns: str) -> Number:
-    size: Number = 1
-    for column in columns.split():
-        size = size * c[column]
-    return size
 
 
 def _norm(kind: Norm, rows: str, width: str) -> Callable[[Columns, Widths], Operator]:
@@ -134,51 +126,51 @@ def _norm(kind: Norm, rows: str, width: str) -> Callable[[Columns, Widths], Oper
 
 
 def _rotary(c: Columns, widths: Widths) -> Operator:
-    """Queries and keys of one GPU turned in place."""
+    """Rotary embedding of one GPU's queries and keys, in place."""
     heads = (c["heads"] + c["kv_heads"]) / c["tp"]
     build = Builder({"M": c["tokens"], "N": heads * c["head_dim"]}, widths)
     return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", flops=vector_flops.ROTARY)
 
 
 class Operation(NamedTuple):
-    """How a table's `op` becomes an operator, and the columns that give its shape."""
+    """The shape columns of a table's `op`, and the function that counts it."""
 
     columns: tuple[str, ...]
     operator: Callable[[Columns, Widths], Operator]
     optional: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()  # columns of text, which rows that are computed together share; they may be absent
-    alike: tuple[str, ...] = ()  # of the columns, those that they share too
+    text_columns: tuple[str, ...] = ()  # optional texts; rows that are counted together have the same
+    shared_columns: tuple[str, ...] = ()  # shape columns that have one value in rows that are counted together
 
 
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
 _ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
-_TWO, _THREE = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
+_UNARY, _BINARY = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
 _SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
 
 OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
-    "attn_context": Operation(_ATTENTION, attention_core, ("window",), alike=("head_dim",)),
-    "attn_generation": Operation(_ATTENTION, attention_core, ("window",), alike=("head_dim",)),
+    "attn_context": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
+    "attn_generation": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
     "moe": Operation(
-        ("tokens", "hidden", "inter", "topk", "experts"), mixture, ("moe_tp", "moe_ep"), ("distribution", "kernel")
+        ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),
-    "nccl": Operation(("num_gpus", "elements"), collective, words=("collective",)),
-    "custom_allreduce": Operation(("num_gpus", "elements"), collective, words=("collective",)),
-    "softmax": Operation(("m", "n"), _moving("softmax", _TWO, vector_flops.SOFTMAX, "softmax", M="m", N="n")),
+    "nccl": Operation(("num_gpus", "elements"), collective, text_columns=("collective",)),
+    "custom_allreduce": Operation(("num_gpus", "elements"), collective, text_columns=("collective",)),
+    "softmax": Operation(("m", "n"), _elementwise("softmax", _UNARY, vector_flops.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
-    "gelu": Operation(("m", "n"), _moving("activation", _TWO, _GELU, M="m", N="n")),
-    "emb": Operation(("tokens", "hidden"), _moving("rows", _TWO, 0, "gather", M="tokens", N="hidden")),
+    "gelu": Operation(("m", "n"), _elementwise("activation", _UNARY, _GELU, M="m", N="n")),
+    "emb": Operation(("tokens", "hidden"), _elementwise("rows", _UNARY, 0, "gather", M="tokens", N="hidden")),
     "input_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
     "post_attention_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
-    "add": Operation(("tokens", "hidden"), _moving("add", _THREE, vector_flops.ADD, M="tokens", N="hidden")),
+    "add": Operation(("tokens", "hidden"), _elementwise("add", _BINARY, vector_flops.ADD, M="tokens", N="hidden")),
     "mlp_act": Operation(
-        ("tokens", "inter_per_gpu"), _moving("activation", _THREE, _SILU + 1, M="tokens", N="inter_per_gpu")
+        ("tokens", "inter_per_gpu"), _elementwise("activation", _BINARY, _SILU + 1, M="tokens", N="inter_per_gpu")
     ),
     "attn_rope": Operation(("tokens", "heads", "kv_heads", "head_dim", "tp"), _rotary),
 }
 
 
 def widths(precision: Precision, kv: str | None = None) -> Widths:
-    """The formats of an operation's tensors; `kv`, a table's dtype, where keys and values have their own."""
+    """The formats of an operation's tensors; `kv` is the dtype of the KV cache if it differs."""
     stored = PRECISIONS[kv].weights if kv else precision.activations
     return Widths(FORMATS[precision.activations], FORMATS[precision.weights], FORMATS[stored])

@@ -1,4 +1,4 @@
-"""A table of measurements -> its rows as operators: those of one operation, type and kernel as one over columns."""
+"""Read tables of measurements; group their rows by operation and kernel into operators whose sizes are columns."""
 
 from __future__ import annotations
 
@@ -18,96 +18,99 @@ from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Table = Mapping[str, Sequence[str]]  # column -> cells, as they stand in the file
+Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
 
-MOST = 10**12
-"""The largest size that means something: elements that GPUs exchange are beyond any other."""
+MAX_SIZE = 10**12
+"""The largest accepted size; the elements of a collective are the largest sizes."""
 
 HOST_CLOCK = "by the host's clock"
-"""Of operations whose table says that the host timed them, and no kernel: what fits them has the launch in it."""
+"""Part of a parameter set's name: for rows without a kernel that the host timed, so that the launch is included."""
 
-_HOST = re.compile(r"\bhost\b")
+_HOST_TIMED = re.compile(r"\bhost\b")
 
 
 def read(path: str) -> Table:
-    """The columns of a CSV with a header, gzip or not."""
+    """The columns of a CSV file with a header, gzipped or not. Raises ProfileError if it is not such a table."""
     try:
         content = Path(path).read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
         if not content.strip():
-            raise ValueError("it is empty")
+            raise ValueError("the file is empty")
         header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ProfileError(f"{path}: not a table of measurements that can be read ({reason})") from None
-    if wrong := _wrong(header):
-        raise ProfileError(f"{path}: {wrong}")
+        raise ProfileError(f"{path}: not a readable table of measurements ({reason})") from None
+    if problem := _header_problem(header):
+        raise ProfileError(f"{path}: {problem}")
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
-            raise ProfileError(f"{path}:{number}: a row of {len(row)} cells under a header of {len(header)}")
+            raise ProfileError(f"{path}:{number}: the row has {len(row)} cells, but the header has {len(header)}")
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
 
 
-def _wrong(header: Sequence[str]) -> str:
-    """What keeps this header from being one of measurements; empty where nothing does."""
+def _header_problem(header: Sequence[str]) -> str:
+    """Why this is not the header of a table of measurements; empty if it is one."""
     for name, sign in {"semicolons": ";", "tabs": "\t"}.items():
         if len(header) == 1 and sign in header[0]:
-            return f"its columns are separated by {name}, where commas are read; save it as comma-separated values"
-    if lacking := [column for column in ("op", "dtype", "latency_us") if column not in header]:
-        otherwise = [column for column in header if column.strip().lower() in lacking]
-        spelt = f" (it has {', '.join(map(repr, otherwise))}: small letters, no blanks)" if otherwise else ""
+            return f"the columns are separated by {name}; save the file with commas (CSV)"
+    if missing := [column for column in ("op", "dtype", "latency_us") if column not in header]:
+        misspelled = [column for column in header if column.strip().lower() in missing]
+        hint = f" (it has {', '.join(map(repr, misspelled))}: use lower case, no spaces)" if misspelled else ""
         return (
-            f"lacks the column {' and '.join(map(repr, lacking))}{spelt}; a table of measurements has op, dtype, "
-            "latency_us and the columns of each op's shape, as gemm has m, n, k"
+            f"the column {' and '.join(map(repr, missing))} is missing{hint}; a table of measurements has op, dtype, "
+            "latency_us and the shape columns of each op, such as m, n, k for gemm"
         )
-    twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
-    return f"the column {twice[0]!r} stands {header.count(twice[0])} times in its header; keep one" if twice else ""
+    repeated = [column for column in dict.fromkeys(header) if header.count(column) > 1]
+    return f"the header has the column {repeated[0]!r} {header.count(repeated[0])} times; keep one" if repeated else ""
 
 
 class Group(NamedTuple):
-    """Rows of one operation, type and kernel, as one operator whose sizes are columns."""
+    """Rows of one operation, format and kernel, as one operator whose sizes are columns."""
 
     op: str
-    compute: str  # the type of the arithmetic
+    compute: str  # the format of the arithmetic
     kernel: str
-    l2: str  # cold, warm, or empty where the table does not tell
-    rows: Array  # which of the table's
+    l2: str  # cold, warm, or empty if the table does not state it
+    rows: Array  # row numbers in the table, from 0
     shape: Mapping[str, Array]
     operator: Operator
 
 
 def groups(table: Table) -> tuple[list[Group], Array]:
-    """The rows that mean something, and a note for each row: empty, or why it does not."""
+    """The valid rows in groups, and a note for each row: empty if it is valid, else what is wrong."""
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
-    more = {name for operation in OPERATIONS.values() for name in (*operation.words, *operation.alike)}
+    more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
     keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", *sorted(more))))
-    # Of who measured, only whether by the host, so that its launch is in the time.
-    cells = {**table, "framework": ["host"[: 4 * bool(_HOST.search(cell))] for cell in table.get("framework", ())]}
+    # The framework matters only if the host timed the rows, because the launch is then included.
+    cells = {
+        **table,
+        "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
+    }
     for row, key in enumerate(zip(*(cells.get(name) or [""] * count for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
     for key, rows in rows_of.items():
-        here, words = np.array(rows), dict(zip(keys, key, strict=True))
+        here, texts = np.array(rows), dict(zip(keys, key, strict=True))
         op, dtype, kv, kernel, l2 = key[:5]
-        if words["framework"]:
+        if texts["framework"]:
             kernel = kernel or f"{op}, {HOST_CLOCK}"
         try:
-            shape, wrong = _shape(table, here, op, dtype, kv)
-            notes[here], good = wrong, wrong == ""
-            alike = {name: int(shape[name][0]) for name in OPERATIONS[op].alike if good.any()}
-            for some in _by_kernel(shape):
+            shape, problems = _shape(table, here, op, dtype, kv)
+            notes[here], valid = problems, problems == ""
+            shared = {name: int(shape[name][0]) for name in OPERATIONS[op].shared_columns if valid.any()}
+            for some in _split_decode(shape):
                 part = {name: values[some] for name, values in shape.items()}
-                operator = OPERATIONS[op].operator({**words, **part, **alike}, widths(PRECISIONS[dtype], kv or None))
-                found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[good][some], part, operator))
+                operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
+                found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[valid][some], part, operator))
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes
 
 
-def _by_kernel(shape: Mapping[str, Array]) -> list[Array]:
-    """Which rows go together: one query over keys of earlier ones is a decode, which another kernel runs."""
+def _split_decode(shape: Mapping[str, Array]) -> list[Array]:
+    """Row numbers without and with decode (one query over more keys), which is a different kernel."""
     if "kv_len" not in shape:
         return [np.arange(len(next(iter(shape.values()))))]
     decodes = (shape["seq"] == 1) & (shape["kv_len"] > 1)
@@ -115,7 +118,7 @@ def _by_kernel(shape: Mapping[str, Array]) -> list[Array]:
 
 
 def skipped(notes: Sequence[str]) -> dict[str, list[int]]:
-    """Reason -> the lines of the file that it skips, the header being the first."""
+    """The skipped lines of the file by reason; the header is line 1."""
     lines: dict[str, list[int]] = {}
     for line, reason in enumerate(notes, 2):
         if reason:
@@ -123,58 +126,58 @@ def skipped(notes: Sequence[str]) -> dict[str, list[int]]:
     return lines
 
 
-def listed(reasons: Mapping[str, list[int]], most: int = 10) -> Iterator[str]:
-    """Which lines are skipped and why: the first reasons, and how many more there are."""
-    for reason, lines in [*reasons.items()][:most]:
-        yield f"{first_few(lines)}: {reason}"
-    if rest := [*reasons.values()][most:]:
+def reason_lines(reasons: Mapping[str, list[int]], limit: int = 10) -> Iterator[str]:
+    """One text per reason with its line numbers, for the first reasons, then the number of the other ones."""
+    for reason, lines in [*reasons.items()][:limit]:
+        yield f"{line_numbers(lines)}: {reason}"
+    if rest := [*reasons.values()][limit:]:
         yield f"{sum(map(len, rest))} more lines, for {len(rest)} more reasons"
 
 
-def first_few(lines: Sequence[int], most: int = 3) -> str:
-    """The first few lines, in words, and how many they are."""
-    more = f" … ({len(lines)})" if len(lines) > most else ""
-    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:most]))}{more}"
+def line_numbers(lines: Sequence[int], limit: int = 3) -> str:
+    """`lines 3, 4, 5 … (9)`: the first line numbers, and how many there are."""
+    more = f" … ({len(lines)})" if len(lines) > limit else ""
+    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:limit]))}{more}"
 
 
 def seconds(table: Table) -> Array:
-    """What was measured, in seconds."""
+    """The measured times in seconds; NaN for a cell that is not a number."""
     return _numbers(table["latency_us"]) / 1e6
 
 
 def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dict[str, Array], Array]:
-    """The columns of those of these rows that have a shape and a latency, and what is wrong with each row, or "".
+    """The shape columns of the valid rows, and for each row what is wrong with it, or "".
 
-    Raises WorkloadError where none can: an operation or a type that is not known, a column that is not there.
+    Raises WorkloadError if the operation or a format is unknown, or if a shape column is missing.
     """
     if op not in OPERATIONS:
         raise WorkloadError(f"unknown op {shorten(op)}{choices(op, OPERATIONS)}")
     for name in filter(None, (dtype, kv)):
         if name not in PRECISIONS:
             raise WorkloadError(f"unknown dtype {shorten(name)}{choices(name, PRECISIONS)}")
-    wanted, optional = OPERATIONS[op].columns, OPERATIONS[op].optional
-    if lacking := [column for column in wanted if column not in table]:
-        raise WorkloadError(f"{op}: the table lacks its column {' and '.join(map(repr, lacking))}")
-    names = [*wanted, *(column for column in optional if column in table)]
+    required, optional = OPERATIONS[op].columns, OPERATIONS[op].optional
+    if missing := [column for column in required if column not in table]:
+        raise WorkloadError(f"{op}: the table has no column {' and '.join(map(repr, missing))}")
+    names = [*required, *(column for column in optional if column in table)]
     columns = {name: _numbers([table[name][row] for row in rows]) for name in names}
-    wrong = np.full(len(rows), "", dtype=object)
+    problems = np.full(len(rows), "", dtype=object)
 
-    def refuse(good: Array, name: str, why: str) -> None:
-        for at in np.flatnonzero(~good & (wrong == "")):
-            wrong[at] = f"{op}: {name} is {shorten(table[name][rows[at]])}; it must be {why}"
+    def require(valid: Array, name: str, rule: str) -> None:
+        for row in np.flatnonzero(~valid & (problems == "")):
+            problems[row] = f"{op}: {name} is {shorten(table[name][rows[row]])}; it must be {rule}"
 
     for name, values in columns.items():
         least = 0 if name == "window" else 1
-        whole = (values >= least) & (values <= MOST) & (values == np.floor(values))
-        refuse(whole, name, f"a whole number from {least} to {MOST}")
+        whole = (values >= least) & (values <= MAX_SIZE) & (values == np.floor(values))
+        require(whole, name, f"a whole number from {least} to {MAX_SIZE}")
     for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
         if less in columns and more in columns:
-            refuse(columns[less] <= columns[more], less, f"at most {more}")
+            require(columns[less] <= columns[more], less, f"at most {more}")
     if "kv_heads" in columns and "heads" in columns:
-        refuse(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
+        require(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
     latency = _numbers([table["latency_us"][row] for row in rows])
-    refuse((latency > 0) & np.isfinite(latency), "latency_us", "a number above zero")
-    return {name: values[wrong == ""] for name, values in columns.items()}, wrong
+    require((latency > 0) & np.isfinite(latency), "latency_us", "a number above zero")
+    return {name: values[problems == ""] for name, values in columns.items()}, problems
 
 
 def _numbers(cells: Sequence[str]) -> Array:

@@ -1,6 +1,6 @@
-"""Measured operations against the model: how far bound and expectation are from what a GPU did.
+"""Validation: the errors of bound and expected time on a table of measured operations.
 
-Errors are relative to the measurement: (predicted - measured) / measured.
+Errors are relative to the measured time: (predicted - measured) / measured.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.table import Array, Group, Table, groups, listed, read, seconds, skipped
+from roofmodel.study.benchmark.table import Array, Group, Table, groups, read, reason_lines, seconds, skipped
 from roofmodel.study.profile.device import others
 
 
 class Errors(NamedTuple):
-    """Absolute percentage errors as fractions: mean, median, 90th percentile; `bias` is the mean with its sign."""
+    """Absolute relative errors: mean, median and 90th percentile; `bias` is the mean of the signed errors."""
 
     mape: float
     median_ape: float
@@ -32,8 +32,11 @@ class Errors(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows of one operation: how many, the errors of the bound and how many measurements beat it; of those that
-    have an expectation (`expected` None: none) its errors, and the share of them inside its interval."""
+    """Errors on some rows: `n` rows with a bound, of which `above_the_roof` were faster than it.
+
+    `expected` has the errors of the rows with an expected time (None without any), `inside_interval` the share of them
+    within their interval.
+    """
 
     n: int
     bound: Errors
@@ -43,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """A table against a device: each row's time, bound and expectation, or the reason for none, and the errors."""
+    """A table of measurements and its predictions for a device, row by row, with the errors by several groupings."""
 
     file: str
     device: Device
@@ -51,43 +54,45 @@ class Validation(NamedTuple):
     measured: Array  # seconds
     bound: Array  # seconds, NaN where there is none
     expected: Array  # seconds, NaN where there is none
-    interval: tuple[Array, Array]  # seconds: where 80 % of measurements should be
-    notes: Sequence[str]  # a reason a row; empty where there is a bound
+    interval: tuple[Array, Array]  # seconds: both ends of the 80 % interval
+    notes: Sequence[str]  # by row: why it has no bound; empty if it has one
     whole: Part
     by_op: dict[str, Part]
-    by_size: dict[str, Part]  # by the time that the bound allows: `under 1 µs` …
-    by_set: dict[str, Part]  # by the implementation whose parameters apply; `default` where a row names none of them
-    warnings: tuple[str, ...]  # of what puts all of it in doubt
+    by_size: dict[str, Part]  # by the bound: `under 1 µs`, …
+    by_set: dict[str, Part]  # by set of parameters; `(default)` if the row's kernel has no set of its own
+    warnings: tuple[str, ...]  # about the whole table, such as rows of another GPU
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Reason -> rows."""
+        """The number of skipped rows by reason."""
         return {reason: len(lines) for reason, lines in self.skipped_lines.items()}
 
     @property
     def skipped_lines(self) -> dict[str, list[int]]:
-        """Reason -> the lines of the file that it skips, the header being the first."""
+        """The skipped lines of the file by reason; the header is line 1."""
         return skipped(self.notes)
 
 
 def validate(path: str, device: Device) -> Validation:
-    """Bound and expectation of each row of a table of measurements.
+    """Bound and expected time of each row of a table of measurements, and their errors.
 
-    Raises ProfileError for what is no such table, and for one without a row that has a bound.
+    Raises ProfileError if the file is not such a table, or if no row has a bound.
     """
     table = read(path)
     found, notes = groups(table)
-    bound, expected, low, high, served = _predicted(found, notes, device)
+    bound, expected, low, high, sets = _predicted(found, notes, device)
     measured, ops = seconds(table), np.array(table["op"])
 
     def part(rows: Array) -> Part:
         return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
 
-    notes[np.isnan(bound) & (notes == "")] = "in a warm L2, whose bandwidth the device's file does not state"
+    notes[np.isnan(bound) & (notes == "")] = (
+        "the data are in the L2 cache, but the device's file states no L2 bandwidth"
+    )
     known = ~np.isnan(bound)
     if not known.any():
-        why = "; ".join(listed(skipped(notes.tolist())))
-        raise ProfileError(f"{path}: no row can be bounded on {device.id}: {why or 'it has none below its header'}")
+        why = "; ".join(reason_lines(skipped(notes.tolist())))
+        raise ProfileError(f"{path}: no row has a bound on {device.id}: {why or 'there are no rows below the header'}")
     return Validation(
         file=Path(path).name,
         device=device,
@@ -100,18 +105,18 @@ def validate(path: str, device: Device) -> Validation:
         whole=part(known),
         by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
         by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
-        by_set={name: part(rows) for name in sorted(set(served) - {""}) if (rows := known & (served == name)).any()},
+        by_set={name: part(rows) for name in sorted(set(sets) - {""}) if (rows := known & (sets == name)).any()},
         warnings=others(device, table.get("gpu", ()), Path(path).name),
     )
 
 
 def _predicted(found: Sequence[Group], notes: Array, device: Device) -> tuple[Array, Array, Array, Array, Array]:
-    """Row by row the bound, the expectation and both ends of its interval, in seconds or NaN, and by which set it is.
+    """By row: bound, expected time and both ends of its interval, in seconds or NaN, and the name of the parameter set.
 
-    Why a group has no bound goes to the notes of its rows.
+    Writes the reason to `notes` where a group has no bound.
     """
     bound, expected, low, high = (np.full(len(notes), np.nan) for _ in range(4))
-    served = np.full(len(notes), "", dtype=object)
+    sets = np.full(len(notes), "", dtype=object)
     for group in found:
         try:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
@@ -120,23 +125,23 @@ def _predicted(found: Sequence[Group], notes: Array, device: Device) -> tuple[Ar
                 expectation = clamp_to_bound(by.seconds, by.fit, placed.bound_seconds)
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation
-                served[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
+                sets[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
             if group.l2 == "warm":
                 inside, resident = _in_l2(placed, device)
                 rows = group.rows[inside]
                 bound[rows] = resident[inside]
-                for times in (expected, low, high):  # the timing model's data come from DRAM
+                for times in (expected, low, high):  # the timing model assumes data in DRAM
                     times[rows] = np.nan
         except WorkloadError as error:
             notes[group.rows] = str(error)
-    return bound, expected, low, high, served
+    return bound, expected, low, high, sets
 
 
-SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # seconds, that part the sizes of operations
+SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # limits between the groups of `by_size`, in seconds
 
 
 def _sizes(bound: Array) -> dict[str, Array]:
-    """Which rows are of which size, by the time that their bound allows; NaN is of none."""
+    """Masks of rows by the size of their bound; rows without a bound are in none."""
     ends = [units.seconds(end) for end in SIZES]
     names = [f"under {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more"]
     size = np.where(np.isnan(bound), -1, np.searchsorted(SIZES, bound, side="right"))
@@ -144,24 +149,24 @@ def _sizes(bound: Array) -> dict[str, Array]:
 
 
 def _in_l2(placed: Placement, device: Device) -> tuple[Array, Array]:
-    """Which rows' data fit the L2, and the bound of data that are there: NaN where L2's bandwidth is not known."""
+    """Mask of rows whose data fit in the L2, and their bound with data there: NaN if the L2 bandwidth is unknown."""
     l2 = device.levels.get("l2") or Level("l2")
     data = np.asarray(placed.cost.bytes, dtype=float)
     return data <= (l2.capacity or 0), np.maximum(placed.compute_seconds, data / (l2.bandwidth or np.nan))
 
 
 def errors(predicted: Array, measured: Array) -> Errors:
-    """The errors of predictions, relative to the measurements."""
+    """The errors of predictions, relative to the measured times."""
     relative = predicted / measured - 1
     ape = np.abs(relative)
     return Errors(float(ape.mean()), float(np.median(ape)), float(np.quantile(ape, 0.9)), float(relative.mean()))
 
 
-def beaten(validation: Validation, most: int = 3) -> Iterator[str]:
-    """The rows that beat their bound by most, in words: against physics, unless a cache held the data."""
+def faster_than_bound(validation: Validation, limit: int = 3) -> Iterator[str]:
+    """The rows that are fastest relative to their bound: impossible unless a cache had the data."""
     table = validation.table
     ratio = np.nan_to_num(validation.measured / validation.bound, nan=1)
-    for row in np.argsort(ratio)[:most]:
+    for row in np.argsort(ratio)[:limit]:
         if ratio[row] < 1:
             op = table["op"][row]
             shape = ", ".join(f"{column} {table[column][row]}" for column in OPERATIONS[op].columns)

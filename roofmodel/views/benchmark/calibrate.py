@@ -1,4 +1,4 @@
-"""What calibration found: a line a set, with how far off it is on rows that it did not see."""
+"""The table of fitted parameter sets, with their errors on held-out rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from roofmodel.views.kit.columns import bare
 
 
 def table(device: Device, calibration: Calibration) -> RenderableType:
-    """Sets by kind, implementation and formats."""
+    """The fitted parameter sets by kind, kernel and formats, with their errors on held-out rows."""
     found = bare()
     for column in ("kind", "kernel", "formats"):
         found.add_column(column)
-    for column in ("seen", "held out", "mean error", "80 % within"):
+    for column in ("fitted", "held out", "mean error", "80 % interval"):
         found.add_column(column, justify="right")
     for kind in TIMINGS:
         for name, forms in getattr(calibration, kind).items():
@@ -27,5 +27,9 @@ def table(device: Device, calibration: Calibration) -> RenderableType:
     return Group(
         Text.assemble((device.name, "bold"), f" ({device.id})"),
         found,
-        Text("errors are of rows held out by cells of shapes; the interval is of measured over expected", style="dim"),
+        Text(
+            "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval is "
+            "measured / expected - 1.",
+            style="dim",
+        ),
     )

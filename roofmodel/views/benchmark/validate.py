@@ -1,4 +1,4 @@
-"""What validation found: table, JSON, every row written back with its bound, measured against bound as a picture."""
+"""Results of validation as a table, JSON, CSV and picture."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.benchmark.table import listed
-from roofmodel.study.benchmark.validate import Errors, Part, Validation, beaten
+from roofmodel.study.benchmark.table import reason_lines
+from roofmodel.study.benchmark.validate import Errors, Part, Validation, faster_than_bound
 from roofmodel.views.kit import canvas, encoding, files
 from roofmodel.views.kit.columns import bare
 
-PREDICTED = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
-NAME = 24  # letters of a name in the table, which leave room for the figures in 80 columns
+PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
+MAX_NAME = 24  # characters of a name in the table, so that the table fits into 80 columns
 
 
 def document(validation: Validation) -> dict[str, Any]:
-    """The document `roofmodel.validate/1`. Errors are fractions of the measurement."""
+    """The document `roofmodel.validate/1`. Errors are fractions of the measured time."""
     whole = validation.whole
     return {
         "schema": "roofmodel.validate/1",
@@ -52,34 +52,34 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def as_json(validation: Validation) -> str:
-    """The document as text."""
+    """The document as JSON text."""
     return encoding.as_json(document(validation))
 
 
 def table(validation: Validation) -> RenderableType:
-    """Errors of bound and expectation by operation, size and set, what was skipped, the rows that beat their bound."""
+    """Errors of bound and expected time by operation, size and parameter set; skipped rows; rows faster than bound."""
     found = bare()
     found.add_column("operation", no_wrap=True)
-    for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "above the roof"):
+    for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "faster than bound"):
         found.add_column(column, justify="right", min_width=max(map(len, column.split())))
     parts = dict(validation.by_op)
     if len(parts) > 1:
         parts["all"] = validation.whole
     _add(found, parts)
-    for title, parts in (("by the bound", validation.by_size), ("by parameters", validation.by_set)):
+    for title, parts in (("by bound", validation.by_size), ("by parameter set", validation.by_set)):
         if len(validation.by_op) == 1:
             parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
         if parts:
             found.add_row(Text(title, style="dim"))
             _add(found, parts)
-    skipped = [Text(f"skipped {words}", style="dim") for words in listed(validation.skipped_lines)]
-    faster = [Text(f"above the roof: {words}", style="dim") for words in beaten(validation)]
+    skipped = [Text(f"skipped {text}", style="dim") for text in reason_lines(validation.skipped_lines)]
+    faster = [Text(f"faster than bound: {text}", style="dim") for text in faster_than_bound(validation)]
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),
         found,
         Text(
-            "mean error of bound and expectation, relative to the measured time; median, 90 % and bias are the "
-            "expectation's; inside: rows within its interval, which should hold 80 %",
+            "bound, expected: mean error relative to the measured time. median, 90 % (percentile), bias: of the "
+            "expected time. inside: share of rows within its 80 % interval.",
             style="dim",
         ),
         *skipped,
@@ -93,27 +93,28 @@ def _add(found: Table, parts: Mapping[str, Part]) -> None:
         if (e := part.expected) is not None:
             figures = [*map(_percent, (e.mape, e.median_ape, e.p90_ape)), _percent(e.bias, "+")]
             figures.append(f"{part.inside_interval:.0%}")
-        shown = name if len(name) <= NAME else f"{name[: NAME // 2 - 1]}…{name[-NAME // 2 :]}"  # ends tell them apart
-        found.add_row(shown, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
+        half = MAX_NAME // 2  # long names differ at their ends
+        short = name if len(name) <= MAX_NAME else f"{name[: half - 1]}…{name[-half:]}"
+        found.add_row(short, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
 
 
 def _percent(part: float, sign: str = "") -> str:
-    """`12.3%`, or `1e+30%` where a row is off by so much that its digits have no room."""
+    """`12.3%`, or `1e+30%` if the error has too many digits for its column."""
     return f"{part:{sign}.1%}" if abs(part) < 100 else f"{100 * part:{sign}.0e}%"
 
 
 def rows_csv(validation: Validation) -> str:
-    """Every row of the table, in order, with what was predicted for it."""
+    """All rows of the table in order, with their predictions and notes."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    carried = [name for name in validation.table if name not in PREDICTED]
-    writer.writerow((*carried, *PREDICTED))
-    columns = (validation.table[name] for name in carried)
+    own = [name for name in validation.table if name not in PREDICTION_COLUMNS]
+    writer.writerow((*own, *PREDICTION_COLUMNS))
+    columns = (validation.table[name] for name in own)
     seconds = (validation.bound, validation.expected, *validation.interval)
     predicted = zip(*(values.tolist() for values in seconds), strict=True)
     for *cells, times, note in zip(*columns, predicted, validation.notes, strict=True):
-        known = (repr(time * 1e6) if time == time else "" for time in times)  # NaN is not
-        writer.writerow((*cells, *known, note))
+        microseconds = (repr(time * 1e6) if time == time else "" for time in times)  # NaN becomes an empty cell
+        writer.writerow((*cells, *microseconds, note))
     return out.getvalue().rstrip("\n")
 
 
@@ -121,43 +122,44 @@ SUFFIXES = (*files.PICTURES, "csv", "json")
 
 
 def save(validation: Validation, path: str) -> Path:
-    """The rows as .csv, the errors as .json, or measured against bound as a picture."""
+    """Save the rows as .csv, the errors as .json, or measured against expected times as a picture."""
     texts = {"csv": lambda: rows_csv(validation), "json": lambda: as_json(validation)}
     return files.write(path, lambda file, form: draw(validation, file, form), texts)
 
 
-FEW = 1000  # rows, whose dots are large; more are a cloud
+MAX_LARGE_DOTS = 1000  # rows up to which dots are large
 COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
 
 
 def draw(validation: Validation, path: Path, form: str) -> None:
-    """Measured time over the expected one, on log axes, or over the bound where nothing is expected."""
-    expects = not np.isnan(validation.expected).all()
-    predicted, name = (validation.expected, "expected") if expects else (validation.bound, "bound")
+    """Draw measured times over expected times, or over bounds if nothing is calibrated, on log axes."""
+    calibrated = not np.isnan(validation.expected).all()
+    predicted, name = (validation.expected, "expected") if calibrated else (validation.bound, "bound")
     known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
-    size, alpha = (7, 0.6) if known.sum() <= FEW else (3, 0.35)
-    subtitle = f"{known.sum()} rows of {validation.file}; a point above the line took longer than {_THAN[name]}"
+    size, alpha = (7, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
+    subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_THAN[name]}"
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,
         axes,
     ):
         for i, (op, part) in enumerate(validation.by_op.items()):
             here = known & (ops == op)
-            off = part.expected if expects else part.bound
-            if off is None:
+            part_errors = part.expected if calibrated else part.bound
+            if part_errors is None:
                 continue
             axes.plot(
                 predicted[here], validation.measured[here], ls="", marker=".", ms=size, alpha=alpha, mew=0, zorder=3,
-                color=COLOURS[i % len(COLOURS)], label=f"{op}: {here.sum()} rows, {off.mape:.0%} off", rasterized=True,
+                color=COLOURS[i % len(COLOURS)], label=f"{op}: {here.sum()} rows, error {part_errors.mape:.0%}",
+                rasterized=True,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
         ends = np.array(axes.get_ylim())
         axes.plot(ends, ends, color="0.15", lw=1.5, zorder=2)
-        if expects:
+        if calibrated:
             low, high = (float(np.nanmedian(end / predicted)) for end in validation.interval)
-            axes.fill_between(ends, ends * low, ends * high, color="0.85", zorder=1, label="80 % expected within")
+            axes.fill_between(ends, ends * low, ends * high, color="0.85", zorder=1, label="80 % interval")
         axes.set_xlim(max(axes.get_xlim()[0], ends[0] / 1e4), ends[1])
         axes.set_ylim(*ends)
         for axis in (axes.xaxis, axes.yaxis):
@@ -171,9 +173,9 @@ def draw(validation: Validation, path: Path, form: str) -> None:
             )
 
 
-_THAN = {"expected": "expected", "bound": "its bound"}
+_THAN = {"expected": "expected", "bound": "their bound"}
 _FOOT = {
-    "expected": "Expected by the parameters in the device's file; the band is the median row's interval.",
-    "bound": "Bound: max(FLOPs / peak, bytes / DRAM bandwidth); no launch, no ramp. "
-    "Below the line: against physics, or L2.",
+    "expected": "Expected times use the parameters in the device's file; the band is the interval of the median row.",
+    "bound": "Bound: max(FLOPs / peak, bytes / DRAM bandwidth), without launch time. "
+    "Below the line: possible only with data in a cache.",
 }

@@ -13,7 +13,7 @@ from tests.profiles.samples import measured
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "accuracy.md"
 
-OPERATIONS = {  # device, table: mean absolute error of the expectation in %, the same over unseen shapes
+OPERATIONS = {  # device, table: mean absolute error of the expected time in %, the same on unseen rows
     ("a100", "GEMM, 16-bit and quantized"): (6.7, 7.0),
     ("a100", "GEMM, a framework that no fit used"): (8.3, 8.3),
     ("a100", "attention, prefill"): (7.0, 7.4),
@@ -31,7 +31,7 @@ OPERATIONS = {  # device, table: mean absolute error of the expectation in %, th
     ("h100", "NCCL collectives, 2 to 8 GPUs"): (12.1, 10.9),
     ("h100", "all-reduce of inference engines"): (13.7, 11.9),
 }
-WHOLE_MODELS = {  # table: mean absolute error of the expectation in %
+WHOLE_MODELS = {  # row: mean absolute error of the expected time in %
     "served on one GPU: TTFT": 11,
     "served on one GPU: TPOT": 9,
     "served on 2 to 8 GPUs: TTFT": 10,
@@ -52,15 +52,29 @@ def cells(*beginning: str) -> list[str]:
     return [cell.strip() for cell in row.split("|")]
 
 
+def table_rows(header: str) -> list[str]:
+    """The rows of the documented table with this header."""
+    (rows,) = re.findall(rf"^{re.escape(header)}\n((?:\|.*\n)+)", documented(), re.MULTILINE)
+    return str(rows).splitlines()
+
+
 def percent(cell: str) -> float:
     return float(cell.removesuffix("%"))
 
 
-def test_the_documented_accuracy_is_what_the_measurements_give() -> None:
-    """One command regenerates it: `python benchmarks/accuracy.py FOLDER --into docs/accuracy.md`."""
-    text = documented()
-    for table in (accuracy.operations(measured("ops")), *accuracy.models(measured("ops"))):
-        assert f"\n{table}\n" in text
+# One command regenerates the tables: `python benchmarks/accuracy.py FOLDER --into docs/accuracy.md`.
+
+
+@pytest.mark.parametrize(("row", "table"), enumerate(accuracy.TABLES), ids=list(accuracy.TABLES))
+def test_the_documented_accuracy_of_an_operation_is_what_the_measurements_give(row: int, table: str) -> None:
+    assert table_rows(accuracy.OPERATIONS_HEADER)[row] == accuracy.operation_row(measured("ops"), table)
+
+
+@pytest.mark.parametrize("source", accuracy.SOURCES)
+def test_the_documented_accuracy_of_whole_models_is_what_the_measurements_give(source: str) -> None:
+    found = accuracy.SOURCES[source](measured("ops"))
+    assert f"\n{found.summary}\n" in documented()
+    assert f"\n{found.table}\n" in documented()
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=" ".join)
@@ -78,5 +92,9 @@ def test_the_documented_error_of_whole_models_does_not_grow(row: str) -> None:
     assert percent(expected) <= WHOLE_MODELS[row]
 
 
-def test_every_documented_table_has_a_limit() -> None:
-    assert set(OPERATIONS) == {*accuracy.TABLES.values()}
+def test_every_documented_row_has_a_limit() -> None:
+    def titles(header: str, count: int) -> list[tuple[str, ...]]:
+        return [tuple(cell.strip() for cell in row.split("|")[1 : count + 1]) for row in table_rows(header)]
+
+    assert titles(accuracy.OPERATIONS_HEADER, 2) == list(OPERATIONS) == [*accuracy.TABLES.values()]
+    assert titles(accuracy.MODELS_HEADER, 1) == [(title,) for title in WHOLE_MODELS]

@@ -1,4 +1,4 @@
-"""Calibration finds what made the measurements, keeps a third of the shapes unseen, and writes what can be read."""
+"""Calibration recovers known parameters, holds out a third of the shapes, and writes device files that can be read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofm
 A100, H100 = Device.load("a100"), Device.load("h100")
 
 
-def made_up(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
-    """Products that take what the H100's parameters say, and noise: a device to be found again."""
+def synthetic_gemms(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
+    """GEMMs with the expected times of the H100's parameters and random noise; a fit should recover them."""
     rng = np.random.default_rng(3)
     shape = {name: np.round(2 ** rng.uniform(0, 14, rows)) for name in ("m", "n", "k")}
     expected = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["bfloat16"])), H100, "bf16")
     assert expected is not None
     seconds = expected.seconds * np.exp(rng.normal(0, noise, rows))
-    path = folder / "made-up.csv"
+    path = folder / "synthetic.csv"
     with path.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(("op", "dtype", "m", "n", "k", "latency_us"))
@@ -43,9 +43,9 @@ def made_up(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
     return path
 
 
-def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path) -> None:
-    """Noise of 5 % has a mean absolute error of 4 %; what is fitted may add little to that."""
-    found = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
+def test_a_fit_recovers_the_parameters_behind_synthetic_measurements(tmp_path: Path) -> None:
+    """Noise of 5 % has a mean absolute error of 4 %; the fit may add little to that."""
+    found = calibrate([str(synthetic_gemms(tmp_path))], H100, "synthetic").calibration
     fit = found.gemm["any"]["fp16/fp16"].fit
     assert fit.error < 0.055
     assert fit.rows + fit.held_out == 900
@@ -54,44 +54,44 @@ def test_parameters_that_made_the_measurements_predict_them_again(tmp_path: Path
     assert 1.03 < fit.high < 1.12
 
 
-def test_what_beats_the_roof_is_named_and_not_fitted(tmp_path: Path) -> None:
-    """The longest eight of 400 take a tenth of their bound, as if a clock had been read too early."""
-    path = made_up(tmp_path, rows=400)
+def test_rows_faster_than_their_bound_are_listed_and_not_fitted(tmp_path: Path) -> None:
+    """The longest eight of 400 rows take a tenth of their bound, as if a clock had been read too early."""
+    path = synthetic_gemms(tmp_path, rows=400)
     header, *rows = path.read_text(encoding="utf-8").splitlines()
     bound = validate(str(path), H100).bound
     longest = sorted(np.argsort(bound)[-8:])
-    for at in longest:
-        rows[at] = ",".join((*rows[at].split(",")[:5], str(bound[at] / 10 * 1e6)))
+    for row in longest:
+        rows[row] = ",".join((*rows[row].split(",")[:5], str(bound[row] / 10 * 1e6)))
     path.write_text("\n".join((header, *rows)), encoding="utf-8")
-    found = calibrate([str(path)], H100, "made up")
-    lines = ", ".join(str(at + 2) for at in longest[:3])
+    found = calibrate([str(path)], H100, "synthetic")
+    lines = ", ".join(str(row + 2) for row in longest[:3])
     assert found.remarks == (
-        f"{path}: gemm bf16: lines {lines} … (8): over 5 % quicker than the bound, left out as suspect",
+        f"{path}: gemm bf16: lines {lines} … (8): not fitted, because more than 5 % faster than the bound",
     )
     fit = found.calibration.gemm["any"]["fp16/fp16"].fit
     assert fit.rows + fit.held_out == 392
     assert fit.error < 0.06
 
 
-def test_what_is_not_fitted_is_said(tmp_path: Path) -> None:
-    """Beside products that are enough: sums that are too few, and products that follow nothing."""
-    path = made_up(tmp_path)
+def test_remarks_list_the_sets_that_are_not_fitted_or_fit_badly(tmp_path: Path) -> None:
+    """Enough GEMMs, too few additions, and fp8 GEMMs with random times."""
+    path = synthetic_gemms(tmp_path)
     rng = np.random.default_rng(5)
     lines = [f"gemm,fp8,{2**m},4096,4096,{rng.uniform(1e3, 1e6)}" for m in range(14) for _ in range(20)]
     header, *rows = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join((header, *rows, *lines)), encoding="utf-8")
     (tmp_path / "sums.csv").write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
     begun: list[str] = []
-    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "made up", begin=begun.append)
+    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "synthetic", begin=begun.append)
     assert begun == ["gemm any fp16/fp16: 900 rows", "gemm any fp8/fp8: 280 rows"]
-    told = "\n".join(found.remarks)
-    assert re.search(r"gemm any fp8/fp8: \d+% off on rows held out: it stands in for nothing else", told)
-    assert "stream add fp16/fp16: not fitted: of its 1 rows 9 are wanted" in told
-    assert "sums.csv: line 3: unknown op 'sum'" in told
+    remarks = "\n".join(found.remarks)
+    assert re.search(r"gemm any fp8/fp8: error \d+% on held-out rows; other kernels, formats and devices", remarks)
+    assert "stream add fp16/fp16: not fitted: it has 1 rows; it needs 9" in remarks
+    assert "sums.csv: line 3: unknown op 'sum'" in remarks
 
 
-def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp_path: Path) -> None:
-    """All-reduces of 2 and 4 A100 of PCIe, of which bridges join two, twice as slow as the A100's parameters say."""
+def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp_path: Path) -> None:
+    """All-reduces on 2 and 4 A100 PCIe, where bridges join pairs, with twice the expected times of the A100."""
     device = Device.load("a100-pcie-80gb")
     path, lines = tmp_path / "nccl.csv", ["op,dtype,collective,num_gpus,elements,latency_us,kernel"]
     for elements in (int(2 ** (k / 4)) for k in range(32, 112)):
@@ -101,20 +101,20 @@ def test_each_link_is_fitted_to_what_goes_over_it_and_others_keep_their_sets(tmp
             assert found is not None
             lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.seconds},NCCL")
     path.write_text("\n".join(lines), encoding="utf-8")
-    fitted_to = calibrate([str(path)], device, "made up").calibration.collectives["NCCL"]
+    fitted = calibrate([str(path)], device, "synthetic").calibration.collectives["NCCL"]
     assert device.calibration is not None
     before = device.calibration.collectives["NCCL"]
-    assert fitted_to["any"].fit.rows + fitted_to["any"].fit.held_out == 80
-    assert fitted_to["pcie"].fit.rows + fitted_to["pcie"].fit.held_out == 80
+    assert fitted["any"].fit.rows + fitted["any"].fit.held_out == 80
+    assert fitted["pcie"].fit.rows + fitted["pcie"].fit.held_out == 80
     for form in ("any", "pcie"):
-        assert fitted_to[form].timing.latency > 1.3 * before[form].timing.latency
-    assert fitted_to["network"] == before["network"]
+        assert fitted[form].timing.latency > 1.3 * before[form].timing.latency
+    assert fitted["network"] == before["network"]
 
 
-def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
+def test_16_bit_gemms_have_a_set_for_each_framework_and_one_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """30 rows of each of two frameworks, 12 of fp8: which rows a fit would see. That of all is the default."""
+    """Two frameworks with 30 rows each, and 12 rows in fp8: the rows of each fit. The set for all comes first."""
 
     def fit(_: object, samples: list[Sample], start: GemmTiming, __: str) -> Fitted[GemmTiming]:
         return Fitted(start, Fit(sum(len(s.measured) for s in samples), 0, 0.0, 1.0, 1.0, "", ""))
@@ -124,9 +124,9 @@ def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
     rows = [("bfloat16", "ours")] * 30 + [("bfloat16", "theirs")] * 30 + [("fp8", "theirs")] * 12
     lines = [f"gemm,{dtype},{i + 1},64,64,9,{kernel}" for i, (dtype, kernel) in enumerate(rows)]
     table.write_text("\n".join(("op,dtype,m,n,k,latency_us,kernel", *lines)))
-    found = calibrate([str(table)], replace(H100, calibration=None), "made up").calibration.gemm
-    seen = {name: {form: one.fit.rows for form, one in forms.items()} for name, forms in found.items()}
-    assert seen == {
+    found = calibrate([str(table)], replace(H100, calibration=None), "synthetic").calibration.gemm
+    rows_of_sets = {name: {form: one.fit.rows for form, one in forms.items()} for name, forms in found.items()}
+    assert rows_of_sets == {
         "any": {"fp16/fp16": 60},
         "theirs": {"fp16/fp16": 30, "fp8/fp8": 12},
         "ours": {"fp16/fp16": 30},
@@ -135,21 +135,21 @@ def test_products_of_16_bits_have_a_set_of_each_framework_and_one_of_all(
 
 
 @pytest.mark.parametrize(
-    ("lacking", "stated"),
+    ("missing", "stated"),
     [("multiprocessors: 108", "clocks: {boost: 1 GHz}"), ("clocks: {boost: 1410 MHz}", "multiprocessors: 4")],
 )
-def test_a_device_that_does_not_say_how_wide_and_fast_it_is_cannot_be_calibrated(
-    tmp_path: Path, lacking: str, stated: str
+def test_a_device_without_multiprocessors_or_boost_clock_cannot_be_calibrated(
+    tmp_path: Path, missing: str, stated: str
 ) -> None:
     toy = "name: Toy\npipes:\n  tensor_bf16: {peak: 9 TFLOP/s}\nmemory:\n  dram: {bandwidth: 9 GB/s}\n"
     (tmp_path / "toy.yaml").write_text(f"{toy}{stated}\n")
-    with pytest.raises(DeviceError, match=f"toy: its file lacks .* such as '{re.escape(lacking)}'"):
-        calibrate([str(made_up(tmp_path, rows=90))], Device.load(tmp_path / "toy.yaml"), "made up")
-    (tmp_path / "whole.yaml").write_text(f"{toy}{stated}\n{lacking}\n")  # the line that it shows is one that works
-    assert Device.load(tmp_path / "whole.yaml").multiprocessors
+    with pytest.raises(DeviceError, match=f"toy: the timing model needs .* such as '{re.escape(missing)}'"):
+        calibrate([str(synthetic_gemms(tmp_path, rows=90))], Device.load(tmp_path / "toy.yaml"), "synthetic")
+    (tmp_path / "complete.yaml").write_text(f"{toy}{stated}\n{missing}\n")  # the line in the message is valid
+    assert Device.load(tmp_path / "complete.yaml").multiprocessors
 
 
-def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> None:
+def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ranges = {
         "tokens": (0, 12),
@@ -168,13 +168,13 @@ def test_what_a_kernel_does_with_experts_elsewhere_is_found(tmp_path: Path) -> N
         writer.writerow(("op", "dtype", "kernel", "distribution", *ranges, "latency_us"))
         cells = zip(*shape.values(), expected.seconds * 1e6, strict=True)
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
-    found = calibrate([str(tmp_path / "moe.csv")], H100, "made up").calibration.experts["mine"]["fp16/fp16"]
+    found = calibrate([str(tmp_path / "moe.csv")], H100, "synthetic").calibration.experts["mine"]["fp16/fp16"]
     assert found.timing.elsewhere == 1
     assert found.fit.error < 0.02
 
 
-def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path: Path) -> None:
-    calibration = calibrate([str(made_up(tmp_path))], H100, 'a "source"').calibration
+def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(tmp_path: Path) -> None:
+    calibration = calibrate([str(synthetic_gemms(tmp_path))], H100, 'a "source"').calibration
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
     path.write_text(device_file(text, calibration))
@@ -189,7 +189,7 @@ def test_a_device_file_keeps_everything_but_the_kinds_that_were_fitted(tmp_path:
     assert device_file(path.read_text(), calibration) == path.read_text()
 
 
-def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
+def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     a100 = Device.load("a100")
     assert a100.calibration is not None
     text = Path(schema.__file__).parents[2].joinpath("hardware/a100-sxm-80gb.yaml").read_text()
@@ -208,7 +208,7 @@ def test_what_is_written_reads_back_as_it_was(tmp_path: Path) -> None:
         ("stream: {like: nothing}", "unknown device 'nothing'"),
     ],
 )
-def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, section: str, message: str) -> None:
+def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message: str) -> None:
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text().partition("\n# Fitted")[0]
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text}\ncalibration:\n  {section}\n")
@@ -217,14 +217,14 @@ def test_a_calibration_that_cannot_be_is_refused_with_its_line(tmp_path: Path, s
     assert message in str(caught.value)
 
 
-def test_too_few_rows_are_nothing_to_fit(tmp_path: Path) -> None:
+def test_a_table_with_too_few_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: of its 20 rows 63 are wanted"
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 63"
     ):
-        calibrate([str(made_up(tmp_path, rows=20))], H100, "made up")
+        calibrate([str(synthetic_gemms(tmp_path, rows=20))], H100, "synthetic")
 
 
-def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> None:
+def test_a_device_with_like_uses_the_parameters_of_the_other_device_with_wider_intervals() -> None:
     h200 = Device.load("h200")
     assert not h200.calibrated
     assert H100.calibrated
@@ -236,8 +236,8 @@ def test_a_device_like_another_takes_its_parameters_and_a_wider_interval() -> No
     assert own.fit.high > of_h100.fit.high
 
 
-def test_a_card_that_multiplies_at_less_of_its_peak_takes_another_ones_pipe_at_its_own_pace() -> None:
-    """By what one benchmark got of 16-bit products on both, in TFLOP/s."""
+def test_a_borrowed_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:
+    """The fractions come from one benchmark of 16-bit GEMMs on both devices, in TFLOP/s."""
     a100, l40s = Device.load("a100").calibration, Device.load("l40s").calibration
     assert a100
     assert l40s
@@ -247,13 +247,13 @@ def test_a_card_that_multiplies_at_less_of_its_peak_takes_another_ones_pipe_at_i
     assert own.pipe == pytest.approx(of_a100.pipe * (fp16 + bf16) / 2)
     assert own == of_a100._replace(pipe=own.pipe)
     assert l40s.generation["flash_attention"]["fp16/fp16/128"].timing == (
-        a100.generation["flash_attention"]["fp16/fp16/128"].timing  # as it was
+        a100.generation["flash_attention"]["fp16/fp16/128"].timing  # unchanged
     )
 
 
 @pytest.mark.parametrize("heading", ["calibration:", "calibration:  # of another device"])
-def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: Path, heading: str) -> None:
-    calibration = calibrate([str(made_up(tmp_path))], H100, "made up").calibration
+def test_kinds_that_are_not_fitted_stay_borrowed_from_the_other_device(tmp_path: Path, heading: str) -> None:
+    calibration = calibrate([str(synthetic_gemms(tmp_path))], H100, "synthetic").calibration
     text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
     path = tmp_path / "h200.yaml"
     path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
@@ -265,18 +265,18 @@ def test_what_is_like_another_device_stays_so_but_for_what_is_fitted(tmp_path: P
     assert "context" in again.borrowed["h100-sxm"]
 
 
-def test_what_the_tables_do_not_measure_keeps_its_parameters(tmp_path: Path) -> None:
-    before, found = A100.calibration, calibrate([str(made_up(tmp_path))], A100, "made up").calibration
+def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Path) -> None:
+    before, found = A100.calibration, calibrate([str(synthetic_gemms(tmp_path))], A100, "synthetic").calibration
     assert before is not None
     assert found.gemm["any"]["fp16/fp16"] != before.gemm["any"]["fp16/fp16"]
     for name, forms in before.gemm.items():
         for form, one in forms.items():
             assert (name, form) == ("any", "fp16/fp16") or found.gemm[name][form] == one
-    assert not found.context  # of which nothing is fitted: the file keeps it as it is
+    assert not found.context  # nothing is fitted, so the device file keeps its section
 
 
-def test_how_many_heads_share_a_block_is_not_guessed_beyond_what_was_measured(tmp_path: Path) -> None:
-    """Decodes of up to 8 query heads a key-value head: nothing says that 33 would take another kernel."""
+def test_the_limit_of_grouped_heads_is_not_chosen_beyond_the_measured_range(tmp_path: Path) -> None:
+    """Decodes with up to 8 query heads per KV head do not show that 33 would use another kernel."""
     rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
     shape: dict[str, Any] = {"batch": np.round(2 ** rng.uniform(0, 7, 200)), "kv_heads": rng.choice([1, 2, 4, 8], 200)}
     shape |= {"heads": shape["kv_heads"] * rng.choice([2, 4, 8], 200)}
@@ -289,11 +289,11 @@ def test_how_many_heads_share_a_block_is_not_guessed_beyond_what_was_measured(tm
         writer.writerow(("op", "dtype", "head_dim", *shape, "latency_us"))
         cells = zip(*(column.astype(int) for column in shape.values()), expected.seconds * 1e6, strict=True)
         writer.writerows(("attn_generation", "bfloat16", 128, *row) for row in cells)
-    found = calibrate([str(path)], H100, "made up").calibration.generation["any"]["fp16/fp16/128"]
+    found = calibrate([str(path)], H100, "synthetic").calibration.generation["any"]["fp16/fp16/128"]
     assert found.timing.group in (0, 1000)
 
 
-def test_two_devices_that_name_each_other_are_refused(tmp_path: Path) -> None:
+def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:
     text = Path(schema.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     one.write_text(f"{text}\ncalibration:\n  like: {other}\n")

@@ -1,4 +1,4 @@
-"""How many rows the busiest GPU of a mixture has: by hand, and against a plain simulation of what benchmarks draw."""
+"""The load of the busiest GPU of an MoE layer, by hand and against a simple simulation of the benchmarks' draws."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 
 from roofmodel.errors import WorkloadError
-from roofmodel.study.benchmark.routing import busiest
+from roofmodel.study.benchmark.routing import busiest_gpu
 
 
-def test_tokens_dealt_in_turn_fill_experts_one_after_the_other() -> None:
-    assert busiest("balanced", 3, 2, 8, 1) == (6, 6)  # 6 pairs, an expert each
-    assert busiest("balanced", 100, 2, 8, 1) == (200, 8)
-    assert busiest("balanced", 100, 2, 8, 4) == (50, 2)
-    assert busiest("balanced", 1, 2, 64, 32) == (1, 1)  # 2 pairs on 32 GPUs: the busiest has one
+def test_balanced_tokens_go_to_the_experts_in_round_robin_order() -> None:
+    assert busiest_gpu("balanced", 3, 2, 8, 1) == (6, 6)  # 6 pairs, one per expert
+    assert busiest_gpu("balanced", 100, 2, 8, 1) == (200, 8)
+    assert busiest_gpu("balanced", 100, 2, 8, 4) == (50, 2)
+    assert busiest_gpu("balanced", 1, 2, 64, 32) == (1, 1)  # 2 pairs on 32 GPUs: the busiest has one
 
 
-def test_a_router_at_random_leaves_some_experts_without_a_row() -> None:
-    """An expert of 8 is missed by a token that chooses 2 with 3/4, by three of them with 27/64."""
-    assert busiest("uniform", 3, 2, 8, 1) == pytest.approx((6, 8 * 37 / 64))
-    assert busiest("", 3, 2, 8, 2) == pytest.approx((3, 4 * 37 / 64))
+def test_uniform_routing_leaves_some_experts_without_a_row() -> None:
+    """A token that uses 2 of 8 experts misses an expert with probability 3/4, three tokens miss it with 27/64."""
+    assert busiest_gpu("uniform", 3, 2, 8, 1) == pytest.approx((6, 8 * 37 / 64))
+    assert busiest_gpu("", 3, 2, 8, 2) == pytest.approx((3, 4 * 37 / 64))
 
 
 @pytest.mark.parametrize(("tokens", "active", "experts", "gpus"), [(512, 8, 64, 1), (512, 8, 64, 8), (2, 8, 128, 4)])
-def test_skewed_loads_are_those_of_a_plain_simulation(tokens: int, active: int, experts: int, gpus: int) -> None:
-    """Shares of density x^-1.2 by inversion; rounding's rest to the largest; the GPU that has most rows."""
+def test_skewed_loads_agree_with_a_simple_simulation(tokens: int, active: int, experts: int, gpus: int) -> None:
+    """Shares with density x^-1.2 by inversion; the remainder goes to the largest; the GPU with the most rows."""
     chance, low, high = random.Random(5), 1.0, 0.8 * tokens
     if tokens * active <= experts:
         low, high = 0.01, 2.0
@@ -38,35 +38,35 @@ def test_skewed_loads_are_those_of_a_plain_simulation(tokens: int, active: int, 
         left = tokens * active - sum(each)
         for i in largest[: abs(left)]:
             each[i] += 1 if left > 0 else -1
-        held = experts // gpus
-        most = max((each[i * held : (i + 1) * held] for i in range(gpus)), key=sum)
-        rows, touched = rows + sum(most) / runs, touched + sum(n > 0 for n in most) / runs
-    assert busiest("power_law_1.2", tokens, active, experts, gpus) == pytest.approx((rows, touched), rel=0.15)
+        per_gpu = experts // gpus
+        busiest = max((each[i * per_gpu : (i + 1) * per_gpu] for i in range(gpus)), key=sum)
+        rows, touched = rows + sum(busiest) / runs, touched + sum(n > 0 for n in busiest) / runs
+    assert busiest_gpu("power_law_1.2", tokens, active, experts, gpus) == pytest.approx((rows, touched), rel=0.15)
 
 
-def test_skew_leaves_all_rows_and_fewer_experts() -> None:
-    rows, touched = busiest("power_law_1.2", 64, 8, 256, 1)
+def test_skew_keeps_all_rows_and_touches_fewer_experts() -> None:
+    rows, touched = busiest_gpu("power_law_1.2", 64, 8, 256, 1)
     assert rows == 64 * 8
-    assert touched < busiest("uniform", 64, 8, 256, 1).touched
-    assert busiest("power_law_1.2", 64, 8, 256, 8).rows > 64
+    assert touched < busiest_gpu("uniform", 64, 8, 256, 1).touched
+    assert busiest_gpu("power_law_1.2", 64, 8, 256, 8).rows > 64
 
 
-def test_no_expert_has_a_token_twice() -> None:
-    """Two experts of two: each has every token, whatever the shares say."""
-    assert busiest("power_law_2.5", 100, 2, 2, 1) == pytest.approx((200, 2), rel=0.02)
+def test_an_expert_gets_each_token_at_most_once() -> None:
+    """With top-2 routing over 2 experts each expert gets every token, whatever the shares are."""
+    assert busiest_gpu("power_law_2.5", 100, 2, 2, 1) == pytest.approx((200, 2), rel=0.02)
 
 
-def test_columns_are_as_single_numbers_and_experts_need_not_divide() -> None:
+def test_columns_give_the_same_as_single_numbers_and_gpus_need_not_divide_the_experts() -> None:
     shapes = [(1, 2, 10, 4), (300, 2, 10, 4), (50, 8, 64, 8)]
-    many = busiest("power_law_1", *(np.array(column, dtype=float) for column in zip(*shapes, strict=True)))
+    many = busiest_gpu("power_law_1", *(np.array(column, dtype=float) for column in zip(*shapes, strict=True)))
     for i, shape in enumerate(shapes):
-        assert (many.rows[i], many.touched[i]) == busiest("power_law_1", *shape)
+        assert (many.rows[i], many.touched[i]) == busiest_gpu("power_law_1", *shape)
 
 
 @pytest.mark.parametrize(
     ("distribution", "experts", "message"),
     [("zipf", 8, "unknown distribution 'zipf'; known: balanced"), ("power_law_1.2", 10**9, "at most 65536 experts")],
 )
-def test_what_cannot_be_drawn_is_refused(distribution: str, experts: int, message: str) -> None:
+def test_an_unknown_distribution_or_too_many_experts_are_refused(distribution: str, experts: int, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        busiest(distribution, 1, 2, experts, 1)
+        busiest_gpu(distribution, 1, 2, experts, 1)
