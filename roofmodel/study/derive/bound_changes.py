@@ -1,9 +1,9 @@
-"""At which size another roof binds something whose cost is known at every size.
+"""Sizes at which the bound of a cost changes, for example from memory-bound to compute-bound.
 
-Which roof binds is asked of the counts themselves, size by size, so that the answer is what `roof estimate` says at
-that size and at the one before. The place between the two comes from the equation of both roofs' times, counted with a
-symbol: solved exactly where it is a polynomial, by bisection where it is not. Where both take the same time at a whole
-number, that number is the answer, although the old roof still binds at it.
+The roofline bound (Williams et al. 2009, doi:10.1145/1498765.1498785) is evaluated on a grid of sizes, so the result
+agrees with `roof estimate` at every size. Between two sizes with different bounds, the equation of the two times is
+solved: exactly if it is polynomial, else by bisection. If both times are equal at an integer, that integer is the
+answer, although the earlier bound still applies there.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import LONGEST
 
-GRID = 1.25  # sizes that are asked grow by so much; what changes and changes back in between is found by its equation
+GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 
 Costs = Callable[[Number], Cost]
-"""What something costs at a size: an int, or a symbol."""
+"""The cost at a size, which is an int or a symbol."""
 
-Ways = Callable[[Number], Collective | None]
-"""Which way goes what is sent at a size; None: to a neighbour."""
+Collectives = Callable[[Number], Collective | None]
+"""The collective that determines the link bandwidth at a size; None for a transfer to a neighbor or none."""
 
 
 class Side(NamedTuple):
-    """What a roof takes: work in the variable, over a ceiling as a number; `ceiling` by name."""
+    """The time of a ceiling: work as a function of the variable, divided by a rate."""
 
-    roof: str  # compute, memory or communication
-    counts: str  # which figure of a Cost that work is
+    bound: str  # compute, memory or communication
+    field: str  # the field of Cost that is the work
     work: Any
     rate: float
-    ceiling: str = ""
+    pipe: str = ""  # for compute
 
 
 class Equation(NamedTuple):
-    """Two roofs that take the same time."""
+    """Two ceilings whose times are equal."""
 
     left: Side
     right: Side
 
 
 class Change(NamedTuple):
-    """`value` is the first size at which `to` binds; `exact` the real number at which both take the same time, of which
-    there is none, nor an equation, where what is exchanged goes another way from there on."""
+    """A change of the bound at the integer size `value`; `exact` is the real solution of the equation.
+
+    Both are None if the bound changes because the communication moves to another link.
+    """
 
     value: int
     exact: float | None
@@ -64,50 +66,52 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What binds at the smallest size, and where that changes; FLOPs per byte at the smallest and the largest."""
+    """The bound at the smallest size, its changes, and the intensity at the smallest and the largest size."""
 
     name: str
     first: str
     changes: tuple[Change, ...]
     intensities: tuple[float, float]
-    layers: tuple[int, ...] = ()  # of an operator that stands in several layers in other sizes
+    layers: tuple[int, ...] = ()  # if operators of the same name have other sizes in other layers
 
 
-def _to_a_neighbour(_: Number) -> None:
-    """The way of kernels, which send nothing."""
+def _no_collective(_: Number) -> None:
+    """For kernels on one GPU."""
 
 
 def changes(
     name: str, cost: Costs, variable: Any, device: Device, dtype: str, start: int = 1,
-    sizes: Sequence[int] | None = None, way: Ways = _to_a_neighbour,
+    sizes: Sequence[int] | None = None, collective: Collectives = _no_collective,
 ) -> Changes:  # fmt: skip
-    """All changes of the roof from `start` on, over all whole numbers; or over these sizes."""
+    """All changes of the bound over the integers from `start`, or over the given sizes."""
 
     def bound(n: int) -> str:
-        return str(place(cost(n), device, dtype, way(n)).bound)
+        return str(place(cost(n), device, dtype, collective(n)).bound)
 
     found = []
-    asked = sizes or sorted({*ladder(start), *_suspects(cost, way, variable, device, dtype, start)})
-    for low, high in cells(bound, asked):
+    asked = sizes or sorted(
+        {*grid_sizes(start), *_sizes_near_solutions(cost, collective, variable, device, dtype, start)}
+    )
+    for low, high in changed_intervals(bound, asked):
         if not sizes:
             high = first_size(bound, low, high)
             low = high - 1
-        equation, exact, solved = _between(cost, way, variable, device, dtype, (low, high))
+        equation, exact, solved = _between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
         found.append(Change(value, exact, bound(low), bound(high), equation, solved))
     return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
 
 
-def ladder(start: int) -> Iterator[int]:
-    """Sizes that are asked, a quarter apart."""
+def grid_sizes(start: int) -> Iterator[int]:
+    """Grid sizes from `start`, each about 25 % larger than the last."""
     n = float(start)
     while n < LONGEST:
         yield int(n)
         n = max(n + 1, n * GRID)
 
 
-def cells(bound: Callable[[int], str], asked: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring sizes that gave different answers."""
+def changed_intervals(bound: Callable[[int], str], asked: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Adjacent sizes with different bounds."""
     answers = [bound(size) for size in asked]
     for (low, before), (high, after) in pairwise(zip(asked, answers, strict=True)):
         if before != after:
@@ -115,7 +119,7 @@ def cells(bound: Callable[[int], str], asked: Sequence[int]) -> Iterator[tuple[i
 
 
 def first_size(bound: Callable[[int], str], low: int, high: int) -> int:
-    """The smallest size above `low` at which another roof binds, by halving."""
+    """The smallest size above `low` with another bound, by binary search."""
     before = bound(low)
     while high - low > 1:
         middle = (low + high) // 2
@@ -123,27 +127,29 @@ def first_size(bound: Callable[[int], str], low: int, high: int) -> int:
     return high
 
 
-def _suspects(cost: Costs, way: Ways, variable: Any, device: Device, dtype: str, start: int) -> Iterator[int]:
-    """The sizes around each solution of the equations: where something might change that the grid steps over."""
-    for pair in combinations(_sides(cost(variable), way(variable), device, dtype), 2):
+def _sizes_near_solutions(
+    cost: Costs, collective: Collectives, variable: Any, device: Device, dtype: str, start: int
+) -> Iterator[int]:
+    """The sizes next to each solution of the equations, so that the grid misses no change."""
+    for pair in combinations(_sides(cost(variable), collective(variable), device, dtype), 2):
         for root in _roots(Equation(*pair), variable):
             yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < LONGEST)
 
 
-def _sides(cost: Cost, way: Collective | None, device: Device, dtype: str) -> list[Side]:
-    """What each roof takes: of compute that of matrix products, and that of vector work."""
+def _sides(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> list[Side]:
+    """The time of each ceiling; compute has one for matmul FLOPs and one for vector FLOPs."""
     pipe, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)
     sides = [Side("compute", "matmul_flops", cost.matmul_flops, pipe.peak, pipe.name)]
     if vector:
         sides.append(Side("compute", "vector_flops", cost.vector_flops, vector.peak, vector.name))
     sides.append(Side("memory", "bytes", cost.bytes, device.bandwidth))
-    if link := link_bandwidth(way, device):
+    if link := link_bandwidth(collective, device):
         sides.append(Side("communication", "link_bytes", cost.link_bytes, link))
     return sides
 
 
 def _difference(equation: Equation) -> Any:
-    """Seconds of the one roof less seconds of the other, times both ceilings."""
+    """The difference of both times, multiplied by both rates."""
     import sympy
 
     (left, one), (right, other) = ((sympy.sympify(side.work), sympy.Rational(side.rate)) for side in equation)
@@ -151,7 +157,7 @@ def _difference(equation: Equation) -> Any:
 
 
 def _roots(equation: Equation, variable: Any) -> list[float]:
-    """The positive solutions, where the equation is a quotient of polynomials; none otherwise."""
+    """The positive solutions if the equation is a quotient of polynomials, else none."""
     import sympy
 
     difference = sympy.numer(sympy.together(_difference(equation)))
@@ -161,14 +167,14 @@ def _roots(equation: Equation, variable: Any) -> list[float]:
 
 
 def _between(
-    cost: Costs, way: Ways, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
+    cost: Costs, collective: Collectives, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
 ) -> tuple[Equation | None, float | None, bool]:
-    """The equation of the roofs that bind at either size, where they meet in between, and whether that was solved."""
+    """The equation of the bounds at both sizes, its solution between them, and whether it was solved exactly."""
     low, high = sizes
-    if len({link_bandwidth(way(n), device) for n in (*sizes, variable)}) > 1:
+    if len({link_bandwidth(collective(n), device) for n in (*sizes, variable)}) > 1:
         return None, None, False
-    found = [_binding(cost(n), way(n), device, dtype) for n in sizes]
-    sides = _sides(cost(variable), way(variable), device, dtype)
+    found = [_binding(cost(n), collective(n), device, dtype) for n in sizes]
+    sides = _sides(cost(variable), collective(variable), device, dtype)
     equation = Equation(*(side for i, side in enumerate(sides) if i in found))
     for root in _roots(equation, variable):
         if low - 1e-9 <= root <= high:
@@ -182,19 +188,19 @@ def _between(
     return equation, after, False
 
 
-def _binding(cost: Cost, way: Collective | None, device: Device, dtype: str) -> int:
-    """Which of the sides takes longest; of those that take the same, the one that `place` names."""
-    sides, bound = _sides(cost, way, device, dtype), place(cost, device, dtype, way).bound
-    return max(range(len(sides)), key=lambda i: (sides[i].roof == bound, sides[i].work / sides[i].rate))
+def _binding(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> int:
+    """The index of the longest side; if several are equal, the one that `place` names."""
+    sides, bound = _sides(cost, collective, device, dtype), place(cost, device, dtype, collective).bound
+    return max(range(len(sides)), key=lambda i: (sides[i].bound == bound, sides[i].work / sides[i].rate))
 
 
-# --- What a lecture's figure rests on ---------------------------------------------------------------
+# --- Assumptions of textbook answers ----------------------------------------------------------------
 
 
 class Assumption(NamedTuple):
-    """One way to ask from which n on a product of n x n matrices is bound by compute, and the answer."""
+    """Assumptions about a GEMM of n x n matrices, and the n from which it is compute-bound."""
 
-    passes: int
+    matrices: int  # read and written
     element: int  # bytes
     pipe: str
     peak: float
@@ -202,28 +208,28 @@ class Assumption(NamedTuple):
     exact: float
 
 
-SLIDES = {1555e9: 1.5e12}  # bandwidths as the lecture rounds them
+ROUNDED_BANDWIDTHS = {1555e9: 1.5e12}  # as lectures round them
 
 
 def assumptions(device: Device, dtype: str) -> Iterator[Assumption]:
-    """The same question under the assumptions that lectures make, one after the other, down to what is asked here."""
+    """The compute-bound size under the assumptions that lectures make, and under those of this package."""
     pipe, bandwidth = device.matmul_pipe(dtype), device.bandwidth
-    rounded = [SLIDES[bandwidth]] if bandwidth in SLIDES else []
+    rounded = [ROUNDED_BANDWIDTHS[bandwidth]] if bandwidth in ROUNDED_BANDWIDTHS else []
     element = FORMATS[dtype].bits // 8
-    for passes, size in dict.fromkeys(((4, 8), (4, element), (3, element))):
+    for matrices, size in dict.fromkeys(((4, 8), (4, element), (3, element))):
         for speed in (*rounded, bandwidth):
-            yield _assumed(passes, size, pipe.name, pipe.peak, speed)
+            yield _assumed(matrices, size, pipe.name, pipe.peak, speed)
     if dtype != "fp64" and any(name in device.pipes for name in ("fp64", "tensor_fp64")):
         double = device.matmul_pipe("fp64")
         yield _assumed(4, 8, double.name, double.peak, bandwidth)
 
 
-def _assumed(passes: int, element: int, pipe: str, peak: float, bandwidth: float) -> Assumption:
-    """2 n^3 / peak = passes n^2 element / bandwidth, solved on the kernel's own line."""
+def _assumed(matrices: int, element: int, pipe: str, peak: float, bandwidth: float) -> Assumption:
+    """Solve 2 n^3 / peak = matrices n^2 element / bandwidth, with the counts of the textbook kernel."""
     variable, form = symbol("n"), {8: "fp64", 4: "fp32", 2: "fp16", 1: "fp8"}[element]
-    name = {3: "matmul", 4: "matmul-accumulate"}[passes]
+    name = {3: "matmul", 4: "matmul-accumulate"}[matrices]
     cost = textbook_kernels.operator(name, variable, Workload((), dtype=form).widths).cost
     compute = Side("compute", "matmul_flops", cost.matmul_flops, peak, pipe)
     equation = Equation(compute, Side("memory", "bytes", cost.bytes, bandwidth))
     (exact,) = _roots(equation, variable)
-    return Assumption(passes, element, pipe, peak, bandwidth, exact)
+    return Assumption(matrices, element, pipe, peak, bandwidth, exact)

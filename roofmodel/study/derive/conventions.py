@@ -1,4 +1,4 @@
-"""How we count, point by point; formulas are what the counting code itself makes of symbols, constants its own."""
+"""Counting conventions: formulas from the counting code with symbols, vector FLOP constants, number formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roofmodel.models.symbols import symbol
 
 
 class Point(NamedTuple):
-    """A point that users of such tools quarrel about: what we do, as a formula where there is one; how to switch it."""
+    """A convention on which FLOP counters differ: its text, its formula if any, and the option that changes it."""
 
     point: str
     convention: str
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 
 def points() -> Iterator[Point]:
-    """The conventions."""
+    """All conventions."""
     S, C, T, W, B, E, k = map(symbol, ("S", "C", "T", "W", "B", "E", "k"))
     flash, eager = (Workload(("prefill",), batch=B, seq=S, attention=how).step("prefill") for how in ("flash", "eager"))
     decode = Workload(("decode",), batch=B, context=C).step("decode")
@@ -34,86 +34,108 @@ def points() -> Iterator[Point]:
     matmul = textbook_kernels.operator("matmul", symbol("n"), Workload(()).widths)
     moe = MoE(E, k, MLP(symbol("F"), "silu"))
 
-    yield Point("multiply-add", "2 FLOPs: n × n matrices take", matmul.matmul_flops)
+    yield Point("multiply-add", "2 FLOPs. A GEMM of n × n matrices:", matmul.matmul_flops)
     yield Point(
-        "matmul and vector work",
-        "counted apart (matmul_flops, vector_flops): they run on different pipes, under different roofs; the constants "
-        "of vector work stand below, each with its source",
+        "matmul and vector FLOPs",
+        "counted separately (matmul_flops, vector_flops), since they run on different pipes with different peaks; the "
+        "constants of vector operations are listed below with their sources",
     )
     yield Point("causal attention, eager", "all pairs of query and key", pairs(eager, None, True), "--attention eager")
     yield Point(
-        "causal attention, fused", "the pairs that the mask leaves; both figures are shown", pairs(flash, None, True),
+        "causal attention, fused",
+        "only the pairs inside the causal mask (FlashAttention, arXiv 2205.14135); both counts are reported",
+        pairs(flash, None, True),
         "--attention flash",
-    )  # fmt: skip
-    yield Point("a chunk of T tokens after C", "fused, likewise", pairs(chunk, None, True))
-    yield Point("sliding window W", "fused prefill of S tokens", pairs(flash, W, True))
-    yield Point("a decode in a window", "the tokens that it attends to, the new one included", attended(decode, W))
-    yield Point("embedding", "a gather: no FLOPs, and the rows that are looked up; tables of positions likewise")
-    yield Point("LM head", "counted; a prefill's at its last position, a forward pass's at all", switch="--logits")
-    yield Point(
-        "grouped queries", "FLOPs by query heads, bytes by key-value heads: each key and value is read from DRAM once"
     )
-    yield Point("decode", "one new token a sequence; it attends to so many", attended(decode, None))
+    yield Point("a chunk of T tokens after C", "fused attention, T new and C cached tokens", pairs(chunk, None, True))
+    yield Point("sliding window W", "fused prefill of S tokens", pairs(flash, W, True))
+    yield Point("a decode in a window", "the tokens inside the window, including the new one", attended(decode, W))
+    yield Point("embedding", "a lookup: no FLOPs, only the bytes of the selected rows; same for position embeddings")
+    yield Point("LM head", "counted: at the last position in prefill, at all positions in forward", switch="--logits")
     yield Point(
-        "latent attention", "a decode runs over the latents, as serving engines do, or expands them", switch="--mla"
+        "grouped-query attention",
+        "FLOPs count query heads, bytes count key-value heads: each key and value is read from DRAM once "
+        "(arXiv 2305.13245)",
+    )
+    yield Point("decode", "one new token per sequence; each attends to", attended(decode, None))
+    yield Point(
+        "multi-head latent attention",
+        "decode computes on the latents, as serving engines do, or expands them (DeepSeek-V2, arXiv 2405.04434)",
+        switch="--mla",
     )
     yield Point(
         "mixture of experts",
-        "FLOPs of the experts that tokens choose; weights of the experts that any of B × S tokens is expected to "
-        "choose, if the router chooses evenly",
+        "FLOPs of the active experts of each token; weight bytes of the expected number of distinct experts for B × S "
+        "tokens under uniform routing",
         touched_experts(moe, B * S),
     )
-    yield Point("head size, gates", "from the config's own keys and the family's code; never guessed from ratios")
+    yield Point("head size, gated MLPs", "from the config's keys and the model's code, never guessed from ratios")
     yield Point(
-        "training", "forward, gradients of inputs and of weights, and what is computed again, each listed; the "
-        "optimizer's step as bytes", switch="--recompute",
-    )  # fmt: skip
-    yield Point(
-        "bytes", "compulsory DRAM traffic, each tensor once: a lower bound. Only attention fuses", switch="--attention"
+        "training",
+        "forward pass, gradients of inputs and of weights, and recomputation are listed separately; the optimizer step "
+        "is counted in bytes",
+        switch="--recompute",
     )
     yield Point(
-        "widths", "by role: weights, activations, KV cache, gradients, optimizer; formats of blocks with their scales",
+        "bytes",
+        "compulsory DRAM traffic: each tensor is read or written once per kernel, a lower bound. Only attention fuses",
+        switch="--attention",
+    )
+    yield Point(
+        "element sizes",
+        "by role: weights, activations, KV cache, gradients, optimizer; block formats include their scales",
         switch="--weights --kv --activations",
-    )  # fmt: skip
+    )
     yield Point(
         "several GPUs",
-        "counts, times and memory are those of one GPU, the batch and the rates those of all; GPUs that share every "
-        "layer deal out heads, the widths of MLPs and experts, and the vocabulary, as Megatron-LM does; the tokens of "
-        "norms and sums where asked",
+        "counts, times and memory are per GPU; batch and rates are for all GPUs. Tensor parallelism shards heads, MLP "
+        "widths, experts and the vocabulary (Megatron-LM, arXiv 1909.08053); sequence parallelism shards the tokens of "
+        "norms and residual additions",
         switch="--tp --dp --ep --sequence-parallel",
     )
     yield Point(
-        "stages of layers",
-        "counts and times are those of a GPU of the stage that takes longest, memory that of the fullest stage; a "
-        "batch follows through in parts, and a stage waits while the first and the last are elsewhere: (what one takes "
-        "through all stages - through this one) / parts that take turns; in decodes, what one takes through all stages "
-        "- microbatches x through this one; what it sends is not hidden",
+        "pipeline parallelism",
+        "counts and times are for a GPU of the slowest stage, memory is for the fullest stage. The batch is split into "
+        "microbatches. Idle time of a stage per pass: (time of a microbatch through all stages - through this stage) / "
+        "interleaved parts; per decode step: time of a microbatch through all stages - microbatches x time through "
+        "this stage. Transfers between stages do not overlap with computation",
         switch="--pp --vpp --micro-batch",
     )
     yield Point(
         "collectives",
-        "an all-reduce behind attention and one behind the MLP, in training one ahead of each as well; of X bytes "
-        "each of n GPUs sends, and receives, as nccl-tests counts; nothing of it is hidden behind other work. GPUs "
-        "that share a layer are neighbours, then replicas, then stages: what leaves a node goes over a known network",
+        "one all-reduce after attention and one after the MLP; training adds one before each in the backward pass. For "
+        "X bytes each of n GPUs sends and receives the bytes below (ring algorithm, bus bandwidth of nccl-tests). "
+        "Communication does not overlap with computation. Rank order: TP, DP, PP; traffic between nodes uses the "
+        "device's network",
         Collective("all_reduce", symbol("n")).sent(symbol("X")),
     )
     yield Point(
         "memory",
-        "weights, caches, activations and what training keeps, at their peak, beside the datasheet's memory; nothing "
-        "is set aside for a context and libraries (some hundred MB), gaps between allocations, and ECC, where it is on "
-        "(a sixteenth of GDDR; HBM has room for it); where less than a tenth is left, a note says so",
+        "peak of weights, caches, activations and training state, against the datasheet's memory size. Not included: "
+        "CUDA context and libraries (some hundred MB), fragmentation, and ECC (1/16 of GDDR; none of HBM). A note "
+        "appears if less than a tenth is free",
     )
-    yield Point("peaks", "dense; sparse ones are named so and never a roof")
+    yield Point("peaks", "dense; sparse peaks are named as such and are never a ceiling")
     yield Point(
-        "MFU, HFU", "the model's matmul FLOPs / (expected time × peak), masked pairs included, as papers count; HFU: "
-        "with what is computed again",
-    )  # fmt: skip
-    yield Point("MBU", "compulsory bytes / (expected time × bandwidth)")
+        "roofline",
+        "bound = max(FLOPs / peak, bytes / bandwidth) of each operator (Williams, Waterman and Patterson 2009, "
+        "doi:10.1145/1498765.1498785)",
+    )
+    yield Point(
+        "MFU, HFU",
+        "MFU: matmul FLOPs of the model / (expected time × peak), including masked pairs (PaLM, arXiv 2204.02311, "
+        "appendix B); HFU: including recomputation",
+    )
+    yield Point(
+        "MBU",
+        "compulsory bytes / (expected time × bandwidth) (model bandwidth utilization, Databricks, "
+        "LLM Inference Performance Engineering, 2023)",
+    )
     yield Point("GB and GiB", "10⁹ and 2³⁰ bytes; vendors' memory sizes are binary")
 
 
 class Constant(NamedTuple):
-    """Vector FLOPs an element, and what they are."""
+    """Vector FLOPs per element of an operation, and the source of the number."""
 
     name: str
     flops: int
@@ -131,6 +153,6 @@ def constants() -> Iterator[Constant]:
 
 
 def formats() -> list[tuple[Format, float]]:
-    """The formats, and the bytes of an element with its share of the scale."""
+    """The number formats, and the bytes per element including its share of the block scale."""
     block = 128 * 128
     return [(form, form.bytes(product((block, block))) / block**2) for form in FORMATS.values()]

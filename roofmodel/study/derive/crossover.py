@@ -1,7 +1,7 @@
-"""Where a bound changes: the size from which on another roof binds an operator, or a phase taken as a whole.
+"""Crossover of a kernel, an operator or a phase: the size at which its bound changes.
 
-Over `gpus`, the GPUs that share every layer, the sizes are those that the model can be dealt out to. How a change is
-found is told in `changes.py`.
+Over `gpus`, the sizes are the tensor-parallel sizes by which the model is divisible. `bound_changes.py` finds the
+changes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,20 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Phase, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError, choices
+from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
-from roofmodel.study.derive.bound_changes import Changes, Costs, Ways, cells, changes, first_size, ladder
+from roofmodel.study.derive.bound_changes import (
+    Changes,
+    Collectives,
+    Costs,
+    changed_intervals,
+    changes,
+    first_size,
+    grid_sizes,
+)
 from roofmodel.study.derive.explain import Explanation, explain, loaded, meant
 from roofmodel.study.estimate.notes import beyond, length_notes, link_notes
 from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, given, workload
@@ -32,30 +40,30 @@ from roofmodel.study.estimate.parallelism import possible, refuse_stages
 
 VARIABLES = ("batch", "seq", "context", "gpus")
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
-OPTIONS = {"gpus": "tp"}  # by variable, where the option has another name
+OPTION_NAMES = {"gpus": "tp"}  # of variables whose option has another name
 
 
-class Mostly(NamedTuple):
-    """Which roof most of a phase's bound time is under, its operators one after the other: at first, and from where."""
+class DominantBound(NamedTuple):
+    """The bound with the largest share of a phase's summed bound time: at the smallest size, and its changes."""
 
     first: str
     changes: tuple[tuple[int, str], ...]
 
 
 class Crossover(NamedTuple):
-    """Of a model's phase, some or one of its operators, or a kernel: the changes along a variable."""
+    """The changes of the bound of a phase, of operators or of a kernel over one variable."""
 
     name: str
     variable: str
     dtype: str
     device: Device
     subject: Changes
-    operators: tuple[Changes, ...] = ()  # where the subject is several, one by one
-    mostly: Mostly | None = None  # where it is several
-    step: Step | None = None  # of a model, at the least size
+    operators: tuple[Changes, ...] = ()  # each operator, if the subject has several
+    dominant: DominantBound | None = None  # if the subject has several operators
+    step: Step | None = None  # for a model, at the smallest size
     op: str | None = None
     notes: tuple[str, ...] = ()
-    derived: tuple[Explanation, ...] = ()  # of one operator, at each of its changes, in the model's symbols
+    derived: tuple[Explanation, ...] = ()  # of a single operator, at each change
 
     @property
     def phase(self) -> Phase | None:
@@ -66,15 +74,15 @@ def crossover(
     model: str | os.PathLike[str], device: Device, *, over: str | None = None, op: str | None = None,
     family: str | None = None, derive: bool = False, **options: Any,
 ) -> Crossover:  # fmt: skip
-    """Where the roof changes over `batch`, `seq`, `context` or `gpus`; a plain kernel's over its size.
+    """The changes of the bound over `batch`, `seq`, `context` or `gpus`; for a textbook kernel over its size.
 
-    With `derive`, one operator is derived as well. Raises RoofError.
+    With `derive`, a single operator is also derived in the model's symbols. Raises RoofError.
     """
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
         return _of_kernel(model, device, over, op, options)
     over = over or "batch"
     if over not in VARIABLES:
-        raise WorkloadError(f"--over: unknown variable {over!r}{choices(over, VARIABLES)}")
+        raise WorkloadError(Option("over"), f": unknown variable {over!r}{choices(over, VARIABLES)}")
     return _of_model(loaded(model, family), device, over, op, options, derive)
 
 
@@ -82,7 +90,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
     dtype = options.get("dtype", "fp16")
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
-    idle = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    ignored = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
     return Crossover(
         name,
         "n",
@@ -90,7 +98,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
         device,
         changes(name, lambda n: textbook_kernels.operator(name, n, widths).cost, symbol("n"), device, dtype),
         op=name,
-        notes=tuple(f"--{option} is ignored: {name} is a kernel" for option in idle),
+        notes=tuple(f"--{option} is ignored: {name} is a kernel" for option in ignored),
     )
 
 
@@ -100,77 +108,89 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
 def _of_model(
     arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any], derive: bool
 ) -> Crossover:
-    varies = OPTIONS.get(over, over)
-    notes = [f"--{varies} is ignored: it is what varies"] if varies in given(options) and over != "context" else []
-    counted = _Counted(arch, device, _asked(arch, over, options), over)
+    varies = OPTION_NAMES.get(over, over)
+    notes = [f"--{varies} is ignored: it is the variable"] if varies in given(options) and over != "context" else []
+    counted = _OperatorsBySize(arch, device, _with_phase(arch, over, options), over)
     work, remarks = counted.sized(counted.start)
-    refuse_stages(work, "crossovers are those of a pass through all layers")
+    refuse_stages(work, "a crossover covers a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
-    most = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
-    notes += link_notes(device, most)
+    gpus = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
+    notes += link_notes(device, gpus)
     operators, (phase,) = counted.at(counted.start), work.phases
     names = [operator.name for operator in operators]
 
-    def along(name: str, cost: Costs, which: Sequence[int]) -> Changes:
-        way = counted.way_of(which)
-        return changes(name, cost, counted.symbol, device, work.dtype, counted.start, counted.sizes, way)
+    def over_sizes(name: str, cost: Costs, indices: Sequence[int]) -> Changes:
+        collective = counted.collective_of(indices)
+        return changes(name, cost, counted.symbol, device, work.dtype, counted.start, counted.sizes, collective)
 
-    def found(index: int) -> Changes:
+    def changes_of(index: int) -> Changes:
         name, layers = names[index], operators[index].layers or ()
-        one = along(name, counted.cost_of_one(index), (index,))
+        one = over_sizes(name, counted.cost_of_one(index), (index,))
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
     wanted = set(names) if op is None else meant(op, names)
-    which = [i for i, name in enumerate(names) if name in wanted]
-    each, mostly = tuple(map(found, which)), None
+    indices = [i for i, name in enumerate(names) if name in wanted]
+    each, dominant = tuple(map(changes_of, indices)), None
     if op is not None and len(each) == 1:
-        (whole,), each, op = each, (), names[which[0]]
+        (whole,), each, op = each, (), names[indices[0]]
     else:
-        whole = along(op or phase, counted.cost_of(which), which)
-        mostly = _mostly(counted, which, device, work.dtype)
-    if len({link_bandwidth(each.collective, device) for each in operators if each.collective}) > 1 and len(which) > 1:
-        notes.append("bytes that go another way than most are counted as so many more, or fewer, on that one")
-    notes += _beyond(arch, counted, whole, each)
+        whole = over_sizes(op or phase, counted.cost_of(indices), indices)
+        dominant = _dominant(counted, indices, device, work.dtype)
+    if len({link_bandwidth(each.collective, device) for each in operators if each.collective}) > 1 and len(indices) > 1:
+        notes.append(
+            "collectives use several links; their bytes are converted to the link with the most bytes, by bandwidth"
+        )
+    notes += _position_warnings(arch, counted, whole, each)
     notes = list(dict.fromkeys(notes))
     changed = whole.changes if derive and not each else ()
-    derived = tuple(counted.derived(names[which[0]], change.value) for change in changed)
+    derived = tuple(counted.derived(names[indices[0]], change.value) for change in changed)
     (step,) = work.steps()
-    return Crossover(arch.name, over, work.dtype, device, whole, each, mostly, step, op, tuple(notes), derived)
+    return Crossover(arch.name, over, work.dtype, device, whole, each, dominant, step, op, tuple(notes), derived)
 
 
-def _asked(arch: Architecture, over: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options with their phase. Raises WorkloadError, with what would work, where the variable cannot vary."""
-    phase = options.get("phase") or _usual(arch, over)
+def _with_phase(arch: Architecture, over: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with their phase. Raises WorkloadError if the variable does not apply."""
+    phase = options.get("phase") or _default_phase(arch, over)
     if over == "context" and phase not in ("prefill", "decode", "generate"):
-        raise WorkloadError(f"--over context: {phase} reads no KV cache; try --over {'batch' if arch.image else 'seq'}")
+        other = Option("over", "batch" if arch.image else "seq")
+        raise WorkloadError(Option("over", "context"), f": {phase} reads no KV cache; use ", other)
     if over == "seq" and arch.image:
-        raise WorkloadError(f"--over seq: {arch.name} reads images; try --over batch")
+        raise WorkloadError(Option("over", "seq"), f": {arch.name} reads images; use ", Option("over", "batch"))
     if over == "batch" and options.get("dp", 1) != 1:
-        raise WorkloadError(f"--over batch: --dp {options['dp']} only deals the batch out; try --dp 1: one replica")
-    some = (
-        {"context": options.get("context") or DEFAULT_SEQ} if over == "context" else {}
-    )  # any length: it is what varies
-    return {**options, **some, "phase": phase}
+        raise WorkloadError(
+            Option("over", "batch"),
+            ": ",
+            Option("dp", options["dp"]),
+            " only splits the batch over replicas; use ",
+            Option("dp", 1),
+        )
+    # any length works, since it is the variable
+    context = {"context": options.get("context") or DEFAULT_SEQ} if over == "context" else {}
+    return {**options, **context, "phase": phase}
 
 
-def _mostly(counted: _Counted, which: Sequence[int], device: Device, dtype: str) -> Mostly:
-    """As `roof estimate` adds operators up, and `roof sweep` names a roof."""
+def _dominant(counted: _OperatorsBySize, indices: Sequence[int], device: Device, dtype: str) -> DominantBound:
+    """The dominant bound as `roof sweep` names it, from the bound times that `roof estimate` sums."""
 
     def bound(n: int) -> str:
         seconds: dict[str, float] = {}
-        for operator in (counted.at(n)[index] for index in which):
+        for operator in (counted.at(n)[index] for index in indices):
             placed = place(operator.cost, device, dtype, operator.collective)
             seconds[placed.bound] = seconds.get(placed.bound, 0.0) + operator.count * placed.bound_seconds
-        return max(seconds, key=lambda roof: seconds[roof])
+        return max(seconds, key=lambda name: seconds[name])
 
-    asked = counted.sizes or list(ladder(counted.start))
-    values = ((high if counted.sizes else first_size(bound, low, high)) for low, high in cells(bound, asked))
-    return Mostly(bound(counted.start), tuple((value, bound(value)) for value in values))
+    sizes = counted.sizes or list(grid_sizes(counted.start))
+    values = (
+        (high if counted.sizes else first_size(bound, low, high)) for low, high in changed_intervals(bound, sizes)
+    )
+    return DominantBound(bound(counted.start), tuple((value, bound(value)) for value in values))
 
 
-def _beyond(arch: Architecture, counted: _Counted, subject: Changes, others: Sequence[Changes] = ()) -> Iterator[str]:
-    """What is to be known of changes at sizes that the model has no positions for."""
-    if beyond(arch, first := counted.sized(counted.start)[0]):  # whatever varies
+def _position_warnings(
+    arch: Architecture, counted: _OperatorsBySize, subject: Changes, others: Sequence[Changes] = ()
+) -> Iterator[str]:
+    """Warnings for changes at sizes beyond the model's position embeddings."""
+    if beyond(arch, first := counted.sized(counted.start)[0]):  # for every variable
         yield from length_notes(arch, first)
         return
     for change in subject.changes:
@@ -178,26 +198,26 @@ def _beyond(arch: Architecture, counted: _Counted, subject: Changes, others: Seq
     far = [one.name for one in others if any(beyond(arch, counted.sized(each.value)[0]) for each in one.changes)]
     if far:
         yield (
-            f"warning: {', '.join(dict.fromkeys(far))} change where {counted.over} is beyond the positions of "
-            f"{arch.name}; counted as if it had more"
+            f"warning: {', '.join(dict.fromkeys(far))} change at a {counted.over} beyond the position limit of "
+            f"{arch.name}; counted without the limit"
         )
 
 
-def _usual(arch: Architecture, over: str) -> Phase:
-    """The phase that a variable is about: many sequences and long caches are a decode's."""
+def _default_phase(arch: Architecture, over: str) -> Phase:
+    """The phase for a variable: decode for `batch`, `context` and `gpus`, prefill for `seq`."""
     if not arch.causal:
         return "forward"
     return "prefill" if over == "seq" else "decode"
 
 
-class _Counted:
-    """The operators of a phase at each size of a variable, or with a symbol in its place."""
+class _OperatorsBySize:
+    """The operators of a phase as a function of one variable, which is an int or a symbol."""
 
     def __init__(self, arch: Architecture, device: Device, options: dict[str, Any], over: str) -> None:
         self.arch, self.device, self.options, self.over = arch, device, options, over
         self.symbol = symbol(SYMBOLS[over])
-        self.sizes = _shares(arch, options) if over == "gpus" else None  # None: all from the first on
-        # a pass over a single token may be another pass; a single GPU has nothing to exchange
+        self.sizes = _gpu_counts(arch, options) if over == "gpus" else None  # None: all integers from `start`
+        # one token may have other operators; one GPU has no communication
         self.start = self.sizes[0] if self.sizes else 2 if over == "seq" else 1
         self.at = cache(self._at)
 
@@ -207,10 +227,10 @@ class _Counted:
 
     def sized(self, n: int) -> tuple[Workload, tuple[str, ...]]:
         """The workload at a size, with its notes."""
-        return workload(self.arch, **{**self.options, OPTIONS.get(self.over, self.over): n})
+        return workload(self.arch, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
 
     def _symbolic(self) -> Workload:
-        """With the variable as the only symbol; a decoder's prompt that is as long as its source follows it."""
+        """The workload with the variable as a symbol; the default decoder length follows the encoder length."""
         work = self.sized(self.start)[0]
         if self.over == "gpus":
             return replace(work, parallel=work.parallel._replace(tp=self.symbol))
@@ -221,46 +241,50 @@ class _Counted:
         return replace(work, **changed)
 
     def derived(self, op: str, n: int) -> Explanation:
-        """An operator at a size, in the model's symbols, the variable among them."""
-        return explain(self.arch, op=op, **{**self.options, OPTIONS.get(self.over, self.over): n})
+        """The derivation of an operator at a size, in the model's symbols."""
+        return explain(self.arch, op=op, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
 
-    def cost_of(self, which: Sequence[int]) -> Costs:
-        """Of all occurrences of some operators; what goes another way than most is worth more or fewer bytes there."""
-        most = self.way_of(which)
+    def cost_of(self, indices: Sequence[int]) -> Costs:
+        """The cost of all occurrences of some operators; bytes on other links are converted to the main link."""
+        main_collective = self.collective_of(indices)
 
-        def worth(index: int, n: Number, usual: Number | None) -> Cost:
-            operator, own = self.at(n)[index], self.way_of((index,))(n)
+        def converted(index: int, n: Number, main_bandwidth: Number | None) -> Cost:
+            operator, own = self.at(n)[index], self.collective_of((index,))(n)
             cost: Cost = operator.count * operator.cost
-            rate = link_bandwidth(own, self.device)
-            if own is None or rate is None or usual is None or rate == usual:
+            bandwidth = link_bandwidth(own, self.device)
+            if own is None or bandwidth is None or main_bandwidth is None or bandwidth == main_bandwidth:
                 return cost
-            return replace(cost, link_bytes=cost.link_bytes * Fraction(usual) / Fraction(rate))
+            return replace(cost, link_bytes=cost.link_bytes * Fraction(main_bandwidth) / Fraction(bandwidth))
 
         def summed(n: Number) -> Cost:
-            usual = link_bandwidth(most(n), self.device)
-            return sum((worth(index, n, usual) for index in which), Cost())
+            main_bandwidth = link_bandwidth(main_collective(n), self.device)
+            return sum((converted(index, n, main_bandwidth) for index in indices), Cost())
 
         return summed
 
     def cost_of_one(self, index: int) -> Costs:
-        """Of one occurrence of an operator."""
+        """The cost of one occurrence of an operator."""
         return lambda n: self.at(n)[index].cost
 
-    def way_of(self, which: Sequence[int]) -> Ways:
-        """The way that most of what some operators send goes; in equations that of the smallest size."""
+    def collective_of(self, indices: Sequence[int]) -> Collectives:
+        """The collective of some operators that sends most bytes; for a symbolic size the one of the smallest size."""
 
-        def most(n: Number) -> Collective | None:
-            found = map(self.at(n if isinstance(n, int) else self.start).__getitem__, which)
+        def main(n: Number) -> Collective | None:
+            found = map(self.at(n if isinstance(n, int) else self.start).__getitem__, indices)
             sent = [operator for operator in found if operator.collective]
             return max(sent, key=lambda op: op.count * op.cost.link_bytes).collective if sent else None
 
-        return most
+        return main
 
 
-def _shares(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
-    """The numbers of GPUs that can share the model's layers, and its experts as asked."""
+def _gpu_counts(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
+    """The tensor-parallel sizes by which the model is divisible, for the given expert parallelism."""
     dp, ep = (options.get(name, 1) for name in ("dp", "ep"))
     found = tuple(tp for tp in possible(arch, dp, ep) if tp > 1 and tp % ep == 0)
     if not found:
-        raise WorkloadError(f"--over gpus: no number of GPUs can share {arch.name}'s layers evenly; try --over batch")
+        raise WorkloadError(
+            Option("over", "gpus"),
+            f": {arch.name} is not divisible by any number of GPUs; use ",
+            Option("over", "batch"),
+        )
     return found

@@ -1,4 +1,4 @@
-"""The conventions as a document."""
+"""The counting conventions as a document."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Tab
 
 
 def document() -> Document:
-    """How we count: the points, the constants of vector work, the formats."""
+    """The conventions, the constants of vector operations, and the number formats."""
     points, constants, formats = list(conventions.points()), list(conventions.constants()), conventions.formats()
     return Document(
         [
             Heading("How roofmodel counts", 1),
             Paragraph(
-                "Formulas are what the counting code makes of symbols: B sequences of S tokens, or T after C cached; "
-                "E experts of which a token meets k."
+                "The formulas come from the counting code. B: sequences, S: tokens per sequence, T: new tokens, "
+                "C: cached tokens, E: experts, k: active experts per token."
             ),
             Table(
-                ("point", "convention", "formula", "switch"),
+                ("topic", "convention", "formula", "option"),
                 [(p.point, p.convention, _form(p.formula), p.switch) for p in points],
             ),
-            Heading("vector FLOPs an element"),
-            Table(("work", "|FLOPs", "why"), [(c.name, str(c.flops), c.why) for c in constants]),
-            Heading("formats"),
+            Heading("Vector FLOPs per element"),
+            Table(("operation", "|FLOPs", "source"), [(c.name, str(c.flops), c.why) for c in constants]),
+            Heading("Number formats"),
             Table(
-                ("format", "|bits", "|block", "|bits of its scale", "|bytes an element"),
+                ("format", "|bits", "|block", "|scale bits", "|bytes per element"),
                 [
                     (f.name, str(f.bits), str(f.block or ""), str(f.scale_bits or ""), units.significant(size, 4))
                     for f, size in formats

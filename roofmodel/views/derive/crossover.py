@@ -1,4 +1,4 @@
-"""A Crossover as a document, and as JSON."""
+"""The document and the JSON of a Crossover."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from roofmodel import units
 from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.study.derive.bound_changes import Change, Changes, Equation, Side, assumptions
-from roofmodel.study.derive.crossover import SYMBOLS, Crossover, Mostly
+from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.derive.quantities import symbols
 from roofmodel.views.kit import formula
@@ -20,26 +20,26 @@ from roofmodel.views.kit.workload_text import describe_gpus
 
 
 def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
-    """What binds on either side, and the equation that says where it changes; then what was asked to be explained."""
+    """The bounds, the equation of each change, and the blocks of an explanation."""
     return Document([*_blocks(found), *explained], to_dict(found), found.notes)
 
 
 def _blocks(found: Crossover) -> Iterator[Block]:
-    yield Heading(f"{_what(found)} on {found.device.name}: the roof over {_variable(found)}", 1)
+    yield Heading(f"{_subject(found)} on {found.device.name}: bound over {_variable(found)}", 1)
     yield Paragraph(_answer(found.subject, found.variable, found.operators))
     for change, derived in zip_longest(found.subject.changes, found.derived):
         yield from _derived(change, found.variable, derived)
-    if found.mostly:
-        yield Paragraph(_added_up(found.mostly, found.variable))
+    if found.dominant:
+        yield Paragraph(_dominant(found.dominant, found.variable))
     if found.operators:
-        yield Heading("operator by operator")
+        yield Heading("Operators")
         yield Table(
-            ("operator", "binds at first", f"|changes at {found.variable}", "to"),
+            ("operator", "bound", f"|changes at {found.variable}", "to"),
             [_row(changes) for changes in found.operators],
         )
 
 
-def _what(found: Crossover) -> str:
+def _subject(found: Crossover) -> str:
     if found.step is None:
         return f"{found.name}, {found.dtype},"
     words = [*([_named(found.subject)] if found.op else []), found.step.phase, found.dtype, *_fixed(found)]
@@ -47,7 +47,7 @@ def _what(found: Crossover) -> str:
 
 
 def _fixed(found: Crossover) -> Iterator[str]:
-    """What does not vary, as options call it."""
+    """The fixed sizes, under the names of their options."""
     step = found.step
     assert step is not None
     sizes = {"batch": step.batch, "seq": step.tokens if step.phase != "decode" else 0, "context": step.context}
@@ -57,29 +57,34 @@ def _fixed(found: Crossover) -> Iterator[str]:
 
 
 def _variable(found: Crossover) -> str:
-    return "its size n" if found.variable == "n" else f"--{found.variable}"
+    return "size n" if found.variable == "n" else f"--{found.variable}"
+
+
+NAMES = {"batch": "batch size", "seq": "sequence length", "context": "context length", "n": "size"}
 
 
 def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
-    """`memory binds up to 601, compute from n = 602 on.`"""
-    sent = ", and all that it sends" if any(one.first == "communication" for one in operators) else ""
-    means = f"as a whole (all its FLOPs against all its bytes{sent}) " if operators else ""
+    """`memory-bound, compute-bound from n = 602.`"""
+    sums = (
+        "FLOPs, bytes and bytes sent" if any(one.first == "communication" for one in operators) else "FLOPs and bytes"
+    )
+    means = f"All operators together (total {sums}): " if operators else ""
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
-        reach = f"{low} FLOP/B" if low == high else f"{low} FLOP/B at first, {high} in the end"
-        return f"{means}{changes.first} binds at every {variable}: no crossover. The intensity is {reach}."
-    words = f"{means}{changes.first} binds at first"
+        reach = f"{low} FLOP/B" if low == high else f"{low} to {high} FLOP/B"
+        any_size = "any number of GPUs" if variable == "gpus" else f"any {NAMES[variable]}"
+        return f"{means}{changes.first}-bound at {any_size}. Arithmetic intensity: {reach}."
+    words = f"{means}{changes.first}-bound"
     for change in changes.changes:
-        words += f", {change.to} from {variable} = {change.value} on"
+        words += f", {change.to}-bound from {variable} = {change.value}"
     return f"{words}."
 
 
-def _added_up(mostly: Mostly, variable: str) -> str:
-    words = "Operators run one after another: as roof estimate and roof sweep add them up, most of the time is "
-    words += f"{mostly.first}'s"
-    if not mostly.changes:
-        return f"{words} at every {variable}."
-    return f"{words} at first, " + ", ".join(f"{to}'s from {variable} = {n} on" for n, to in mostly.changes) + "."
+def _dominant(found: DominantBound, variable: str) -> str:
+    changes = "".join(f", {to}-bound from {variable} = {n}" for n, to in found.changes)
+    return (
+        f"Sum of the operators' bound times, as in roof estimate and roof sweep: mostly {found.first}-bound{changes}."
+    )
 
 
 def _row(changes: Changes) -> tuple[str, str, str, str]:
@@ -88,7 +93,7 @@ def _row(changes: Changes) -> tuple[str, str, str, str]:
 
 
 def _named(changes: Changes) -> str:
-    """`stage1.reduce, layers 1 to 2`: with its layers where its name does not tell it apart."""
+    """`stage1.reduce, layers 1 to 2`: the layers distinguish operators of the same name."""
     if not changes.layers:
         return changes.name
     first, last = changes.layers[0], changes.layers[-1]
@@ -99,11 +104,11 @@ def _named(changes: Changes) -> str:
 
 
 def _derived(change: Change, variable: str, derived: Explanation | None) -> Iterator[Block]:
-    """Both sides, in the model's symbols first where these are asked for, the equation, and its solution."""
+    """Both sides of the equation, in the model's symbols if derived, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
     if equation is None:
-        words = f"{change.to} binds from {variable} = {change.value} on, where what is exchanged goes another way"
-        yield Paragraph(f"{words}: one equation does not tell both sides.")
+        words = f"{change.to}-bound from {variable} = {change.value}: communication moves to another link"
+        yield Paragraph(f"{words}, so there is no single equation.")
         return
     exact = f"{change.exact:.6g}"
     in_symbols: list[Form] = []
@@ -111,31 +116,31 @@ def _derived(change: Change, variable: str, derived: Explanation | None) -> Iter
         named = [_counted(side, derived) for side in equation]
         others = {each: source for each, source in derived.sources.items() if each != symbol(name)}
         yield symbols(derived._replace(sources=others), named)
-        in_symbols = [_settled(quantity, derived) for quantity in named]
+        in_symbols = [_resolved(quantity, derived) for quantity in named]
     works = [_work(side, first) for side, first in zip_longest(equation, in_symbols)]
     yield Equations([*works, *map(_time, equation)])
-    yield Paragraph("Both take the same time where")
+    yield Paragraph("Both times are equal at")
     yield Equations(
         [
             Line("", [Form(_text(equation), _latex(equation))]),
-            Line(name, [Form(exact, exact) if change.solved else said(f"{exact}, by bisection")]),
+            Line(name, [Form(exact, exact) if change.solved else said(f"{exact} (by bisection)")]),
         ]
     )
-    words = f"so that {change.to} binds from {variable} = {change.value} on"
+    words = f"{change.to}-bound from {variable} = {change.value}"
     if variable == "gpus":
-        words += ", the first number after that among which the model can be dealt out"
+        words += ", the next number of GPUs by which the model is divisible"
     yield Paragraph(f"{words}.")
 
 
 def _counted(side: Side, derived: Explanation) -> Quantity:
-    """What a side of an equation counts, in the model's symbols."""
+    """The work of one side of an equation, in the model's symbols."""
     counted = derived.sections[0].operators[0]
-    symbolic, value = (getattr(op.cost, side.counts) for op in (counted.symbolic, counted.operator))
-    return Quantity(side.counts, formula.readable(symbolic), value, "")
+    symbolic, value = (getattr(op.cost, side.field) for op in (counted.symbolic, counted.operator))
+    return Quantity(side.field, formula.readable(symbolic), value, "")
 
 
-def _settled(quantity: Quantity, derived: Explanation) -> Form:
-    """A formula in symbols; of a minimum or the like the part that holds at the change, and why."""
+def _resolved(quantity: Quantity, derived: Explanation) -> Form:
+    """A formula in symbols; each minimum or maximum is replaced by the argument that applies at the change."""
     found, chosen = resolve_min_max(quantity.symbolic, derived.values)
     work = formula.readable(found)
     if not chosen:
@@ -150,19 +155,19 @@ def _settled(quantity: Quantity, derived: Explanation) -> Form:
 def _work(side: Side, in_symbols: Form | None) -> Line:
     work = formula.readable(side.work)
     number = Form(formula.text(work), formula.latex(work))
-    return Line(WORK[side.roof], [in_symbols, number] if in_symbols else [number])
+    return Line(WORK[side.bound], [in_symbols, number] if in_symbols else [number])
 
 
 def _time(side: Side) -> Line:
-    ceiling = f" ({side.ceiling})" if side.ceiling else ""
-    return Line(side.roof, [said(f"{WORK[side.roof]} / {_rate(side)}{ceiling}")])
+    pipe = f" ({side.pipe})" if side.pipe else ""
+    return Line(side.bound, [said(f"{WORK[side.bound]} / {_rate(side)}{pipe}")])
 
 
 WORK = {"compute": "FLOPs", "memory": "bytes", "communication": "bytes sent"}
 
 
 def _rate(side: Side) -> str:
-    return units.si(side.rate, "FLOP/s" if side.roof == "compute" else "B/s", 4)
+    return units.si(side.rate, "FLOP/s" if side.bound == "compute" else "B/s", 4)
 
 
 def _text(equation: Equation) -> str:
@@ -182,22 +187,22 @@ def _latex(equation: Equation) -> str:
 
 
 def explained(found: Crossover) -> list[Block]:
-    """Of a matrix product, the assumptions that lectures make; of another kernel, why nothing changes."""
+    """For a GEMM, answers under other assumptions; otherwise the command that derives FLOPs and bytes."""
     if found.op in ("matmul", "matmul-accumulate"):
         return _assumptions(found)
     return [
         Paragraph(
-            f"How the FLOPs and bytes come about: roof explain {found.name}"
+            f"To derive the FLOPs and bytes: roof explain {found.name}"
             f"{f' --op {found.op} --phase {found.phase}' if found.phase and found.op else ''} --hw {found.device.id}"
         )
     ]
 
 
 def _assumptions(found: Crossover) -> list[Block]:
-    """The same question as lectures ask it, side by side."""
+    """The compute-bound size of a GEMM under several assumptions."""
     rows = [
         (
-            "C read as well, so 4" if a.passes == 4 else "3: A, B in, C out",
+            "4: A, B, C read, C written" if a.matrices == 4 else "3: A, B read, C written",
             str(a.element),
             f"{units.si(a.peak, 'FLOP/s', 4)} ({a.pipe})",
             units.si(a.bandwidth, "B/s", 4),
@@ -206,13 +211,13 @@ def _assumptions(found: Crossover) -> list[Block]:
         )
         for a in assumptions(found.device, found.dtype)
     ]
-    peak, bandwidth, passes, element = map(symbol, ("P", "W", "p", "b"))
-    solution = passes * element * peak / (2 * bandwidth)
+    peak, bandwidth, matrices, element = map(symbol, ("P", "W", "p", "b"))
+    solution = matrices * element * peak / (2 * bandwidth)
     return [
-        Heading("what an answer rests on"),
+        Heading("Assumptions"),
         Paragraph(
-            "A product of n × n matrices does 2n³ FLOPs over p matrices of n² elements of b bytes. Under a peak P and "
-            "a bandwidth W it is bound by compute from the n on where both take the same time:"
+            "A GEMM of n × n matrices has 2n³ FLOPs and moves p matrices of n² elements with b bytes each. With peak P "
+            "and bandwidth W it is compute-bound from the n at which both times are equal:"
         ),
         Equations(
             [
@@ -220,11 +225,11 @@ def _assumptions(found: Crossover) -> list[Block]:
                 Line("n", [Form(formula.text(solution), formula.latex(solution))]),
             ]
         ),
-        Table(("matrices that pass", "|bytes an element", "peak", "|bandwidth", "|n", "|first n"), rows),
+        Table(("matrices moved", "|bytes per element", "peak", "|bandwidth", "|n", "|first n"), rows),
         Paragraph(
-            "Lectures that say 3328 for an A100 take elements of 8 bytes, four passes, and 1.5 TB/s, under the peak of "
-            "elements of 2 bytes. A kernel that accumulates reads C; matmul here is one that does not "
-            f"(matmul-accumulate does), and its elements are as wide as {found.dtype} is."
+            "The value 3328 in lectures for an A100 assumes 8-byte elements, four matrices moved, 1.5 TB/s, and the "
+            "peak of 2-byte elements. The kernel matmul-accumulate reads C; matmul does not. The elements here are "
+            f"{found.dtype}."
         ),
     ]
 
@@ -245,10 +250,10 @@ def to_dict(found: Crossover) -> dict[str, Any]:
         "variable": found.variable,
         **_change(first, found.subject.first),
         "changes": [_change(change) for change in found.subject.changes],
-        "mostly": found.mostly
+        "mostly": found.dominant
         and {
-            "from": found.mostly.first,
-            "changes": [{"value": value, "to": to} for value, to in found.mostly.changes],
+            "from": found.dominant.first,
+            "changes": [{"value": value, "to": to} for value, to in found.dominant.changes],
         },
         "operators": [
             {
@@ -262,14 +267,14 @@ def to_dict(found: Crossover) -> dict[str, Any]:
     }
 
 
-def _change(change: Change | None, binds: str = "") -> dict[str, Any]:
-    """A change, or what binds at every size."""
+def _change(change: Change | None, bound: str = "") -> dict[str, Any]:
+    """A change, or the bound at all sizes."""
     return {
         "value": change and change.value,
         "exact": change and change.exact,
         "equation": change and change.equation and _text(change.equation),
         "latex": change and change.equation and _latex(change.equation),
-        "from": change.before if change else binds,
+        "from": change.before if change else bound,
         "to": change and change.to,
         "solved": change and change.solved,
     }

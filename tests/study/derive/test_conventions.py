@@ -1,4 +1,4 @@
-"""The table of conventions says what the code does."""
+"""The table of conventions matches the counting code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roofmodel.study.derive import conventions
 from roofmodel.views.kit import formula
 
 
-def test_formulas_are_those_of_the_code() -> None:
+def test_formulas_come_from_the_counting_code() -> None:
     shown = {p.point: formula.text(formula.readable(p.formula)) for p in conventions.points() if p.formula is not None}
     # counting.md: S(S+1)/2; a chunk C c0 + C(C+1)/2; a window W S - W(W-1)/2 for S >= W; min(W, context + 1)
     assert shown["causal attention, eager"] == "S²"
@@ -19,7 +19,7 @@ def test_formulas_are_those_of_the_code() -> None:
     assert shown["mixture of experts"] == "E(1 − (1 − k/E)^(BS))"
 
 
-def test_every_constant_is_there_with_its_reason() -> None:
+def test_every_constant_is_listed_with_its_source() -> None:
     constants = {constant.name: constant for constant in conventions.constants()}
     assert constants["norm: layernorm"].flops == vector_flops.NORM["layernorm"]
     assert "1607.06450" in constants["norm: layernorm"].why
@@ -28,7 +28,7 @@ def test_every_constant_is_there_with_its_reason() -> None:
     assert [name for name, constant in constants.items() if not constant.why and name not in plain] == []
 
 
-def test_every_format_is_there() -> None:
+def test_every_format_is_listed() -> None:
     assert [form.name for form, _ in conventions.formats()] == list(FORMATS)
     sizes = {form.name: size for form, size in conventions.formats()}
     assert sizes["int4"] == 0.5 + 20 / 8 / 128  # a scale of 16 bits and a zero point of 4 for 128 elements

@@ -1,4 +1,4 @@
-"""Where a bound changes: by hand for kernels, and against what `estimate` says on either side."""
+"""Crossovers: derived by hand for kernels, and compared with `estimate` on both sides of each change."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import roofmodel
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
-from roofmodel.study.derive import bound_changes as changes
-from roofmodel.study.derive import crossover
+from roofmodel.study.derive import bound_changes, crossover
 from roofmodel.views.derive import crossover as views
 
 
@@ -34,10 +33,10 @@ def test_square_matrices_on_the_a100_cross_at_602() -> None:
     assert answer["latex"] == r"\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{1.555 TB/s}}"
 
 
-def test_the_lectures_figures_stand_side_by_side() -> None:
-    rows = list(changes.assumptions(library.load("a100-sxm-40gb"), "fp16"))
-    answers = {(row.passes, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
-    # passes x bytes / 2 x peak / bandwidth, as counting.md lists them
+def test_the_figures_of_lectures_follow_from_their_assumptions() -> None:
+    rows = list(bound_changes.assumptions(library.load("a100-sxm-40gb"), "fp16"))
+    answers = {(row.matrices, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
+    # matrices x bytes / 2 x peak / bandwidth, as counting.md lists them
     assert answers == {
         (4, 8, 1.5e12, "tensor_fp16"): 3328,
         (4, 8, 1555e9, "tensor_fp16"): 3211,
@@ -58,10 +57,10 @@ def test_kernels_of_one_intensity_never_cross(kernel: str, dtype: str, intensity
     answer = derivation.to_dict()
     assert (answer["value"], answer["exact"], answer["equation"]) == (None, None, None)
     assert (answer["from"], answer["to"]) == ("memory", None)
-    assert f"The intensity is {intensity} FLOP/B" in derivation.to_markdown()
+    assert f"memory-bound at any size. Arithmetic intensity: {intensity} FLOP/B" in derivation.to_markdown()
 
 
-def test_the_same_number_of_flops_and_bytes_is_reached_where_the_ridge_is() -> None:
+def test_a_projection_crosses_at_the_ridge_point() -> None:
     # q projection of a decode of llama 2: 2 B D^2 / P = (2 D^2 + 4 B D) / W, D = 4096
     peak, width, size = 312e12, 2039e9, 4096
     expected = 2 * size**2 / (2 * size**2 * width / peak - 4 * size)
@@ -71,7 +70,7 @@ def test_the_same_number_of_flops_and_bytes_is_reached_where_the_ridge_is() -> N
 
 
 def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
-    """What `estimate` says binds each operator, and by None the phase's totals against its ceilings."""
+    """The bound of each operator by `estimate`, and under None the bound of the phase's totals."""
     (phase,) = roofmodel.estimate(model, hw, **options).to_dict()["phases"]
     device, totals = library.load(hw), phase["totals"]
     vector = device.vector_pipe("fp16")
@@ -91,7 +90,7 @@ def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
     attention=st.sampled_from(["flash", "eager"]),
     data=st.data(),
 )
-def test_the_roof_changes_where_estimate_says_so(
+def test_the_bound_changes_where_estimate_changes(
     model: str, hw: str, over: str, phase: str, batch: int, attention: str, data: st.DataObject
 ) -> None:
     options: dict[str, Any] = {"phase": phase, "attention": attention, "seq": 128}
@@ -101,33 +100,33 @@ def test_the_roof_changes_where_estimate_says_so(
     subjects = [(None, answer), *((op["name"], op) for op in answer["operators"])]
     names = [name for name, _ in subjects]
     sizes = [2, 10**8, *data.draw(st.lists(st.floats(1, 26).map(lambda power: int(2**power)), min_size=4, max_size=4))]
-    told = cache(lambda size: bounds(model, hw, **options | {over: size}))
+    estimated = cache(lambda size: bounds(model, hw, **options | {over: size}))
     for op, one in subjects:
         if names.count(op) > 1 or one["exact"] == one["value"]:
             continue
-        if one["value"] is None:  # the same roof at every size
+        if one["value"] is None:  # the same bound at every size
             for size in sizes:
-                assert told(size)[op] == one["from"], (op, size)
+                assert estimated(size)[op] == one["from"], (op, size)
             continue
-        for size, roof in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
-            assert told(size)[op] == roof, (op, size)
+        for size, bound in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
+            assert estimated(size)[op] == bound, (op, size)
 
 
-def test_experts_are_solved_by_bisection() -> None:
-    # which experts are touched grows as a power of the batch: no polynomial
+def test_moe_operators_are_solved_by_bisection() -> None:
+    # the expected number of distinct experts is not polynomial in the batch
     answer = found("mixtral-8x7b-v0.1", "h100", over="batch", op="expert_down")
     assert answer["solved"] is False
     assert answer["value"] - 1 < answer["exact"] <= answer["value"]
 
 
-def test_where_both_roofs_meet_at_a_whole_number_it_is_the_answer(tmp_path: Path) -> None:
+def test_an_integer_with_equal_times_is_the_answer(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     answer = found("matmul", file)  # n/3 = 100
     assert (answer["value"], answer["exact"]) == (300, 300.0)
 
 
-def test_a_phase_tells_of_its_operators_too() -> None:
+def test_a_phase_lists_its_operators() -> None:
     answer = found("bert-base-uncased", "a100", over="seq")
     assert answer["phase"] == "forward"
     by_name = {op["name"]: op for op in answer["operators"]}
@@ -135,23 +134,23 @@ def test_a_phase_tells_of_its_operators_too() -> None:
     assert by_name["mlp.up"]["value"] is not None
 
 
-def test_over_gpus_the_sizes_are_those_that_divide_and_the_answer_is_what_estimates_say() -> None:
+def test_over_gpus_only_divisors_are_used_and_estimate_agrees() -> None:
     """Meta-Llama-3-8B has 32 heads, 8 of keys and values: 2, 4, 8, ... GPUs."""
     answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
     assert [(change["from"], change["to"]) for change in answer["changes"]] == [
         ("compute", "memory"), ("memory", "communication"),
     ]  # fmt: skip
     for change in answer["changes"]:
-        for tp, roof in ((change["value"] // 2, change["from"]), (change["value"], change["to"])):
+        for tp, bound in ((change["value"] // 2, change["from"]), (change["value"], change["to"])):
             phase = roofmodel.estimate("Meta-Llama-3-8B", "h100", phase="prefill", batch=4, tp=tp).estimate.phases[0]
-            assert place(phase.cost, Device.load("h100"), "fp16").bound == roof
+            assert place(phase.cost, Device.load("h100"), "fp16").bound == bound
         if change["exact"] is None:
-            assert change["value"] // 2 == 8  # the last that a node has: from there on they talk over the network
+            assert change["value"] // 2 == 8  # the last size within a node; larger ones use the network
         else:
             assert change["value"] // 2 <= change["exact"] <= change["value"]
 
 
-def test_operators_over_gpus_are_those_of_a_shared_model() -> None:
+def test_operators_over_gpus_are_those_of_a_sharded_model() -> None:
     answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
     by_name = {op["name"]: op for op in answer["operators"]}
     assert by_name["attention.all_reduce"]["from"] == "communication"
@@ -161,15 +160,15 @@ def test_operators_over_gpus_are_those_of_a_shared_model() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"over": "batch", "dp": 2}, "dp 1: one replica"),
+        ({"over": "batch", "dp": 2}, 'over="batch": dp=2 only splits the batch over replicas; use dp=1'),
         ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),
-        ({"model": "resnet-18", "over": "context"}, "forward reads no KV cache; try over batch"),
+        ({"model": "resnet-18", "over": "context"}, 'forward reads no KV cache; use over="batch"'),
         ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel: matmul, .*saxpy"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_impossible_crossover_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(roofmodel.RoofError, match=message):
         roofmodel.crossover(options.pop("model", "gpt2"), "a100", **options)
 
@@ -177,8 +176,8 @@ def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("options", "notes"),
     [
-        ({"over": "batch", "batch": 4, "context": 9}, ["--batch is ignored: it is what varies"]),
-        ({"over": "seq", "seq": 4, "op": "mlp.up"}, ["--seq is ignored: it is what varies"]),
+        ({"over": "batch", "batch": 4, "context": 9}, ["--batch is ignored: it is the variable"]),
+        ({"over": "seq", "seq": 4, "op": "mlp.up"}, ["--seq is ignored: it is the variable"]),
         # 1536 S (S + 1) / 989.4e12 = 6144 S / 3.35e12
         ({"over": "seq", "op": "attention.flash"}, ["warning: prefill reaches 1181 tokens, but openai-community/gpt2 "
          "has positions for 1024; counted as if it had more"]),
@@ -186,11 +185,11 @@ def test_what_cannot_be_asked_is_refused(options: dict[str, Any], message: str) 
          "counted as if it had more (--context 1023 stays inside)"]),
     ],
 )  # fmt: skip
-def test_what_does_not_apply_and_what_goes_too_far_is_noted(options: dict[str, Any], notes: list[str]) -> None:
+def test_ignored_options_and_position_limits_are_noted(options: dict[str, Any], notes: list[str]) -> None:
     assert found("gpt2", "h100", **options)["notes"] == notes
 
 
-def test_operators_of_one_name_are_told_apart() -> None:
+def test_operators_of_the_same_name_are_shown_with_their_layers() -> None:
     answer = roofmodel.crossover("resnet-50", "h100")
     text = answer.to_markdown()
     assert "stage1.reduce, layer 0 |" in text
@@ -201,7 +200,7 @@ def test_operators_of_one_name_are_told_apart() -> None:
     assert "stage1.reduce, layer 0 |" in both.to_markdown()
 
 
-def test_a_group_is_taken_as_a_whole_and_one_by_one() -> None:
+def test_a_group_is_answered_as_a_whole_and_per_operator() -> None:
     answer = roofmodel.crossover("llama-3.1-8b", "a100", op="mlp", context=512).to_dict()
     assert [op["name"] for op in answer["operators"]] == ["mlp.gate", "mlp.up", "mlp.activation", "mlp.down"]
     # of 32 layers, in elements of 2 bytes: three matrices of 4096 x 14336, 2 FLOPs each a sequence; the activations of
@@ -212,7 +211,7 @@ def test_a_group_is_taken_as_a_whole_and_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("context", [128, 512, 2048])
-def test_what_most_of_the_time_is_bound_by_is_what_a_sweep_says(context: int) -> None:
+def test_the_dominant_bound_agrees_with_sweep(context: int) -> None:
     options: dict[str, Any] = {"phase": "decode", "context": context}
     answer = roofmodel.crossover("llama-3.1-8b", "a100", over="batch", **options).to_dict()["mostly"]
     rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), runtime="graph", **options).to_dict()[
@@ -225,14 +224,14 @@ def test_what_most_of_the_time_is_bound_by_is_what_a_sweep_says(context: int) ->
         assert row["bound"] == before, row["batch"]
 
 
-def test_what_an_answer_rests_on_compiles_to_markdown() -> None:
+def test_the_assumptions_are_written_as_markdown() -> None:
     answer = crossover.crossover("matmul", library.load("a100-sxm-40gb"))
     text = views.document(answer, views.explained(answer)).written("markdown")
     assert "| 3328 | 3328 |" in text
     assert "| 601.929 | 602 |" in text
 
 
-def test_an_operators_equation_has_the_models_symbols_first() -> None:
+def test_an_operators_equation_shows_the_models_symbols_first() -> None:
     answer = crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up", derive=True)
     text = views.document(answer, views.explained(answer)).written("markdown")
     assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
@@ -253,29 +252,29 @@ def test_an_operators_equation_has_the_models_symbols_first() -> None:
         ("t5-base", {"op": "mlp.up", "over": "seq", "phase": "prefill"}),
     ],
 )
-def test_symbols_stand_for_the_numbers_of_the_equation(model: str, options: dict[str, Any]) -> None:
+def test_symbols_evaluate_to_the_numbers_of_the_equation(model: str, options: dict[str, Any]) -> None:
     answer = crossover.crossover(model, library.load("h100-sxm"), derive=True, **options)
     (change,), (derived,) = answer.subject.changes, answer.derived
     symbolic = derived.sections[0].operators[0].symbolic.cost
     for side in change.equation:
         number = side.work.subs(crossover.symbol(crossover.SYMBOLS[answer.variable]), change.value)
-        assert float(getattr(symbolic, side.counts).subs(derived.values)) == pytest.approx(float(number), rel=1e-12)
+        assert float(getattr(symbolic, side.field).subs(derived.values)) == pytest.approx(float(number), rel=1e-12)
 
 
-def test_in_latex_an_equation_stands_by_itself() -> None:
+def test_in_latex_an_equation_is_a_display_of_its_own() -> None:
     text = roofmodel.crossover("matmul", "a100").to_latex()
     assert r"&\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{2.039 TB/s}}" in text
     assert r"\text{n} &= 459.049" in text
-    assert "where} &=" not in text
-    assert "so that compute binds from n = 460 on." in text
+    assert "at} &=" not in text
+    assert "compute-bound from n = 460." in text
 
 
-def test_the_title_says_what_does_not_vary_and_the_answer_all_that_it_weighs() -> None:
-    """What eight GeForces send over PCIe counts too, 32 GB/s each way for 1008 GB/s of DRAM."""
+def test_the_title_names_fixed_sizes_and_the_answer_its_sums() -> None:
+    """Eight GeForce GPUs communicate over PCIe: 32 GB/s per direction against 1008 GB/s of DRAM bandwidth."""
     shared = roofmodel.crossover("llama-2-70b-hf", "rtx4090", over="batch", tp=8, phase="prefill", seq=64).to_markdown()
     assert "prefill, fp16, seq 64, one of 8 GPUs (tp 8), on" in shared
-    assert "communication from batch = 3 on" in shared
-    assert "as a whole (all its FLOPs against all its bytes, and all that it sends) memory binds at first, " in shared
+    assert "communication-bound from batch = 3" in shared
+    assert "All operators together (total FLOPs, bytes and bytes sent): memory-bound, " in shared
     alone = roofmodel.crossover("gpt2", "a100", over="batch").to_markdown()
     assert "decode, fp16, context 1024, on" in alone
-    assert "sends" not in alone
+    assert "bytes sent" not in alone

@@ -207,8 +207,8 @@ def test_a_roof_that_changes_at_the_end_of_a_node_is_found_there() -> None:
         seconds: dict[str, float] = {}
         for placed in one.placed:
             seconds[placed.placement.bound] = seconds.get(placed.placement.bound, 0) + placed.seconds
-        assert found.mostly is not None
-        at = [found.mostly.first, *(roof for size, roof in found.mostly.changes if size <= n)][-1]
+        assert found.dominant is not None
+        at = [found.dominant.first, *(bound for size, bound in found.dominant.changes if size <= n)][-1]
         assert at == max(seconds, key=lambda roof: seconds[roof])
 
 
