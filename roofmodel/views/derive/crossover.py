@@ -18,6 +18,14 @@ from roofmodel.views.kit.document import Block, Document, Equations, Form, Headi
 from roofmodel.views.kit.document import Equation as Line
 from roofmodel.views.kit.workload_text import describe_gpus
 
+NAMES = {
+    "batch": "batch size",
+    "seq": "sequence length",
+    "context": "context length",
+    "gpus": "number of GPUs",
+    "n": "size n",
+}
+
 
 def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
     """The bounds, the equation of each change, and the blocks of an explanation."""
@@ -25,7 +33,7 @@ def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
 
 
 def _blocks(found: Crossover) -> Iterator[Block]:
-    yield Heading(f"{_subject(found)} on {found.device.name}: bound over {_variable(found)}", 1)
+    yield Heading(f"{_subject(found)} on {found.device.name}: bound over {NAMES[found.variable]}", 1)
     yield Paragraph(_answer(found.subject, found.variable, found.operators))
     for change, derived in zip_longest(found.subject.changes, found.derived):
         yield from _derived(change, found.variable, derived)
@@ -56,15 +64,8 @@ def _fixed(found: Crossover) -> Iterator[str]:
         yield from describe_gpus(step.parallel)
 
 
-def _variable(found: Crossover) -> str:
-    return "size n" if found.variable == "n" else f"--{found.variable}"
-
-
-NAMES = {"batch": "batch size", "seq": "sequence length", "context": "context length", "n": "size"}
-
-
 def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> str:
-    """`memory-bound, compute-bound from n = 602.`"""
+    """`memory-bound; compute-bound from n = 602.`"""
     sums = (
         "FLOPs, bytes and bytes sent" if any(one.first == "communication" for one in operators) else "FLOPs and bytes"
     )
@@ -72,16 +73,15 @@ def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> st
     if not changes.changes:
         low, high = map(units.significant, changes.intensities)
         reach = f"{low} FLOP/B" if low == high else f"{low} to {high} FLOP/B"
-        any_size = "any number of GPUs" if variable == "gpus" else f"any {NAMES[variable]}"
-        return f"{means}{changes.first}-bound at {any_size}. Arithmetic intensity: {reach}."
+        return f"{means}{changes.first}-bound at any {NAMES[variable]}. Arithmetic intensity: {reach}."
     words = f"{means}{changes.first}-bound"
     for change in changes.changes:
-        words += f", {change.to}-bound from {variable} = {change.value}"
+        words += f"; {change.to}-bound from {variable} = {change.value}"
     return f"{words}."
 
 
 def _dominant(found: DominantBound, variable: str) -> str:
-    changes = "".join(f", {to}-bound from {variable} = {n}" for n, to in found.changes)
+    changes = "".join(f"; {to}-bound from {variable} = {n}" for n, to in found.changes)
     return (
         f"Sum of the operators' bound times, as in roof estimate and roof sweep: mostly {found.first}-bound{changes}."
     )

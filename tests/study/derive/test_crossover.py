@@ -57,7 +57,7 @@ def test_kernels_of_one_intensity_never_cross(kernel: str, dtype: str, intensity
     answer = derivation.to_dict()
     assert (answer["value"], answer["exact"], answer["equation"]) == (None, None, None)
     assert (answer["from"], answer["to"]) == ("memory", None)
-    assert f"memory-bound at any size. Arithmetic intensity: {intensity} FLOP/B" in derivation.to_markdown()
+    assert f"memory-bound at any size n. Arithmetic intensity: {intensity} FLOP/B" in derivation.to_markdown()
 
 
 def test_a_projection_crosses_at_the_ridge_point() -> None:
@@ -274,7 +274,7 @@ def test_the_title_names_fixed_sizes_and_the_answer_its_sums() -> None:
     shared = roofmodel.crossover("llama-2-70b-hf", "rtx4090", over="batch", tp=8, phase="prefill", seq=64).to_markdown()
     assert "prefill, fp16, seq 64, one of 8 GPUs (tp 8), on" in shared
     assert "communication-bound from batch = 3" in shared
-    assert "All operators together (total FLOPs, bytes and bytes sent): memory-bound, " in shared
+    assert "All operators together (total FLOPs, bytes and bytes sent): memory-bound; " in shared
     alone = roofmodel.crossover("gpt2", "a100", over="batch").to_markdown()
     assert "decode, fp16, context 1024, on" in alone
     assert "bytes sent" not in alone
