@@ -279,12 +279,13 @@ def explain(
     family: str | None = None,
     op: str | None = None,
     n: int | None = None,
+    timing: bool = False,
     **workload: Any,
 ) -> Derivation:
     """Derive every number of an estimate: formula, the same with numbers, value, and where each size came from.
 
     `model` is as for `estimate`, or a plain kernel such as "matmul" of size `n`; `op` names one operator or a group of
-    them. Without `hw` there are counts only. Raises RoofError.
+    them. Without `hw` there are counts only; `timing` adds how each expected time is computed. Raises RoofError.
     """
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive.explain import document
@@ -292,7 +293,8 @@ def explain(
 
     op = op and operator_name(op)
     device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
-    return Derivation(document(explain_named(model, device, family=family, op=op, n=n, **workload)))
+    found = explain_named(model, device, family=family, op=op, n=n, **workload)
+    return Derivation(document(found, timing=timing))
 
 
 @_checked

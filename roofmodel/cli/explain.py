@@ -32,6 +32,7 @@ def explain_command(
     reconcile: Annotated[
         str | None, typer.Option(help="fvcore, calflops, llm-flops or deepspeed: their figure out of ours.")
     ] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="Also how each expected time is computed.")] = False,
     form: Written = "table",
     output: Saved = None,
     **workload: Any,
@@ -45,7 +46,14 @@ def explain_command(
         if model is not None:
             note("MODEL is ignored: conventions are those of every model")
         _ignored(
-            "conventions are those of every model", **workload, op=op, hw=hw, family=family, n=n, reconcile=reconcile
+            "conventions are those of every model",
+            **workload,
+            op=op,
+            hw=hw,
+            family=family,
+            n=n,
+            reconcile=reconcile,
+            timing=timing or None,
         )
         return
     if model is None:
@@ -59,14 +67,21 @@ def explain_command(
         from roofmodel.views.derive import reconcile as reconciling
 
         write(reconciling.document(study(hub.load(model, family), reconcile, **workload)), form, output)
-        _ignored("--reconcile adds up the whole model's counts", op=op, hw=hw, n=n)
+        _ignored("--reconcile adds up the whole model's counts", op=op, hw=hw, n=n, timing=timing or None)
         return
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive import explain as explaining
     from roofmodel.views.kit.operator_names import operator_name
 
     op = op and operator_name(op)
-    write(explaining.document(explain_named(model, device, family=family, op=op, n=n, **workload)), form, output)
+    found = explain_named(model, device, family=family, op=op, n=n, **workload)
+    write(explaining.document(found, timing=timing), form, output)
+    if form == "json" and timing:
+        ignored(["timing"], "--format json always has the expected times' computation")
+    elif timing and device is None:
+        ignored(["timing"], "expected times need --hw")
+    elif form != "json" and device and not timing:
+        note("--timing shows how each expected time is computed")
 
 
 def _ignored(why: str, **options: Any) -> None:

@@ -20,10 +20,14 @@ from roofmodel.views.kit.document import Block, Document, Equation, Equations, F
 from roofmodel.views.kit.workload_text import describe_phase, describe_rate
 
 
-def document(explanation: Explanation) -> Document:
-    """The whole of it: symbols, totals, memory, then operator by operator."""
-    parts = (_opening, _totals, operators, formulas)
-    blocks = [block for part in parts for block in part(explanation)]
+def document(explanation: Explanation, *, timing: bool = False) -> Document:
+    """Symbols, totals and memory, then every operator; with `timing` also how each expected time is computed.
+
+    The JSON document has the computation of the expected times in either case.
+    """
+    blocks = [*_opening(explanation), *_totals(explanation), *operators(explanation, timing)]
+    if timing:
+        blocks += formulas(explanation)
     return Document(blocks, to_dict(explanation), explanation.notes)
 
 
@@ -37,17 +41,17 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
         pipe = device.matmul_pipe(dtype)
         if not any(cost.matmul_flops for cost in costs):
             pipe = device.vector_pipe(dtype) or pipe
-        roofs = [f"{units.si(device.bandwidth, 'B/s', 4)} DRAM"]
-        if any(cost.flops for cost in costs):  # else all of it moves data only
-            ridge = f"ridge at {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
-            roofs = [f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name})", *roofs, ridge]
-        words += f"; roofs: {', '.join(roofs)}"
+        ceilings = [f"{units.si(device.bandwidth, 'B/s', 4)} DRAM"]
+        if any(cost.flops for cost in costs):  # without FLOPs no compute ceiling applies
+            ridge = f"ridge point {units.significant(pipe.peak / device.bandwidth)} FLOP/B"
+            ceilings = [f"{units.si(pipe.peak, 'FLOP/s', 4)} ({pipe.name})", *ceilings, ridge]
+        words += f"; ceilings: {', '.join(ceilings)}"
     yield Paragraph(words)
     yield symbols(explanation, _quantities(explanation))
 
 
 def _quantities(explanation: Explanation) -> Iterator[Quantity]:
-    """All that is shown as a formula."""
+    """All quantities that are shown as formulas."""
     yield from (*explanation.model, *explanation.memory)
     for section in explanation.sections:
         yield from section.totals
@@ -77,7 +81,7 @@ def _totals(explanation: Explanation) -> Iterator[Block]:
 
 
 def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
-    """A total as its closed form: collected, with numbers, and what that is."""
+    """A total in closed form: symbols, numbers, value."""
     found, chosen = resolve_min_max(formula.readable(quantity.symbolic), explanation.values)
     written = forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
     if chosen:
@@ -87,7 +91,7 @@ def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
 
 
 def _times(phase: PhaseEstimate) -> Iterator[Equation]:
-    """Bound and expectation of a phase, and the rates and fractions that follow from them."""
+    """Bound and expected time of a phase, and the rates and utilizations that follow from them."""
     yield from _bound(phase)
     if phase.expected is not None:
         yield from _expected(phase, phase.expected)
@@ -119,32 +123,32 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
         numbers.append(said(f"max({units.seconds(float(phase.kernel_seconds.seconds), 4)}, {host}){waits}"))
     seconds = said(units.seconds(float(expected.seconds), 4))
     yield Equation("expected", [said(f"{words}{waits}"), *numbers, seconds])
-    yield Equation("that is", [said(describe_expectation(phase))])
+    yield Equation("in short", [said(describe_expectation(phase))])
 
 
 def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list[Form]:
-    """How long a stage waits, in words and with their numbers (`study/estimate/pipeline.py`)."""
+    """How long a stage waits for others, in words and in numbers (`study/estimate/pipeline.py`)."""
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
     for part, *times in phase.stage_times:
         own, trip = (units.seconds(plain(seconds(time)), 4) for time in times)
         which = f"{part}: " if len(phase.stage_times) > 1 else ""
         if part in ("decode", "decodes"):
-            words.append(f"{which}what a microbatch takes through all stages - microbatches × through this one")
+            words.append(f"{which}one microbatch through all stages - microbatches × one microbatch through this stage")
             words[-1] += ", if positive"
             numbers.append(f"{which}{trip} - {step.microbatches} × {own}")
         else:
-            words.append(f"{which}(what a microbatch takes through all stages - through this one){parts}")
+            words.append(f"{which}(one microbatch through all stages - through this stage){parts}")
             numbers.append(f"{which}({trip} - {own}){parts}")
     return [said("; ".join(words)), said("; ".join(numbers))]
 
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
-    """What parts of the peak and of the bandwidth the expected seconds come to."""
+    """MFU, HFU and MBU at the expected time; MFU as in appendix B of PaLM (arXiv 2204.02311)."""
     (peak, bandwidth), took = phase.ceilings, units.seconds(seconds, 4)
-    counted = {"MFU": ("of all pairs", phase.model_flops)}
+    counted = {"MFU": ("of all token pairs", phase.model_flops)}
     if phase.model_flops != phase.all_pairs_matmul_flops:
-        counted["HFU"] = ("and of what is computed again", phase.all_pairs_matmul_flops)
+        counted["HFU"] = ("of all token pairs, with recomputation", phase.all_pairs_matmul_flops)
     for name, (which, flops) in counted.items():
         yield Equation(
             name,
@@ -167,11 +171,11 @@ def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
 
 def _memory(explanation: Explanation) -> Iterator[Block]:
     estimate = explanation.estimate
-    yield Heading("memory at its peak")
+    yield Heading("peak memory")
     yield Equations([_closed(quantity, explanation) for quantity in explanation.memory])
     if explanation.peak:
         name, alive = explanation.peak
-        yield Paragraph(f"most activations are alive at {name}: {', '.join(_tensor(tensor) for tensor in alive)}")
+        yield Paragraph(f"activations are largest at {name}: {', '.join(_tensor(tensor) for tensor in alive)}")
     total = sum(quantity.value for quantity in explanation.memory)
     words = f"together {units.binary(total)}"
     if estimate and estimate.device.capacity:

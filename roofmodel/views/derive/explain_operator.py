@@ -20,8 +20,8 @@ from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, said
 
 
-def operators(explanation: Explanation) -> Iterator[Block]:
-    """Phase by phase; where these are whole, the letters of all axes first, told once."""
+def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
+    """The operators by phase; for whole phases a table of all axes first. `timing`: with their timing models."""
     if any(section.totals for section in explanation.sections):
         yield Heading("axes")
         axes: dict[str, dict[str, None]] = {}
@@ -34,11 +34,11 @@ def operators(explanation: Explanation) -> Iterator[Block]:
         if section.name != section.operators[0].operator.name:  # a kernel is its own section
             yield Heading(f"{section.name}, operator by operator" if section.totals else section.name)
         for counted in section.operators:
-            yield from _operator(counted, explanation, alone=not section.totals)
+            yield from _operator(counted, explanation, not section.totals, timing)
 
 
-def _operator(counted: Counted, explanation: Explanation, alone: bool) -> Iterator[Block]:
-    """One operator; `alone` with all that its expected time consists of."""
+def _operator(counted: Counted, explanation: Explanation, alone: bool, timing: bool) -> Iterator[Block]:
+    """One operator; `alone`: with its own table of axes. `timing`: with the evaluation of its timing model."""
     operator = counted.operator
     stage = f"{operator.stage}: " if operator.stage else ""
     times = f" × {operator.count}" if operator.count > 1 else ""
@@ -50,17 +50,19 @@ def _operator(counted: Counted, explanation: Explanation, alone: bool) -> Iterat
         yield Paragraph(" · ".join(" = ".join(_size(axis)) for axis in counted.axes))
     yield Equations(list(_counts(counted, explanation)))
     if counted.placed:
-        yield from _roofs(counted, counted.placed, explanation)
+        yield from _roofs(counted, counted.placed, explanation, timing)
 
 
 def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
-    """Letter, meaning, size in symbols, size, and the keys and options that the symbols came from."""
+    """Letter, meaning, size in symbols, size, and the config keys and options of the symbols."""
     import sympy
 
     found = formula.readable(axis.symbolic)
     sources = [explanation.sources[s] for s in sorted(sympy.sympify(found).free_symbols, key=str)]
     origins = ", ".join(dict.fromkeys(map(origin, sources)))
-    size = Form(formula.text(found), formula.latex(found)) if sources else ""  # what is no symbol is the number beside
+    size = (
+        Form(formula.text(found), formula.latex(found)) if sources else ""
+    )  # a size without symbols is in the next column
     return [_letter(axis.letter), axis.meaning, size, _number(axis.value), origins]
 
 
@@ -110,92 +112,92 @@ def _braced(name: str, latex: str) -> str:
 
 
 def _by_axes(line: Line) -> Form:
-    """`2·b·t·d·f`: a multiply-add for every point of the contraction's axes."""
+    """`2·b·t·d·f`: one multiply-add for each combination of the contraction's axes."""
     return Form("2·" + "·".join(line.axes), r"2\," + r"\,".join(_letter(axis).latex for axis in line.axes))
 
 
 def _letter(axis: str) -> Form:
-    """An axis, in letters that no symbol has."""
+    """The letter of an axis, in a typeface that no symbol has."""
     return Form(axis, rf"\mathtt{{{axis}}}")
 
 
 # --- Times ------------------------------------------------------------------------------------------
 
 
-class _Roof(NamedTuple):
-    """What it is called, the time that it asks for as a quotient, and that in seconds."""
+class _Ceiling(NamedTuple):
+    """A ceiling: its name, the time at it as a quotient, and that time in seconds."""
 
     name: str
     quotient: str
     seconds: float
 
 
-def _roofs(counted: Counted, placed: Placed, explanation: Explanation) -> Iterator[Block]:
-    """What each roof asks for, which of them binds, and what is expected."""
+def _roofs(counted: Counted, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
+    """The time at each ceiling, the ceiling that bounds the operator, and the expected time."""
     device, collective, found = explanation.device, counted.operator.collective, placed.placement
     assert device is not None
     way = route(collective, device) if collective and found.cost.link_bytes else None
     if way and way.leaves and way.crossing:
         yield _crossing(way.crossing)
-    roofs = list(_asking(found, device, explanation.dtype, way))
-    yield Equations([Equation(roof.name, [said(roof.quotient), said(units.seconds(roof.seconds))]) for roof in roofs])
-    yield Paragraph(_binding(roofs, found) + _expected(placed, counted.fused))
-    if counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
+    ceilings = list(_ceilings(found, device, explanation.dtype, way))
+    yield Equations([Equation(c.name, [said(c.quotient), said(units.seconds(c.seconds))]) for c in ceilings])
+    yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.fused))
+    if timing and counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
         bound, extra = plain(found.bound_seconds), bool(placed.extra_kernels)
         yield from expected_time(counted.formula, bound, placed.expected, extra, counted.fused)
 
 
-def _asking(found: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Roof]:
-    """The roofs that are over this cost."""
+def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Ceiling]:
+    """The ceilings that apply to this cost."""
     cost, matmul, vector = found.cost, device.matmul_pipe(dtype), device.vector_pipe(dtype)
 
-    def roof(name: str, amount: Number, unit: str, rate: Number, seconds: Number) -> _Roof:
+    def ceiling(name: str, amount: Number, unit: str, rate: Number, seconds: Number) -> _Ceiling:
         quotient = f"{units.si(plain(amount), unit, 4)} / {units.si(rate, f'{unit}/s', 4)}"
-        return _Roof(name, quotient, plain(seconds))
+        return _Ceiling(name, quotient, plain(seconds))
 
     if cost.matmul_flops:
-        yield roof(f"compute, {matmul.name}", cost.matmul_flops, "FLOP", matmul.peak, found.matmul_seconds)
+        yield ceiling(f"compute, {matmul.name}", cost.matmul_flops, "FLOP", matmul.peak, found.matmul_seconds)
     if cost.vector_flops and vector:
-        yield roof(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
-    yield roof("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
+        yield ceiling(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
+    yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
     if way:
         name = f"communication, {' and '.join(link.name for link in way.links(device))}, one way"
-        yield roof(name, cost.link_bytes, "B", way.bandwidth, found.link_seconds)
+        yield ceiling(name, cost.link_bytes, "B", way.bandwidth, found.link_seconds)
 
 
-def _binding(roofs: Sequence[_Roof], found: Placement) -> str:
-    """`memory, DRAM binds, by a factor 3.01: bound 1.2 ms`"""
-    longest, *others = sorted((roof.seconds for roof in roofs), reverse=True)
-    binding = max((roof for roof in roofs if roof.name.startswith(found.bound)), key=lambda roof: roof.seconds)
-    by = ""
+def _bound_by(ceilings: Sequence[_Ceiling], found: Placement) -> str:
+    """`bound 1.2 ms, by memory, DRAM (3.01 × the time at the next ceiling)`"""
+    longest, *others = sorted((ceiling.seconds for ceiling in ceilings), reverse=True)
+    binding = max((c for c in ceilings if c.name.startswith(found.bound)), key=lambda ceiling: ceiling.seconds)
+    margin = ""
     if others and others[0]:
-        factor = f", by a factor {units.significant(longest / others[0])}"
-        by = factor if longest > others[0] else ", though another roof takes as long"
-    return f"{binding.name} binds{by}: bound {units.seconds(longest, 4)}"
+        factor = f" ({units.significant(longest / others[0])} × the time at the next ceiling)"
+        margin = factor if longest > others[0] else " (another ceiling gives the same time)"
+    return f"bound {units.seconds(longest, 4)}, by {binding.name}{margin}"
 
 
 def _expected(placed: Placed, fused: Fused | None) -> str:
-    """The expected time and its interval, and what other kernels have to do with it; empty where it is not known."""
+    """The expected time with its interval, extra kernels and fusion; empty where it is not known."""
     if placed.expected is None:
         return ""
     seconds, low, high = map(plain, placed.expected)
     words = f"; expected {units.seconds(seconds, 4)} ({units.seconds(low)} to {units.seconds(high)})"
     if placed.extra_kernels:
         kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.extra_kernels)
-        words += f", with kernels that run beside it: {', '.join(kernels)}"
+        words += f", including extra kernels: {', '.join(kernels)}"
     if fused and fused.absorbed:
-        words += ", inside the kernel beside it: its bytes and no launch; at most as a kernel of its own"
+        words += ", fused into a neighboring kernel: its bytes without a launch, at most the time of its own kernel"
     elif fused and fused.merged:
-        words += f", its columns' share of one product: {', '.join(fused.merged)}"
+        words += f", its columns' share of one GEMM: {', '.join(fused.merged)}"
     return words
 
 
 def _crossing(found: NodeCrossing) -> Equations:
-    """How fast GPUs of several nodes exchange, of all that they send, whether it leaves a node or not."""
+    """The rate at which GPUs of several nodes exchange data, from the shares that leave a node and that stay."""
     leaving, staying = (units.significant(float(share), 4) for share in (found.leaving, found.staying))
     port, link = (units.si(rate, "B/s", 4) for rate in (found.port, found.inside))
-    leaves = f"of each byte sent, {leaving} leaves a node by a port of {port}"
-    stays = f"{staying} goes over a link of {link} within it"
+    leaves = f"of the bytes sent, the share {leaving} leaves the node over a port of {port}"
+    stays = f"{staying} stays within the node on a link of {link}"
     rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(found.bandwidth), 'B/s', 4)}"
     return Equations(
         [Equation(f"among {found.nodes} nodes", [said(f"{leaves}, {stays}")]), Equation("rate", [said(rate)])]

@@ -233,12 +233,23 @@ def test_options_that_a_kernel_has_no_use_for_are_said_to_be_ignored() -> None:
 
 
 def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
-    text = roofmodel.explain("gpt2-xl", "a100", op="attention.qkv", phase="prefill").to_markdown()
+    asked: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
+    text = roofmodel.explain("gpt2-xl", "a100", timing=True, **asked).to_markdown()
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
     (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
     assert "latency + late + fill + join(max(multiply, load, step) + store, stream) + split" in text
     assert "aiconfigurator" in text  # where the parameters come from
+
+
+def test_the_timing_model_is_shown_on_request_and_always_in_json() -> None:
+    asked: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
+    short, full = (roofmodel.explain("gpt2-xl", "a100", timing=timing, **asked) for timing in (False, True))
+    assert len(short.to_markdown().splitlines()) < 60
+    assert short.to_markdown().strip().splitlines()[-1] in full.to_markdown()  # bound and expected time are in both
+    assert "aiconfigurator" not in short.to_markdown()
+    assert short.to_dict() == full.to_dict()
+    assert short.to_dict()["phases"][0]["ops"][0]["expected_by"]["steps"]
 
 
 def test_what_an_engine_fuses_is_derived_as_it_runs() -> None:
@@ -272,7 +283,7 @@ def test_a_tie_is_told_as_estimate_tells_it(tmp_path: Path) -> None:
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300
     assert found.to_dict()["phases"][0]["ops"][0]["bound"] == "memory"
-    assert "memory, DRAM binds, though another roof takes as long: bound 540 ns" in found.to_markdown()
+    assert "bound 540 ns, by memory, DRAM (another ceiling gives the same time)" in found.to_markdown()
 
 
 def test_axes_are_told_by_what_they_mean_in_this_model() -> None:
@@ -332,10 +343,10 @@ def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, 
     assert operator_name("mlp") == "mlp"
 
 
-def test_the_roofs_are_those_that_an_operator_can_meet() -> None:
-    for op, roofs in (
-        ("mlp.up", "fp16; roofs: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge at 295 FLOP/B\n"),
-        ("norm.mlp", "fp16; roofs: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge at 20 FLOP/B\n"),
-        ("mlp.all_reduce", "fp16; roofs: 3.35 TB/s DRAM\n"),
+def test_the_ceilings_are_those_that_apply_to_the_operator() -> None:
+    for op, ceilings in (
+        ("mlp.up", "fp16; ceilings: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge point 295 FLOP/B\n"),
+        ("norm.mlp", "fp16; ceilings: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge point 20 FLOP/B\n"),
+        ("mlp.all_reduce", "fp16; ceilings: 3.35 TB/s DRAM\n"),
     ):
-        assert roofs in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()
+        assert ceilings in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()
