@@ -238,7 +238,7 @@ def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
     (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
-    assert "latency + late + fill + join(max(multiply, load, step) + store, stream) + split" in text
+    assert "latency + late + fill + overlap(max(multiply, load, step) + store, stream) + split" in text
     assert "aiconfigurator" in text  # where the parameters come from
 
 
@@ -313,7 +313,7 @@ def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> N
 
 def test_a_size_that_is_a_number_is_said_once() -> None:
     text = roofmodel.explain("resnet-18", op="stage1.first").to_markdown()
-    assert r"| $\mathtt{o}$ | channels that a filter gives |  | 64 |  |" in text
+    assert r"| $\mathtt{o}$ | output channels of a filter |  | 64 |  |" in text
 
 
 @pytest.mark.parametrize("options", [{"dp": 4, "ep": 4}, {"tp": 2, "dp": 4, "ep": 8}, {"dp": 8, "ep": 4}])
