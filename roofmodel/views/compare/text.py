@@ -130,13 +130,13 @@ def _unmatched_operators(comparison: Comparison, finding: Finding) -> Text:
 def _slow(comparison: Comparison, finding: Finding) -> Text:
     row = _row(finding)
     expected = row.expected_seconds is not None
-    reference = (
-        f"{'expected' if expected else 'bound'} {duration(row.expected_seconds if expected else row.bound_seconds)}"
-    )
+    reference = "expected time" if expected else "bound"
+    reference_seconds = row.expected_seconds if expected else row.bound_seconds
     causes = "; ".join(reasons(row, comparison))
     return (
-        f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, {reference}: {duration(finding.seconds)} too "
-        f"slow, {finding.share:.0%} of the kernel time of a {finding.phase} pass" + (f" ({causes})" if causes else "")
+        f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, {duration(finding.seconds)} above the "
+        f"{reference} of {duration(reference_seconds)}, {finding.share:.0%} of the kernel time of a {finding.phase} "
+        "pass" + (f" ({causes})" if causes else "")
     )
 
 
@@ -144,8 +144,8 @@ def _longest(comparison: Comparison, finding: Finding) -> Text:
     row = _row(finding)
     expected = "" if row.expected_seconds is None else f", expected {duration(row.expected_seconds)}"
     return (
-        f"{row_label(comparison, row)}: {finding.share:.0%} of the kernel time of a {finding.phase} pass, the largest "
-        f"share: {duration(row.measured_seconds)}, bound {duration(row.bound_seconds)}{expected}"
+        f"{row_label(comparison, row)}: {finding.share:.0%} of the kernel time of a {finding.phase} pass, the "
+        f"largest share: {duration(row.measured_seconds)}, bound {duration(row.bound_seconds)}{expected}"
     )
 
 

@@ -70,3 +70,9 @@ def test_columns_give_the_same_as_single_numbers_and_gpus_need_not_divide_the_ex
 def test_an_unknown_distribution_or_too_many_experts_are_refused(distribution: str, experts: int, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         busiest_gpu(distribution, 1, 2, experts, 1)
+
+
+def test_skewed_loads_are_drawn_for_at_most_65536_experts() -> None:
+    assert busiest_gpu("power_law_1.2", 1, 1, 65536, 1).rows == 1
+    with pytest.raises(WorkloadError, match="at most 65536 experts"):
+        busiest_gpu("power_law_1.2", 1, 1, 65537, 1)
