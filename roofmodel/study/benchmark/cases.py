@@ -1,7 +1,7 @@
-"""What to measure: operations by name, type, implementation and shape, as a table of measurements has them.
+"""Cases for `roof measure`: operations by name, format, implementation and shape, from a sweep or from a model.
 
-A sweep draws sizes log-uniformly, which says most about a timing model in a given time, and adds the shapes that
-transformers have. A model gives its operators' own shapes. Nothing here runs anything.
+A sweep uses shapes of transformers and log-uniform random sizes, which give the most information about a timing model
+per measurement. A model gives the shapes of its operators. This module runs nothing.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.options import workload
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
-PLAIN = ("fp32", "fp16", "bf16")  # types of whole tensors; tf32 and fp8 are of products only
+TENSOR_DTYPES = ("fp32", "fp16", "bf16")  # formats of whole tensors; tf32 and fp8 apply to GEMMs only
 BACKENDS = ("torch_flash", "torch_efficient", "torch_cudnn", "torch_math")  # of scaled_dot_product_attention
 
-# op -> the types it is measured in, and the implementations in torch. Gated activations and rotary embedding are no
-# single kernel there.
+# op -> its formats and its implementations in torch. Gated activations and rotary embedding are left out: torch has no
+# single kernel for them.
 KERNELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gemm": (DTYPES, ("torch_linear",)),
-    "attn_context": (PLAIN, BACKENDS),
-    "attn_generation": (PLAIN, BACKENDS),
-    "softmax": (PLAIN, ("torch_softmax",)),
-    "layernorm": (PLAIN, ("torch_layer_norm",)),
-    "input_layernorm": (PLAIN, ("torch_rms_norm",)),
-    "gelu": (PLAIN, ("torch_gelu",)),
-    "add": (PLAIN, ("torch_add",)),
-    "emb": (PLAIN, ("torch_embedding",)),
+    "attn_context": (TENSOR_DTYPES, BACKENDS),
+    "attn_generation": (TENSOR_DTYPES, BACKENDS),
+    "softmax": (TENSOR_DTYPES, ("torch_softmax",)),
+    "layernorm": (TENSOR_DTYPES, ("torch_layer_norm",)),
+    "input_layernorm": (TENSOR_DTYPES, ("torch_rms_norm",)),
+    "gelu": (TENSOR_DTYPES, ("torch_gelu",)),
+    "add": (TENSOR_DTYPES, ("torch_add",)),
+    "emb": (TENSOR_DTYPES, ("torch_embedding",)),
 }
 
-# (columns, rows summed over) of the matrices of GPT-2 XL, BERT-large, Llama 3.2 1B, Llama 2 7B and 3.1 8B
+# (N, K) of the GEMMs of GPT-2 XL, BERT-large, Llama 3.2 1B, Llama 2 7B and 3.1 8B
 _MATRICES = (
     (4800, 1600), (1600, 1600), (6400, 1600), (1600, 6400),
     (1024, 1024), (4096, 1024), (1024, 4096),
@@ -49,25 +49,25 @@ _MATRICES = (
 )  # fmt: skip
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _WIDTHS = (768, 1024, 1600, 2048, 4096, 8192, 14336)
-# (query heads, heads of keys and values, head size): GPT-2 XL, BERT-large, Llama 3.2 1B, Llama 2 7B, Llama 3.1 8B
+# (query heads, KV heads, head size): GPT-2 XL, BERT-large, Llama 3.2 1B, Llama 2 7B, Llama 3.1 8B
 _HEADS = ((25, 25, 64), (16, 16, 64), (32, 8, 64), (32, 32, 128), (32, 8, 128))
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
-DRAWS = 300  # log-uniform shapes of each type, where an operation has sizes that are free
+DRAWS = 300  # log-uniform random shapes per operation
 _GELU = (vector_flops.ACTIVATION["gelu"], vector_flops.ACTIVATION["gelu_tanh"])
-PRODUCTS = 3  # for each other case of a type: their model has three times the parameters
-MATH_LENGTH = 2048  # beyond which attention that writes its scores down is left out
+GEMM_SHARE = 3  # GEMM cases per case of another operation: the GEMM model has three times as many parameters
+MATH_LENGTH = 2048  # longest KV length for attention that writes its score matrix to memory
 
 
 class Limits(NamedTuple):
-    """The largest operation of a sweep: its FLOPs, and the bytes that it reads and writes."""
+    """The largest FLOPs and bytes of an operation in a sweep."""
 
     flops: float
     bytes: float
 
 
 class Case(NamedTuple):
-    """An operation to measure. `shape` holds the columns of the table that `operations.py` names."""
+    """An operation to measure; `shape` has the shape columns that `operations.py` defines for it."""
 
     op: str
     dtype: str
@@ -76,7 +76,7 @@ class Case(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """What of a case is no size."""
+        """Operation, format and implementation."""
         return self.op, self.dtype, self.kernel
 
     @property
@@ -92,23 +92,26 @@ class Case(NamedTuple):
 
 
 def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int = 0) -> list[Case]:
-    """Cases of these operations and types within the limits, shuffled, one of each operation, type and implementation
-    in turn, and of products three: wherever it is cut off, a fair sample."""
-    hands: dict[tuple[tuple[str, str, str], int], dict[Case, None]] = {}
+    """Cases of these operations and formats within the limits, in random order.
+
+    Operations, formats and implementations take turns (GEMMs three times per turn), so that any first part of the list
+    is a balanced sample.
+    """
+    queues: dict[tuple[tuple[str, str, str], int], dict[Case, None]] = {}
     for op in ops:
         for number, shape in enumerate(_shapes(op, random.Random(f"{seed} {op}"))):
-            for case in _of(op, dtypes, shape):
+            for case in _cases_of_shape(op, dtypes, shape):
                 if _within(case, limits):
-                    hands.setdefault((case.kind, number % PRODUCTS if op == "gemm" else 0), {})[case] = None
+                    queues.setdefault((case.kind, number % GEMM_SHARE if op == "gemm" else 0), {})[case] = None
     draw = random.Random(seed)
-    shuffled = [draw.sample(list(hand), len(hand)) for hand in hands.values()]
+    shuffled = [draw.sample(list(queue), len(queue)) for queue in queues.values()]
     return [case for turn in zip_longest(*shuffled) for case in turn if case is not None]
 
 
 def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple[list[Case], tuple[str, ...]]:
-    """The operators of a model's phases as cases, each once, and the names of those that no table has.
+    """The operators of a model's phases as cases, each once, and the names of the operators that tables do not support.
 
-    The options are the workload's of `roof estimate`. Raises WorkloadError for options that make no sense.
+    The options are the workload options of `roof estimate`. Raises WorkloadError for invalid options.
     """
     if options.get("phase") == "generate":
         raise WorkloadError("--phase generate: operators are measured a pass at a time; try --phase decode --context N")
@@ -120,19 +123,19 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
             if found is None:
                 others[operator.name] = None
             else:
-                cases.update((case, None) for case in _of(found[0], dtypes, found[1]))
+                cases.update((case, None) for case in _cases_of_shape(found[0], dtypes, found[1]))
     return list(cases), tuple(others)
 
 
 def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
-    """The name and the columns under which a table has what this operator does; None where it has no such."""
+    """The table's operation and shape columns for this operator; None if tables do not support it."""
     if operator.gemm is not None and operator.kind == "gemm":
         batch, m, n, k = operator.gemm
         return ("gemm", dict(m=m, n=n, k=k)) if batch == 1 else None
     if operator.kind == "attention":
         return _attention(operator)
     if operator.name.endswith(".grad"):
-        return None  # of gradients, tables have the products and the sums
+        return None  # tables support GEMMs and additions of a backward pass only
     rows, width = _matrix(operator)
     if operator.kind == "norm" and "c" not in operator.sizes:
         layer = operator.function == "layernorm"
@@ -140,18 +143,18 @@ def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
     if operator.kind == "gather":
         return "emb", dict(tokens=rows, hidden=width)
     if operator.kind == "elementwise":
-        alike = {tensor.axes for tensor in operator.reads} == {operator.writes[0].axes}
-        sort = stream_kind(operator)
-        if sort == "activation" and len(operator.reads) == 1:
+        same_shape = {tensor.axes for tensor in operator.reads} == {operator.writes[0].axes}
+        kind = stream_kind(operator)
+        if kind == "activation" and len(operator.reads) == 1:
             is_gelu = operator.vector_flops / (rows * width) in _GELU
             return ("gelu", dict(m=rows, n=width)) if is_gelu else None
-        if sort == "add" and alike and len(operator.reads) == 2:
+        if kind == "add" and same_shape and len(operator.reads) == 2:
             return "add", dict(tokens=rows, hidden=width)
     return None
 
 
 def _attention(operator: Operator) -> tuple[str, dict[str, int]] | None:
-    """Fused causal attention with one size of head, which is what the tables have."""
+    """The operation and columns of fused causal attention with one head size; None for other attention."""
     if "t:s" not in operator.sizes or not {"k", "g", "h"} <= set(operator.reads[0].axes):
         return None
     fused = attention_work(operator)
@@ -165,18 +168,18 @@ def _attention(operator: Operator) -> tuple[str, dict[str, int]] | None:
 
 
 def _matrix(operator: Operator) -> tuple[Any, Any]:
-    """What it writes, as rows of the last axis."""
+    """The output as a matrix: number of rows, and size of the last axis."""
     *outer, last = operator.writes[0].axes
     return product(operator.sizes[axis] for axis in outer), operator.sizes[last]
 
 
-def _of(op: str, dtypes: Sequence[str], shape: dict[str, int]) -> Iterator[Case]:
-    """A shape in each type and implementation that it is measured in."""
+def _cases_of_shape(op: str, dtypes: Sequence[str], shape: dict[str, int]) -> Iterator[Case]:
+    """A shape in each of the formats and implementations of its operation."""
     formats, kernels = KERNELS[op]
     for dtype in (dtype for dtype in dtypes if dtype in formats):
         for kernel in ("torch_scaled_mm",) if dtype == "fp8" else kernels:
-            sixteen = all(shape[name] % 16 == 0 for name in "nk") if dtype == "fp8" else True
-            if sixteen and not (kernel == "torch_math" and shape["kv_len"] > MATH_LENGTH):
+            aligned = all(shape[name] % 16 == 0 for name in "nk") if dtype == "fp8" else True
+            if aligned and not (kernel == "torch_math" and shape["kv_len"] > MATH_LENGTH):
                 yield Case(op, dtype, kernel, tuple(shape.items()))
 
 
@@ -185,7 +188,7 @@ def _shapes(op: str, draw: random.Random) -> Iterator[dict[str, int]]:
     if op == "gemm":
         yield from (dict(m=m, n=n, k=k) for n, k in _MATRICES for m in _ROWS)
         for _ in range(DRAWS):
-            # any number of rows, as tokens come; columns in multiples of 16, as matrices have them
+            # any number of tokens as rows; columns in multiples of 16, like the matrices of models
             yield dict(m=_log(draw, 1, 16384), n=16 * _log(draw, 4, 1024), k=16 * _log(draw, 4, 1024))
     elif op in ("attn_context", "attn_generation"):
         for heads, kv_heads, size in _HEADS:
@@ -202,7 +205,7 @@ def _shapes(op: str, draw: random.Random) -> Iterator[dict[str, int]]:
 
 
 def _log(draw: random.Random, low: int, high: int) -> int:
-    """A whole number, each octave as likely as any other."""
+    """A log-uniform random whole number."""
     return round(low * math.exp(draw.random() * math.log(high / low)))
 
 

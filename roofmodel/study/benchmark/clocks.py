@@ -1,4 +1,4 @@
-"""A GPU's clocks, power and temperature while something runs there, as nvidia-smi prints them."""
+"""Read a GPU's clocks, power and temperature from nvidia-smi in the background."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, NamedTuple
 
-EVERY = 200  # milliseconds between two readings
-PATIENCE = 2.0  # seconds that nvidia-smi has to end
+INTERVAL = 200  # milliseconds between two readings
+TIMEOUT = 2.0  # seconds to wait for the end of nvidia-smi
 _QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu"
 
 
 class Reading(NamedTuple):
-    """MHz, MHz, watts, degrees Celsius; None where the machine does not tell."""
+    """Clocks in MHz, power in watts, temperature in degrees Celsius; None if unknown."""
 
     sm_mhz: float | None = None
     memory_mhz: float | None = None
@@ -23,7 +23,7 @@ class Reading(NamedTuple):
 
 
 class Clocks:
-    """Watches a GPU, by index or UUID, until it is closed. `last` is the last reading, empty without nvidia-smi."""
+    """Reads from a GPU (index or UUID) until closed. `last` is the last reading, all None without nvidia-smi."""
 
     def __init__(self, gpu: str) -> None:
         self.last = Reading()
@@ -31,7 +31,14 @@ class Clocks:
         if not shutil.which("nvidia-smi"):
             return
         name = gpu if gpu.isdigit() or gpu.startswith("GPU-") else f"GPU-{gpu}"
-        command = ["nvidia-smi", "-i", name, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits", f"-lms={EVERY}"]
+        command = [
+            "nvidia-smi",
+            "-i",
+            name,
+            f"--query-gpu={_QUERY}",
+            "--format=csv,noheader,nounits",
+            f"-lms={INTERVAL}",
+        ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self._thread = Thread(target=self._follow, args=(self._process,), daemon=True)
         self._thread.start()
@@ -45,20 +52,20 @@ class Clocks:
     def close(self) -> None:
         if self._process is not None:
             end(self._process)
-            self._thread.join(PATIENCE)
+            self._thread.join(TIMEOUT)
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process, which may not listen, or hang in a driver: then it is left behind."""
-    for ask in (process.terminate, process.kill):
-        ask()
+    """End a process; kill it if it does not end. A process that hangs in a driver is left running."""
+    for stop in (process.terminate, process.kill):
+        stop()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
             return
 
 
 def parse(line: str) -> Reading:
-    """One line of nvidia-smi: `1980, 2619, 412.33, 61`; `[N/A]` and the like are None."""
+    """A line of nvidia-smi such as `1980, 2619, 412.33, 61`; cells such as `[N/A]` become None."""
     values = [_number(cell) for cell in line.split(",")]
     return Reading(*values) if len(values) == len(Reading._fields) else Reading()
 

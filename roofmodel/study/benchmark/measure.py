@@ -1,5 +1,7 @@
-"""Operations measured on this machine: `roof measure`. What to measure is in `cases.py`, how in `torch_operations.py`
-and `stopwatch.py`; the rows have the columns that `roof validate` and `roof calibrate` read."""
+"""Measure operations on this machine, as rows of a table for `roof validate` and `roof calibrate`.
+
+`cases.py` chooses the cases, `torch_calls.py` runs them, `stopwatch.py` times them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ COLUMNS = (
     "gpu", "op", "dtype", "kv_dtype", *_SHAPES, "latency_us", "latency_min_us", "repeats", "kernel", "l2",
     "sm_mhz", "memory_mhz", "watts", "celsius", "source", "framework",
 )  # fmt: skip
-HOPELESS = 3  # failures of a kind of case without a success, after which the rest of it is not tried
+MAX_FAILURES = 3  # after this many failures without a success, other cases of the same kind are not tried
 
 
 class Done(NamedTuple):
-    """A case that was measured, and the clocks behind it."""
+    """A measured case, with the clocks after it."""
 
     case: Case
     timing: Timing
@@ -32,14 +34,14 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A case that this machine did not run, and why."""
+    """A case that failed on this machine, with the reason."""
 
     case: Case
     reason: str
 
 
 class Plan(NamedTuple):
-    """What is measured, on what, how: `l2` is cold or warm, `budget` in seconds; `source` is who measures."""
+    """The cases of a run and its settings: `l2` is cold or warm, `budget` in seconds, `source` goes into the table."""
 
     machine: Machine
     cases: Sequence[Case]
@@ -72,14 +74,14 @@ def types(machine: Machine, ops: Sequence[str], given: str | None) -> tuple[str,
 
 
 def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
-    """Each case in turn, but for those whose identity is known, until the budget would be passed.
+    """Measure each case whose identity is not in `known`, until the next one could exceed the budget.
 
-    Raises WorkloadError where the machine stops working, as a GPU does after an illegal access.
+    Raises WorkloadError if the device stops working, as a GPU does after an illegal memory access.
     """
     begin, longest = time.monotonic(), 0.0
     failures: Counter[tuple[str, ...]] = Counter()
     for case in plan.cases:
-        if identity(case, plan.l2) in known or failures[case.kind] >= HOPELESS:
+        if identity(case, plan.l2) in known or failures[case.kind] >= MAX_FAILURES:
             continue
         start = time.monotonic()
         if start - begin + longest > plan.budget:
@@ -95,17 +97,17 @@ def _one(case: Case, plan: Plan) -> Done | Failed:
     try:
         timing = machine.time(prepare(case, machine.device), cold=plan.l2 == "cold")
         return Done(case, timing, machine.read_clocks())
-    except Exception as error:  # whatever torch says of one case, of its arguments too, must not cost the others
+    except Exception as error:  # no error of one case may stop the other cases
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
     try:
         machine.recover()
     except RuntimeError as error:
-        raise WorkloadError(f"{case}: {reason}; the device does not work any more ({error})") from None
+        raise WorkloadError(f"{case}: {reason}; the device has stopped working ({error})") from None
     return Failed(case, reason)
 
 
 def row(done: Done, plan: Plan) -> dict[str, object]:
-    """A row of the table: a cell a column of COLUMNS, empty where it does not apply. `gpu` may be a CPU."""
+    """A row of the table with all COLUMNS; cells that do not apply are empty. `gpu` may be a CPU."""
     case, clocks = done.case, done.clocks._asdict()
     return {
         **dict.fromkeys(COLUMNS, ""),
@@ -129,11 +131,11 @@ _IDENTITY = ("op", "dtype", "kernel", "l2", *_SHAPES)
 
 
 def identity(case: Case, l2: str) -> tuple[str, ...]:
-    """What makes a row the measurement of this case: the cells under `_IDENTITY`."""
+    """The cells that identify the row of this case: those of the columns `_IDENTITY`."""
     cells: dict[str, object] = {**case._asdict(), **case.sizes, "l2": l2}
     return tuple(str(cells.get(column, "")) for column in _IDENTITY)
 
 
 def identity_of_row(cells: dict[str, str]) -> tuple[str, ...]:
-    """The same of a row that is read back."""
+    """The same cells of a row that was read from a file."""
     return tuple(cells[column] for column in _IDENTITY)

@@ -1,9 +1,9 @@
-"""How long something takes on this machine: a GPU through torch, or the CPU.
+"""Time a call on this machine: on a GPU through torch, or on the CPU.
 
-On a GPU the launches are captured into a CUDA graph, so that the host's own time is not measured, and events stand
-around each replay. Cold: before each launch a buffer of twice the L2 is read, and what the same graph takes with
-nothing but these reads is taken off. It is read rather than written, so that no dirty lines are left, whose way back to
-DRAM the measured kernel would pay for. Warm: one launch follows the other, on the same data.
+On a GPU the launches are captured into a CUDA graph, which excludes host time, and CUDA events time each replay.
+Cold L2: each launch follows a read of a buffer of twice the L2 size; the time of a graph with only these reads is
+subtracted. A read leaves no dirty lines, whose write-back would slow down the measured kernel. Warm L2: launches follow
+each other on the same data.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from roofmodel.errors import WorkloadError, choices
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.benchmark.clocks import Clocks, Reading
 
-WARM_UP = 3  # runs before anything is timed: libraries choose their kernels, clocks rise
-REPEATS = 11  # timed, of which the median counts
-SHORT = 2e-3  # seconds that a graph of launches should take, so that events and their resolution do not count
-LONG = 0.3  # seconds of one run, beyond which fewer are timed
-MOST = 20  # launches in a graph
-CACHE = 64 * 2**20  # bytes of the last level, where neither the system nor torch tells
+WARM_UP = 3  # untimed runs: libraries choose their kernels, clocks rise
+REPEATS = 11  # timed runs; the result is their median
+MIN_GRAPH_SECONDS = 2e-3  # of a graph of launches, so that the resolution of events does not matter
+LONG = 0.3  # seconds of a run above which there are fewer repeats
+MAX_LAUNCHES = 20  # in a graph
+DEFAULT_CACHE = 64 * 2**20  # bytes of the last-level cache if neither the system nor torch states them
 
 
 class Timing(NamedTuple):
-    """Seconds of one run: the median and the least of so many repeats."""
+    """Seconds of one run: median and minimum of the repeats."""
 
     seconds: float
     least: float
@@ -37,8 +37,11 @@ class Timing(NamedTuple):
 
 
 class Machine(Protocol):
-    """What runs and times. `device` is torch's word for it, `evidence` says which it is, `dtypes` are the types that it
-    multiplies, `largest` is how many FLOPs and bytes an operation may have for a sweep to take it."""
+    """A device that runs and times calls.
+
+    `device` is its name in torch, `evidence` its attributes, `dtypes` its GEMM formats, `largest` the maximum FLOPs and
+    bytes of an operation in a sweep.
+    """
 
     device: str
     evidence: Evidence
@@ -47,19 +50,19 @@ class Machine(Protocol):
     largest: tuple[float, float]
 
     def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
-        """Time a run; `cold` empties the caches before each."""
+        """Time a run; `cold` evicts the caches before each repeat."""
 
     def elapsed(self, run: Callable[[], object]) -> float:
-        """Seconds from before one run to behind it, with what the host takes where the device waits for it."""
+        """Seconds of one run, including host time that the device waits for."""
 
     def read_clocks(self) -> Reading:
-        """What the clocks are now, as far as the machine tells."""
+        """The current clocks, as far as known."""
 
     def recover(self) -> None:
-        """After a run that failed: free what it held. Raises where the machine does not work any more."""
+        """Free the memory of a failed run. Raises RuntimeError if the device has stopped working."""
 
     def close(self) -> None:
-        """Stop what watches it."""
+        """Stop reading the clocks."""
 
 
 def machine(device: str | None = None) -> Machine:
@@ -84,7 +87,7 @@ def machine(device: str | None = None) -> Machine:
 
 
 class Cpu:
-    """The CPU, by the host's clock. Cold: a buffer of twice its last cache is read before each run."""
+    """The CPU, timed by the host's clock. Cold: each run follows a read of twice the last-level cache."""
 
     device = "cpu"
     dtypes: tuple[str, ...] = ("fp32", "bf16")
@@ -120,8 +123,10 @@ class Cpu:
 
 
 class Gpu:
-    """The current CUDA device of torch, on a stream of its own: capturing wants one. `buffer` is how many bytes of it
-    the stopwatch takes for itself, to empty the L2 with."""
+    """The current CUDA device of torch, on a separate stream, which graph capture needs.
+
+    `buffer` is the size in bytes of the memory that evicts the L2 cache.
+    """
 
     device = "cuda"
     largest = (1e12, 2.0**31)
@@ -136,14 +141,14 @@ class Gpu:
             name=properties.name,
             compute_capability=".".join(map(str, capability)),
             multiprocessors=properties.multi_processor_count,
-            l2_bytes=getattr(properties, "L2_cache_size", None),  # torch 2.4 does not tell
+            l2_bytes=getattr(properties, "L2_cache_size", None),  # missing in torch 2.4
             dram_bytes=properties.total_memory,
         )
         self.framework = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
-        has = {"fp32": (0, 0), "fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
-        self.dtypes = tuple(dtype for dtype, since in has.items() if capability >= since)
+        minimum = {"fp32": (0, 0), "fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
+        self.dtypes = tuple(dtype for dtype, since in minimum.items() if capability >= since)
         self._stream = self._torch.cuda.Stream()
-        self.buffer = 2 * (self.evidence.l2_bytes or CACHE)
+        self.buffer = 2 * (self.evidence.l2_bytes or DEFAULT_CACHE)
         self._caches = torch.ones(self.buffer // 4, device="cuda")
         self._clocks = Clocks(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
 
@@ -153,26 +158,26 @@ class Gpu:
             run()
 
         self.elapsed(self._flush)
-        once = max(min(self.elapsed(run) for _ in range(WARM_UP)), 1e-6)  # on the stream that will capture it
-        launches = max(1, min(MOST, int(SHORT / once)))
+        once = max(min(self.elapsed(run) for _ in range(WARM_UP)), 1e-6)  # on the capturing stream
+        launches = max(1, min(MAX_LAUNCHES, int(MIN_GRAPH_SECONDS / once)))
         graph = self.capture(flushed if cold else run, launches)
         empty = self.capture(self._flush, launches) if cold else None
         samples = []
         try:
             for _ in range(_repeats(once * launches)):
                 taken = self.elapsed(graph.replay)
-                if empty is not None:  # one beside the other, so that a changing clock changes both
+                if empty is not None:  # right after it, so that a change of the clock affects both
                     taken -= self.elapsed(empty.replay)
                 samples.append(taken / launches)
         finally:
             for each in filter(None, (graph, empty)):
                 each.reset()
         if median(samples) <= 0:
-            raise RuntimeError("too short to be told from the reads that empty the L2")
+            raise RuntimeError("too short compared with the reads that evict the L2 cache")
         return Timing(median(samples), max(min(samples), 0.0), len(samples))
 
     def elapsed(self, run: Callable[[], object]) -> float:
-        self._stream.wait_stream(self._torch.cuda.default_stream())  # where the data was made
+        self._stream.wait_stream(self._torch.cuda.default_stream())  # which created the data
         start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         with self._torch.cuda.stream(self._stream):
             start.record()
@@ -182,16 +187,16 @@ class Gpu:
         return float(start.elapsed_time(end)) / 1e3
 
     def capture(self, run: Callable[[], object], launches: int) -> Any:
-        """A graph of launches. Its outputs are freed as they come, so that each takes the place of the one before."""
+        """A CUDA graph of launches. Each output is freed at once, so that the next one reuses its memory."""
         graph = self._torch.cuda.CUDAGraph()
-        self._torch.cuda.empty_cache()  # a graph has memory of its own, and what lies in torch's cache is none of it
+        self._torch.cuda.empty_cache()  # a graph cannot use the memory in torch's cache
         with self._torch.cuda.stream(self._stream):
             graph.capture_begin()
             try:
                 for _ in range(launches):
                     run()
             except BaseException:
-                with suppress(RuntimeError):  # that the capture is broken, which what is raised has told
+                with suppress(RuntimeError):  # the failed capture, which the first error already reports
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -213,14 +218,14 @@ class Gpu:
 
 
 def _unusable(torch: Any, error: RuntimeError) -> str:
-    """Why nothing runs on the GPU that torch sees: a build without code for it, mostly."""
+    """Why nothing runs on the GPU: usually this build of torch has no code for it."""
     reason = str(error).splitlines()[0]
     if "no kernel image" not in reason:
-        return f"torch sees a GPU that does not work: {reason}"
+        return f"the GPU does not work: {reason}"
     major, minor = torch.cuda.get_device_capability()
     return (
-        f"torch {torch.__version__} has no code for this GPU, of compute capability {major}.{minor}, but for "
-        f"{', '.join(torch.cuda.get_arch_list())}; a V100 wants pip install 'torch<2.11'"
+        f"torch {torch.__version__} does not support this GPU (compute capability {major}.{minor}), only "
+        f"{', '.join(torch.cuda.get_arch_list())}; for a V100: pip install 'torch<2.11'"
     )
 
 
@@ -231,12 +236,12 @@ def _host(run: Callable[[], object]) -> float:
 
 
 def _repeats(once: float) -> int:
-    """How often to time what takes so long once: at least three times, and three times only where it is long."""
+    """The number of timed runs for a run of `once` seconds: 3 for long ones, up to REPEATS."""
     return max(3, min(REPEATS, int(REPEATS * LONG / max(once, 1e-9))))
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux tells it, else its architecture."""
+    """The processor's name from /proc/cpuinfo, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -245,9 +250,9 @@ def cpu_name() -> str:
 
 
 def _last_cache() -> int:
-    """Bytes of the CPU's last level of cache."""
+    """Bytes of the CPU's last-level cache."""
     try:
         sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
         return max(int(size.removesuffix("K")) * 1024 for size in sizes)
     except (OSError, ValueError):
-        return CACHE
+        return DEFAULT_CACHE

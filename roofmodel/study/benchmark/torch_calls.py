@@ -1,6 +1,6 @@
-"""A case to measure -> a call of torch that does it, on data of its own.
+"""Run a case in torch: a call without arguments, on random data.
 
-Weights lie as torch's Linear has them, [n, k]; biases are left out, as the tables' products have none.
+Weights have the layout of torch's Linear, [n, k]. There are no biases, because the tables' GEMMs have none.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from roofmodel.study.benchmark.cases import Case
 
-VOCABULARY = 32768  # rows of the table that embeddings are looked up in
+VOCABULARY = 32768  # rows of the embedding table
 
 
 class CannotRun(Exception):
-    """Why torch has no such kernel, in a few words."""
+    """torch has no kernel for the case; the message says why."""
 
 
 def prepare(case: Case, device: str) -> Callable[[], object]:
-    """The operation as a call without arguments. Raises CannotRun, or what torch raises, where it does not run here."""
+    """The operation as a call without arguments. Raises CannotRun, or an error of torch if it fails on this machine."""
     import torch
 
     call, context = _BUILD[case.op](case, torch, device)
@@ -29,7 +29,7 @@ def prepare(case: Case, device: str) -> Callable[[], object]:
         with torch.no_grad(), context():
             return call()
 
-    with warnings.catch_warnings():  # each backend of attention that does not apply warns about its reasons
+    with warnings.catch_warnings():  # attention backends that do not support the case warn
         warnings.simplefilter("ignore")
         run()
     return run
@@ -46,12 +46,12 @@ def _gemm(case: Case, torch: Any, device: str) -> Built:
 
 
 def _scaled(torch: Any, x: Any, w: Any) -> Callable[[], object]:
-    """x in 16 bits, quantised on the way in, as the tables have fp8; one scale a tensor."""
+    """An fp8 GEMM with 16-bit x that is quantized in the call, as in the tables; one scale per tensor."""
     if not hasattr(torch, "_scaled_mm"):
-        raise CannotRun("this torch has no product of fp8")
+        raise CannotRun("this torch has no fp8 GEMM")
     columns, one = w.to(torch.float8_e4m3fn).t(), torch.ones((), device=x.device)
 
-    def call() -> object:  # the scales by name: in torch 2.4 their places were others
+    def call() -> object:  # scales by name: torch 2.4 has another order
         return torch._scaled_mm(x.to(torch.float8_e4m3fn), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
     return call
@@ -59,7 +59,7 @@ def _scaled(torch: Any, x: Any, w: Any) -> Callable[[], object]:
 
 @contextmanager
 def _tf32(torch: Any, allowed: bool) -> Iterator[None]:
-    """Whether cuBLAS may round fp32 to tf32: a switch of the whole process, put back behind each call."""
+    """Allow or forbid cuBLAS to round fp32 to tf32, and restore the process-wide setting afterwards."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, allowed
     try:
@@ -72,9 +72,9 @@ def _attention(case: Case, torch: Any, device: str) -> Built:
     c = case.sizes
     queries, keys = c["seq"], c["kv_len"]
     if 1 < queries < keys:
-        raise CannotRun("torch's causal mask begins at the first key, where a table's ends at the last")
+        raise CannotRun("torch aligns the causal mask with the first key, tables align it with the last key")
     if c["window"]:
-        raise CannotRun("torch has no kernel with a window")
+        raise CannotRun("torch has no kernel with a sliding window")
     q = _random(torch, device, case.dtype, c["batch"], c["heads"], queries, c["head_dim"])
     k, v = (_random(torch, device, case.dtype, c["batch"], c["kv_heads"], keys, c["head_dim"]) for _ in range(2))
     backend = case.kernel.removeprefix("torch_").upper()
@@ -82,7 +82,7 @@ def _attention(case: Case, torch: Any, device: str) -> Built:
     chosen = backends.get(backend) or backends.get(f"{backend}_ATTENTION")
     groups = dict(enable_gqa=True) if c["heads"] != c["kv_heads"] else {}
     if chosen is None or (groups and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)):
-        raise CannotRun("this torch is too old for it")
+        raise CannotRun("this version of torch is too old for this backend or for grouped-query attention")
 
     def call() -> object:
         attend = torch.nn.functional.scaled_dot_product_attention
@@ -105,7 +105,7 @@ def _layer_norm(case: Case, torch: Any, device: str) -> Built:
 
 def _rms_norm(case: Case, torch: Any, device: str) -> Built:
     if not hasattr(torch.ops.aten, "_fused_rms_norm"):
-        raise CannotRun("before torch 2.9 an RMSNorm is several kernels")
+        raise CannotRun("RMSNorm is a single kernel only in torch 2.9 or newer")
     width = case.sizes["hidden"]
     x, gain = _random(torch, device, case.dtype, case.sizes["tokens"], width), _random(torch, device, case.dtype, width)
     return lambda: torch.nn.functional.rms_norm(x, (width,), gain), nullcontext
@@ -141,6 +141,6 @@ _BUILD: dict[str, Callable[[Case, Any, str], Built]] = {
 
 
 def _random(torch: Any, device: str, dtype: str, *shape: int) -> Any:
-    """Normal numbers: power and with it the clock depend on the data, and zeros would flatter them."""
+    """Normally distributed numbers: power and clocks depend on the data, and zeros would give too short times."""
     form = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}.get(dtype, torch.float32)
     return torch.randn(shape, device=device, dtype=form)

@@ -1,4 +1,4 @@
-"""What is measured: a sweep that stays fair and small, and a model's operators under the names that tables have."""
+"""Cases of `roof measure`: balanced sweeps within limits, and a model's operators as operations of tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roofmodel.study.estimate.options import workload
 SMALL = Limits(5e8, 2.0**26)
 
 
-def test_a_sweep_has_every_operation_in_every_type_it_is_measured_in_once() -> None:
+def test_a_sweep_has_each_operation_in_each_of_its_formats_without_repeats() -> None:
     cases = sweep(KERNELS, DTYPES, Limits(4e12, 2.0**31))
     assert len(cases) == len(set(cases))
     kinds = {(case.op, case.dtype) for case in cases}
@@ -26,18 +26,18 @@ def test_a_sweep_has_every_operation_in_every_type_it_is_measured_in_once() -> N
     assert all(case.sizes["n"] % 16 == case.sizes["k"] % 16 == 0 for case in cases if case.dtype == "fp8")
 
 
-def test_a_sweep_that_is_cut_off_is_a_fair_sample() -> None:
+def test_the_first_part_of_a_sweep_is_a_balanced_sample() -> None:
     cases = sweep(KERNELS, ("fp32", "bf16"), SMALL)
     first = Counter(case.kind for case in cases[:220])
     assert set(first) == {case.kind for case in cases}
-    products = {kind: first.pop(kind) for kind in [*first] if kind[0] == "gemm"}  # of which three to one
+    gemm_counts = {kind: first.pop(kind) for kind in [*first] if kind[0] == "gemm"}  # three per other case
     assert max(first.values()) - min(first.values()) <= 1
-    assert 3 * min(first.values()) <= min(products.values()) <= max(products.values()) <= 3 * max(first.values())
+    assert 3 * min(first.values()) <= min(gemm_counts.values()) <= max(gemm_counts.values()) <= 3 * max(first.values())
     gemms = [case.sizes["m"] for case in cases if case.op == "gemm"]
     assert min(gemms[:40]) < 16 < 512 < max(gemms[:40])
 
 
-def test_a_sweep_stays_within_its_limits_and_repeats_by_its_seed() -> None:
+def test_a_sweep_stays_within_its_limits_and_depends_only_on_its_seed() -> None:
     cases = sweep(["gemm", "softmax"], ("fp32",), SMALL, seed=7)
     assert cases == sweep(["gemm", "softmax"], ("fp32",), SMALL, seed=7)
     assert cases != sweep(["gemm", "softmax"], ("fp32",), SMALL, seed=8)
@@ -48,8 +48,8 @@ def test_a_sweep_stays_within_its_limits_and_repeats_by_its_seed() -> None:
             assert 4 * (m * n + n * k + m * k) <= 2**26
 
 
-def test_the_operators_of_gpt2_xl_are_these() -> None:
-    """By hand: width 1600, 25 heads of 64, 50257 tokens; two sequences of 512 tokens, only the last ones' logits."""
+def test_the_cases_of_gpt2_xl_are_those_derived_by_hand() -> None:
+    """Width 1600, 25 heads of 64, vocabulary 50257; two sequences of 512 tokens, logits of the last token only."""
     cases, others = of_model(hub.load("gpt2-xl"), ("fp16",), batch=2, seq=512, phase="prefill")
     assert [(c.op, tuple(c.sizes.values())) for c in cases if c.kernel in ("torch_linear", "torch_flash")] == [
         ("gemm", (1024, 4800, 1600)),
@@ -60,15 +60,15 @@ def test_the_operators_of_gpt2_xl_are_these() -> None:
         ("gemm", (2, 50257, 1600)),
     ]
     rest = {c.op: tuple(c.sizes.values()) for c in cases if not c.op.startswith(("gemm", "attn"))}
-    # the rows of positions come once for both sequences, and are added to each: another operation than a plain sum
+    # both sequences use the same rows of position embeddings: this broadcast addition is not the tables' `add`
     assert rest == {"emb": (512, 1600), "layernorm": (1024, 1600), "gelu": (1024, 6400), "add": (1024, 1600)}
     assert others == ("embedding.add_position",)
 
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-8b", "mistral-7b-v0.1", "bert-large-uncased", "gemma-2-9b"])
 @pytest.mark.parametrize("seq", [64, 8192])
-def test_what_a_table_calls_an_operator_does_the_same_work(name: str, seq: int) -> None:
-    """FLOPs of products as the model's; bytes but for biases and for gains, which tables of norms count too."""
+def test_an_operation_of_a_table_has_the_same_counts_as_the_models_operator(name: str, seq: int) -> None:
+    """The same matmul FLOPs; the same bytes except for biases and gains of norms."""
     arch = hub.load(name)
     found = 0
     for step in workload(arch, batch=3, seq=seq)[0].steps():
@@ -82,20 +82,20 @@ def test_what_a_table_calls_an_operator_does_the_same_work(name: str, seq: int) 
     assert found > 6
 
 
-def test_attention_that_no_table_has_is_left_out() -> None:
-    """BERT sees both ways; Mistral's window cuts prompts beyond 4096 tokens."""
+def test_attention_that_tables_do_not_support_is_left_out() -> None:
+    """BERT's attention is bidirectional; Mistral's sliding window matters for prompts longer than 4096 tokens."""
     assert "attention.flash" in of_model(hub.load("bert-large-uncased"), ("fp16",))[1]
     assert "attention.flash" in of_model(hub.load("mistral-7b-v0.1"), ("fp16",), seq=8192)[1]
     assert "attention.flash" not in of_model(hub.load("mistral-7b-v0.1"), ("fp16",), seq=4096)[1]
 
 
-def test_an_activation_that_is_no_gelu_is_not_called_one() -> None:
+def test_other_activations_are_not_measured_as_gelu() -> None:
     assert "mlp.activation" in of_model(hub.load("opt-1.3b"), ("fp16",))[1]  # a ReLU
 
 
 @pytest.mark.parametrize(
     ("name", "norm"),
-    # LayerNorms, of which OLMo's have neither gain nor bias and Command R's no bias; RMSNorms
+    # LayerNorms (OLMo's without gain and bias, Command R's without bias) and RMSNorms
     [
         ("gpt2", "layernorm"),
         ("OLMo-1B-hf", "layernorm"),
@@ -103,7 +103,7 @@ def test_an_activation_that_is_no_gelu_is_not_called_one() -> None:
         ("gemma-2-9b", "input_layernorm"),
     ],
 )
-def test_a_norm_is_measured_as_the_norm_that_it_is(name: str, norm: str) -> None:
+def test_norms_are_measured_as_layernorm_or_rmsnorm(name: str, norm: str) -> None:
     arch = hub.load(name)
     (step,) = workload(arch, batch=1, seq=16, phase="prefill")[0].steps()
     found = [of_operator(operator) for operator in phases.operators(arch, step) if operator.kind == "norm"]
@@ -111,7 +111,7 @@ def test_a_norm_is_measured_as_the_norm_that_it_is(name: str, norm: str) -> None
 
 
 @pytest.mark.parametrize(("name", "options"), [("gpt2", {"seq": 32}), ("llama-3.1-8b", {"seq": 32}), ("resnet-18", {})])
-def test_of_gradients_only_products_and_sums_are_measured(name: str, options: dict[str, int]) -> None:
+def test_only_gemms_and_additions_of_a_backward_pass_are_measured(name: str, options: dict[str, int]) -> None:
     arch = hub.load(name)
     (step,) = workload(arch, batch=2, phase="train", **options)[0].steps()
     named = {operator.name: of_operator(operator) for operator in phases.operators(arch, step)}
@@ -122,11 +122,11 @@ def test_of_gradients_only_products_and_sums_are_measured(name: str, options: di
     assert {name for name in named if name.endswith(".grad")} <= set(others)
 
 
-def test_a_case_says_what_it_is() -> None:
+def test_a_case_prints_its_operation_format_kernel_and_shape() -> None:
     assert str(Case("softmax", "fp16", "torch_softmax", (("m", 3), ("n", 4)))) == "softmax fp16 torch_softmax m=3 n=4"
 
 
-def test_a_model_on_a_workload_that_makes_no_sense_is_refused() -> None:
+def test_a_model_with_an_invalid_workload_is_refused() -> None:
     with pytest.raises(WorkloadError, match="batch"):
         of_model(hub.load("gpt2"), ("fp16",), batch=0)
     with pytest.raises(WorkloadError, match="a pass at a time; try --phase decode"):

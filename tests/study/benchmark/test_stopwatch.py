@@ -32,12 +32,12 @@ def test_the_cpu_takes_as_long_as_it_sleeps(cold: bool) -> None:
 
 
 @pytest.mark.usefixtures("small_caches")
-def test_what_takes_long_is_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "LONG", 0.005)
     assert stopwatch.machine("cpu").time(lambda: time.sleep(0.02)).repeats == 3
 
 
-def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(WorkloadError, match=r"--device cuda: torch .*--device cpu"):
         stopwatch.machine("cuda")
@@ -139,7 +139,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulated, stopwatch.Gpu]:
 
 @pytest.mark.parametrize("cold", [True, False])
 @pytest.mark.parametrize("seconds", [3e-6, 4e-4, 0.05])
-def test_a_launch_takes_its_kernel_and_the_gap_behind_it(
+def test_the_time_of_a_launch_is_its_kernel_and_the_gap_after_it(
     gpu: tuple[Simulated, stopwatch.Gpu], seconds: float, cold: bool
 ) -> None:
     """Whether the L2 is emptied before it or not: what emptying takes is taken off."""
@@ -150,7 +150,7 @@ def test_a_launch_takes_its_kernel_and_the_gap_behind_it(
     assert "waits for default" in simulated.log
 
 
-def test_what_runs_left_in_torchs_cache_is_given_back_before_a_graph_takes_memory(
+def test_torchs_cached_memory_is_freed_before_a_graph_allocates(
     gpu: tuple[Simulated, stopwatch.Gpu],
 ) -> None:
     simulated, watch = gpu
@@ -159,7 +159,7 @@ def test_what_runs_left_in_torchs_cache_is_given_back_before_a_graph_takes_memor
     assert told == ["empties", "captures"] * 2  # of the run with the reads that empty the L2, and of these alone
 
 
-def test_a_torch_without_code_for_the_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A V100 beside a torch that has dropped it: it is seen, and every kernel fails."""
     message = (
         "CUDA error: no kernel image is available for execution on the device\nCompile with `TORCH_USE_CUDA_DSA`\n"
@@ -172,14 +172,14 @@ def test_a_torch_without_code_for_the_gpu_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(simulated, "ones", fail)
     monkeypatch.setattr(simulated, "get_device_capability", lambda: (7, 0))
     monkeypatch.setitem(sys.modules, "torch", simulated)
-    with pytest.raises(WorkloadError, match=r"no code for this GPU.* 7\.0, but for sm_75, sm_80; .*'torch<2\.11'"):
+    with pytest.raises(WorkloadError, match=r"does not support this GPU .* 7\.0\), only sm_75, sm_80; .*'torch<2\.11'"):
         stopwatch.machine("cuda")
     message = "CUDA error: out of memory\nadvice"
-    with pytest.raises(WorkloadError, match="a GPU that does not work: CUDA error: out of memory; --device cpu"):
+    with pytest.raises(WorkloadError, match="the GPU does not work: CUDA error: out of memory; --device cpu"):
         stopwatch.machine()
 
 
-def test_a_gpu_says_which_it_is(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+def test_a_gpu_reports_its_attributes(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
     watch = gpu[1]
     assert watch.evidence.name == "NVIDIA H100 80GB HBM3"
     assert (watch.evidence.compute_capability, watch.evidence.multiprocessors) == ("9.0", 132)
@@ -188,7 +188,7 @@ def test_a_gpu_says_which_it_is(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
     assert watch.read_clocks() == clocks.Reading()
 
 
-def test_a_failing_capture_keeps_no_graph_open(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+def test_a_failed_capture_is_closed(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
     simulated, watch = gpu
     calls = iter([None] * stopwatch.WARM_UP)
 
@@ -204,7 +204,7 @@ def test_a_failing_capture_keeps_no_graph_open(gpu: tuple[Simulated, stopwatch.G
 # --- Clocks ----------------------------------------------------------------------------------------------
 
 
-def test_clocks_are_read_off_nvidia_smi() -> None:
+def test_a_line_of_nvidia_smi_is_parsed() -> None:
     assert clocks.parse("1980, 2619, 412.33, 61\n") == clocks.Reading(1980, 2619, 412.33, 61)
     assert clocks.parse("1380, 877, [N/A], [Not Supported]\n") == clocks.Reading(1380, 877, None, None)
     assert clocks.parse("NVIDIA-SMI has failed\n") == clocks.Reading()
@@ -223,12 +223,12 @@ def test_clocks_follow_a_running_nvidia_smi(tmp_path: Path, monkeypatch: pytest.
     )
 
 
-def test_an_nvidia_smi_that_does_not_listen_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nvidia_smi_that_ignores_the_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\ntrap '' TERM\necho 1410, 1593, 300.5, 55\nwhile :; do sleep 0.2; done\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(clocks, "PATIENCE", 0.2)
+    monkeypatch.setattr(clocks, "TIMEOUT", 0.2)
     watched = clocks.Clocks("0")
     _until(lambda: watched.last.sm_mhz == 1410)
     begin = time.monotonic()
