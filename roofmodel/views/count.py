@@ -56,18 +56,18 @@ def as_json(count: Count) -> str:
 
 
 def as_csv(count: Count) -> str:
-    """A line an operator, base units, empty for unknown."""
+    """One line per operator in base units; unknown values are empty."""
     return encoding.as_csv([{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]])
 
 
 def table(count: Count) -> RenderableType:
-    """Operators in the order of their dispatch, under the module that runs them."""
+    """Operators in the order of their dispatch, below the module that calls them."""
     rows = bare()
     rows.add_column("operator", overflow="fold")
-    for name in ("gives", "FLOPs", "bytes", "FLOP/B"):
+    for name in ("output", "FLOPs", "bytes", "FLOP/B"):
         rows.add_column(name, justify="right", no_wrap=True)
     if count.device:
-        rows.add_column("roof", no_wrap=True)
+        rows.add_column("bound by", no_wrap=True)
         rows.add_column("bound", justify="right", no_wrap=True)
     module = None
     for op in count.operators:
@@ -102,8 +102,8 @@ def _notes(count: Count) -> list[str]:
     if count.fvcore is not None:
         macs = units.si(count.cost.matmul_flops / 2)
         theirs = units.si(count.fvcore)
-        lines.append(f"multiply-adds: {macs} of matrix products here; {theirs} by fvcore, norms among them")
+        lines.append(f"multiply-adds: {macs} in GEMMs here; {theirs} by fvcore, which includes norms")
     if count.uncounted:
         names = ", ".join(f"{name} × {times}" for name, times in count.uncounted.items())
-        lines.append(f"uncounted, no formula: {names}; their FLOPs are in no total")
+        lines.append(f"not counted, no formula: {names}; the totals lack their FLOPs")
     return lines

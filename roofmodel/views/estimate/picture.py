@@ -1,4 +1,4 @@
-"""An Estimate as a roofline picture, by matplotlib: for the screen, the slide and the page."""
+"""The roofline picture of an Estimate, drawn by matplotlib as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ COLOURS = {
     "communication": canvas.YELLOW,
     "optimizer": canvas.RED,
 }
-MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage, as matplotlib and as text have them
-# Heights as parts of a picture's usual one: of a line of the key, in letters of 9 points and of 6.5; of what is no key.
-LARGEST, SMALLEST, ELSEWHERE = 0.0265, 0.0265 * 6.5 / 9, 0.18
-Table = list[tuple[str, Row, str]]  # of a phase: sign, row, marker
-FOOT = "Bounds: the least time each roof allows; no expectation. Size of a mark: its share of the phase."
+MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage: for matplotlib, and as text
+LARGEST, SMALLEST = 0.0265, 0.0265 * 6.5 / 9
+"""The height of a line of the legend in type of 9 points and of 6.5, as a part of a picture's usual height."""
+ELSEWHERE = 0.18  # the part of the usual height that is not legend
+Table = list[tuple[str, Row, str]]  # of a phase: letter, row, marker
+FOOT = "Marks are bounds, the least time that the ceilings allow, not expected times. Size: share of the phase's bound."
 
 
 def draw(estimate: Estimate, path: Path, form: str) -> None:
@@ -54,7 +55,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     parameters = describe_parameters(estimate.parameters, estimate.active_parameters)
     subtitle = f"{parameters}, {describe_workload(estimate)}"
     lines = sum(len(table) + len({row.stage for _, row, _ in table}) + 1.7 for table in tables)
-    lines += sum(phase.step.parallel.pp > 1 for phase in estimate.phases)  # a line for the wait
+    lines += sum(phase.step.parallel.pp > 1 for phase in estimate.phases)  # the line of the wait
     rise = max(1, lines * SMALLEST + ELSEWHERE)
     with canvas.picture(path, form, heading, subtitle, FOOT, rise) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
@@ -75,9 +76,9 @@ def _marked(phase: int, found: list[Row]) -> Table:
 
 
 def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line: float, rise: float) -> None:
-    """The rows of each phase beside the picture: mark, letter, name, count, share; the phase's bound above.
+    """The legend: for each phase its bound, then marker, letter, name, count and share of each row.
 
-    A line is so high as a part of a picture's usual height, of which this has `rise` times.
+    `line` is the height of a line as a part of a picture's usual height; this picture is `rise` times as high.
     """
     left, right, y = 0.675, 0.985, 1 - 0.15 / rise
     size, step = 9 * line / LARGEST, line / rise
@@ -85,8 +86,8 @@ def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line:
         title = describe_phase(phase)
         figure.text(left, y, title, weight="bold", fontsize=min(size * 1.1, 400 / len(title)))
         y -= step
-        bound = f"at least {units.seconds(phase.bound_seconds)}"
-        figure.text(left, y, f"{bound}, at most {describe_rate(phase)}", color="0.3", fontsize=size)
+        bound = f"bound {units.seconds(phase.bound_seconds)}"
+        figure.text(left, y, f"{bound}, {describe_rate(phase)}", color="0.3", fontsize=size)
         y -= step
         stage = ""
         for sign, row, marker in table:

@@ -1,4 +1,4 @@
-"""Signs beside marks, placed so that they cover neither marks nor lines nor one another."""
+"""Placement of labels next to marks in a picture, so that they cover no marks, lines or other labels."""
 
 from __future__ import annotations
 
