@@ -1,9 +1,9 @@
-"""Other tools' figures out of ours, term by term: what each of them counts otherwise, and what it does not see.
+"""Reconciliation of FLOP counts with fvcore, calflops, DeepSpeed and llm-flops, term by term.
 
-All of them count a forward pass that computes logits at all positions, and all pairs of query and key. The rules below
-are what these tools' code does; they were held against the tools themselves on small models of the families that
-`CHECKED` names (fvcore 0.1.5 by a test; calflops 0.3.2, DeepSpeed 0.19.8 and llm-flops 0.0.1 by hand, since they
-want other versions of what we develop with).
+All of these tools count a forward pass with logits at all positions and all pairs of query and key. The rules follow
+the code of the tools. They were checked against the tools on small models of the families in `Tool.checked`: fvcore
+0.1.5 by a test; calflops 0.3.2, DeepSpeed 0.19.8 and llm-flops 0.0.1 by hand, since they need other versions of our
+development dependencies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
-from roofmodel.errors import WorkloadError, choices
+from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.recurrent import DeltaRule
@@ -21,15 +21,15 @@ from roofmodel.study.derive.explain import Counted, Explanation, Quantity, expla
 from roofmodel.study.estimate.options import given
 
 
-class Seen(NamedTuple):
-    """A model as a tool sees it: the operators of its forward pass, and whether attention is one fused call."""
+class ForwardPass(NamedTuple):
+    """The operators that a tool counts, and whether attention is one fused call."""
 
     arch: Architecture
     operators: tuple[Counted, ...]
     fused: bool
 
     def sum(self, name: str, count: Callable[[Operator], Number], of: Callable[[Operator], Any]) -> Quantity | None:
-        """What `count` gives for each operator that is one `of` these, over all occurrences; None for none."""
+        """The sum of `count` over all occurrences of the operators for which `of` is true; None without any."""
         found = [op for op in self.operators if of(op.operator)]
         if not found:
             return None
@@ -38,16 +38,16 @@ class Seen(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A tool: the version that the rules are of, what its figure is, and the terms that lead to it."""
+    """A FLOP counter: its version, the call that prints its count, and the terms of the difference."""
 
     version: str
     figure: str
-    terms: Callable[[Seen], Iterable[Quantity | None]]
+    terms: Callable[[ForwardPass], Iterable[Quantity | None]]
     checked: tuple[str, ...]
 
 
 class Reconciliation(NamedTuple):
-    """Our figure, the terms, and the tool's figure, which is their sum."""
+    """Our count, the terms, and the tool's count, which is their sum."""
 
     tool: str
     explanation: Explanation
@@ -58,27 +58,31 @@ class Reconciliation(NamedTuple):
 
 
 def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
-    """A tool's figure for a forward pass of the model, out of ours. `attention`: as the tool runs the model.
+    """The count of a tool for a forward pass, derived from ours. `attention`: the implementation that the tool runs.
 
-    Raises WorkloadError for an unknown tool, or a model that the rules do not cover.
+    Raises WorkloadError for an unknown tool, or a model without rules.
     """
     if tool not in TOOLS:
-        raise WorkloadError(f"--reconcile: unknown tool {tool!r}{choices(tool, TOOLS)}")
-    sees = isinstance(arch.body, Network)
-    if not sees and any(isinstance(part, DeltaRule) for part in arch.stack.parts):
-        raise WorkloadError(f"--reconcile {tool}: {arch.name} is not covered; decoders without linear attention are")
-    if arch.encoder or (sees and tool not in OF_NETWORKS):
-        others = f"; {', '.join(OF_NETWORKS)} is, for networks of convolutions" if sees else ""
+        raise WorkloadError(Option("reconcile"), f": unknown tool {tool!r}{choices(tool, TOOLS)}")
+    is_network = isinstance(arch.body, Network)
+    if not is_network and any(isinstance(part, DeltaRule) for part in arch.stack.parts):
         raise WorkloadError(
-            f"--reconcile {tool}: {arch.name} is not covered; decoders and encoders of one stack are{others}"
+            Option("reconcile", tool),
+            f": {arch.name} is not supported; decoders without linear attention are supported",
+        )
+    if arch.encoder or (is_network and tool not in TOOLS_FOR_NETWORKS):
+        others = f"; for convolutional networks use {', '.join(TOOLS_FOR_NETWORKS)}" if is_network else ""
+        raise WorkloadError(
+            Option("reconcile", tool),
+            f": {arch.name} is not supported; decoder-only and encoder-only models are supported{others}",
         )
     used = {name: options[name] for name in ("batch", "seq", "image") if name in options}
-    all_of_it = {} if sees else {"attention": "eager", "logits": "all"}
-    found = explain(arch, None, phase="forward", **all_of_it, **used)
-    fused = not sees and options.get("attention", "flash") == "flash" and arch.model_type not in UNFUSED
-    seen = Seen(arch, found.sections[0].operators, fused)
+    all_pairs = {} if is_network else {"attention": "eager", "logits": "all"}
+    found = explain(arch, None, phase="forward", **all_pairs, **used)
+    fused = not is_network and options.get("attention", "flash") == "flash" and arch.model_type not in UNFUSED
+    seen = ForwardPass(arch, found.sections[0].operators, fused)
     ours = next(total for total in found.sections[0].totals if total.name == "matmul FLOPs")
-    if not sees:
+    if not is_network:
         ours = ours._replace(name=f"{ours.name}, all pairs, all logits")
     known = TOOLS[tool]
     terms = tuple(term for term in known.terms(seen) if term is not None)
@@ -88,33 +92,33 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
 
 
 def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[str]:
-    idle = given(options, used=("batch", "seq", "image", "attention", "dtype"))
-    yield from (f"--{name} is ignored: {tool} counts a forward pass" for name in idle)
+    ignored = given(options, used=("batch", "seq", "image", "attention", "dtype"))
+    yield from (f"--{name} is ignored: {tool} counts a forward pass" for name in ignored)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
-        how = "one fused call (SDPA), as classes run by default" if fused else "eager"
-        yield f"{tool} {known.version} on a model whose attention is {how}; --attention says which"
+        how = "fused (SDPA, the default of transformers)" if fused else "eager"
+        yield f"{tool} {known.version} on a model with {how} attention; --attention selects it"
     if arch.model_type not in known.checked:
         yield (
-            f"the rules of {tool} were held against it on {', '.join(known.checked)}; for {arch.model_type} they are "
+            f"the rules of {tool} were checked on {', '.join(known.checked)}; for {arch.model_type} they are "
             "assumed to hold"
         )
 
 
-# --- What operators are -----------------------------------------------------------------------------
+# --- Properties of models and operators -------------------------------------------------------------
 
 UNFUSED = (  # classes without fused attention, `_supports_sdpa` in transformers 5.23
     *("gptj", "codegen", "gpt_neo", "bloom", "mpt", "xglm", "gemma2", "openai-gpt", "vaultgemma", "gpt_oss"),
     *("mimo_v2_flash", "megatron-bert", "mpnet", "roformer", "deberta-v2", "mamba", "falcon_mamba", "mamba2"),
 )
-BADDBMM = ("bloom",)  # classes that multiply queries by keys so
-CONV1D = ("gpt2",)  # classes whose matrices are of the module Conv1D: torch.addmm, which adds the bias itself
-POOLED = ("resnet",)  # classes that take the mean over maps of pixels by torch.nn.AdaptiveAvgPool2d
-OF_NETWORKS = ("fvcore",)  # tools whose rules are known for networks of convolutions
-CALLED = ("relu", "relu2", "leaky_relu", "silu", "swish")  # activations that call torch.nn.functional as they run
+BADDBMM = ("bloom",)  # classes that compute scores with torch.baddbmm
+CONV1D = ("gpt2",)  # classes with Conv1D modules: torch.addmm adds the bias
+POOLED = ("resnet",)  # classes with torch.nn.AdaptiveAvgPool2d
+TOOLS_FOR_NETWORKS = ("fvcore",)  # tools with rules for convolutional networks
+FUNCTIONAL_ACTIVATIONS = ("relu", "relu2", "leaky_relu", "silu", "swish")  # called through torch.nn.functional
 
 
 def elements(operator: Operator) -> Number:
-    """Of what it reads first."""
+    """The number of elements of its first input."""
     return operator.reads[0].elements(operator.sizes)
 
 
@@ -130,106 +134,106 @@ def _activates(op: Operator) -> bool:
     return op.kind == "elementwise" and op.name.startswith("mlp.") and op.name.endswith("activation")
 
 
-def _layer_norms(seen: Seen) -> Quantity | None:
-    """5 an element, or 4 without gain and bias."""
+def _layer_norms(seen: ForwardPass) -> Quantity | None:
+    """5 FLOPs per element, or 4 without gain and bias."""
     if not isinstance(seen.arch.body, Network) and seen.arch.stack.norm.kind != "layernorm":
         return None
     return seen.sum(
-        "layer norms: 5 an element, 4 without gain and bias",
+        "layer norms: 5 per element, 4 without gain and bias",
         lambda op: elements(op) * (5 if op.parameters else 4),
-        lambda op: op.kind == "norm" and not _by_statistics(op) and not op.name.endswith("_response"),
+        lambda op: op.kind == "norm" and not _is_batch_norm(op) and not op.name.endswith("_response"),
     )
 
 
-def _by_statistics(op: Operator) -> bool:
-    """Whether it is a batch norm, which takes mean and variance from what it kept."""
+def _is_batch_norm(op: Operator) -> bool:
+    """Whether it is a batch norm, which reads a stored mean and variance."""
     return any(tensor.name == "variance" for tensor in op.reads)
 
 
-def _minus(quantity: Quantity | None, share: int = 1) -> Quantity | None:
-    """Taken away, or a share of it."""
+def _minus(quantity: Quantity | None, divisor: int = 1) -> Quantity | None:
+    """The negative of a quantity, divided by `divisor`."""
     if quantity is None:
         return None
-    return quantity._replace(symbolic=-quantity.symbolic / share, value=-quantity.value // share)
+    return quantity._replace(symbolic=-quantity.symbolic / divisor, value=-quantity.value // divisor)
 
 
 # --- The tools --------------------------------------------------------------------------------------
 
 
-def fvcore(seen: Seen) -> Iterator[Quantity | None]:
-    """Multiply-adds, norms, and means over maps of pixels; nothing of fused attention, nor of baddbmm."""
-    yield _minus(seen.sum("a multiply-add counts once: half of ours", _matmul, lambda op: bool(op.matmul_flops)), 2)
+def fvcore(seen: ForwardPass) -> Iterator[Quantity | None]:
+    """Multiply-adds, norms and average pooling are counted; fused attention and baddbmm are not."""
+    yield _minus(seen.sum("a multiply-add counts as one: half of ours", _matmul, lambda op: bool(op.matmul_flops)), 2)
     if seen.fused:
-        yield _minus(seen.sum("attention in a fused call, which it does not see", _matmul, _core), 2)
+        yield _minus(seen.sum("attention in a fused call, which is not counted", _matmul, _core), 2)
     elif seen.arch.model_type in BADDBMM:
         scores = seen.sum(
-            "scores by torch.baddbmm, which it does not see", _matmul, lambda op: op.name.endswith("scores")
+            "scores by torch.baddbmm, which is not counted", _matmul, lambda op: op.name.endswith("scores")
         )
         yield _minus(scores, 2)
     yield _layer_norms(seen)
-    yield seen.sum("batch norms: 2 an element", lambda op: 2 * elements(op), _by_statistics)
+    yield seen.sum("batch norms: 2 per element", lambda op: 2 * elements(op), _is_batch_norm)
     if seen.arch.model_type in POOLED:
-        yield seen.sum("the mean over each map: 1 an element", elements, lambda op: op.name == "head.pool")
+        yield seen.sum("average pooling: 1 per element", elements, lambda op: op.name == "head.pool")
 
 
-def deepspeed(seen: Seen) -> Iterator[Quantity | None]:
-    """2 a multiply-add, and 1 for what is called by torch.nn.functional; of Tensor.baddbmm nothing."""
+def deepspeed(seen: ForwardPass) -> Iterator[Quantity | None]:
+    """2 per multiply-add, and 1 per element of torch.nn.functional calls; Tensor.baddbmm is not counted."""
     if seen.arch.model_type in BADDBMM:
         scores = seen.sum(
-            "scores by Tensor.baddbmm, which it does not see", _matmul, lambda op: op.name.endswith("scores")
+            "scores by Tensor.baddbmm, which is not counted", _matmul, lambda op: op.name.endswith("scores")
         )
         yield _minus(scores)
     yield from _functionals(seen)
 
 
-def calflops(seen: Seen) -> Iterator[Quantity | None]:
-    """As DeepSpeed, whose code it grew from; it sees neither fused attention nor torch.bmm."""
+def calflops(seen: ForwardPass) -> Iterator[Quantity | None]:
+    """Like DeepSpeed, from which its code derives, but without fused attention and torch.bmm."""
     if seen.fused:
-        yield _minus(seen.sum("attention in a fused call, which it does not see", _matmul, _core))
+        yield _minus(seen.sum("attention in a fused call, which is not counted", _matmul, _core))
     elif seen.arch.model_type in BADDBMM:
-        yield _minus(seen.sum("attention by baddbmm and bmm, which it does not see", _matmul, _core))
+        yield _minus(seen.sum("attention by baddbmm and bmm, which is not counted", _matmul, _core))
     yield from _functionals(seen)
 
 
-def _functionals(seen: Seen) -> Iterator[Quantity | None]:
-    """What both patch beside matrix products."""
+def _functionals(seen: ForwardPass) -> Iterator[Quantity | None]:
+    """The terms of calflops and DeepSpeed apart from matrix multiplications."""
     yield _layer_norms(seen)
     if not seen.fused:
-        yield seen.sum("softmax: 1 an element", elements, lambda op: op.kind == "softmax")
-    yield seen.sum("softmax of the router: 1 an element", elements, lambda op: op.kind == "routing")
-    if seen.arch.facts["activation"].value in CALLED:
+        yield seen.sum("softmax: 1 per element", elements, lambda op: op.kind == "softmax")
+    yield seen.sum("router softmax: 1 per element", elements, lambda op: op.kind == "routing")
+    if seen.arch.facts["activation"].value in FUNCTIONAL_ACTIVATIONS:
 
         def width(op: Operator) -> Number:
             return op.writes[0].elements(op.sizes)
 
-        yield seen.sum("activations: 1 an element", width, _activates)
-    yield seen.sum("bias of the convolution: 1 an element", lambda op: op.vector_flops, lambda op: op.kind == "conv")
+        yield seen.sum("activations: 1 per element", width, _activates)
+    yield seen.sum("convolution bias: 1 per element", lambda op: op.vector_flops, lambda op: op.kind == "conv")
     if seen.arch.model_type in CONV1D:
 
         def bias(op: Operator) -> Number:
             return op.lines[0].terms[0].elements(op.sizes)
 
         yield seen.sum(
-            "bias of addmm: 1 an element of the bias", bias, lambda op: op.kind == "gemm" and bool(op.lines[0].terms)
+            "addmm bias: 1 per element of the bias", bias, lambda op: op.kind == "gemm" and bool(op.lines[0].terms)
         )
 
 
-def llm_flops(seen: Seen) -> Iterator[Quantity | None]:
-    """A formula of its own by the config: no head for encoders, and constants for vector work."""
+def llm_flops(seen: ForwardPass) -> Iterator[Quantity | None]:
+    """A closed formula from the config: no head for encoders, and constants for vector operations."""
     if not seen.arch.causal:
         yield _minus(seen.sum("no head for encoders", _matmul, lambda op: op.group == "head"))
-    yield seen.sum("softmax: 5 a score", lambda op: 5 * elements(op), lambda op: op.kind == "softmax")
+    yield seen.sum("softmax: 5 per score", lambda op: 5 * elements(op), lambda op: op.kind == "softmax")
     yield seen.sum(
-        "rotary embedding: 6 an element of queries and keys",
+        "rotary embedding: 6 per element of queries and keys",
         lambda op: 6 * sum(tensor.elements(op.sizes) for tensor in op.writes),
         lambda op: op.name.endswith("rotary"),
     )
     gated = seen.arch.facts["gated"].value
     each = 8 if gated else 2
-    yield seen.sum(f"activations: {each} an element", lambda op: each * op.writes[0].elements(op.sizes), _activates)
+    yield seen.sum(f"activations: {each} per element", lambda op: each * op.writes[0].elements(op.sizes), _activates)
     norm = {"layernorm": 6, "rmsnorm": 4}[seen.arch.stack.norm.kind]
-    yield seen.sum(f"norms: {norm} an element", lambda op: norm * elements(op), lambda op: op.group == "norm")
-    yield seen.sum("learned positions: 1 an element", elements, lambda op: op.name == "embedding.add_position")
+    yield seen.sum(f"norms: {norm} per element", lambda op: norm * elements(op), lambda op: op.group == "norm")
+    yield seen.sum("learned positions: 1 per element", elements, lambda op: op.name == "embedding.add_position")
 
 
 TOOLS: dict[str, Tool] = {

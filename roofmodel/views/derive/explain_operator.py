@@ -27,12 +27,10 @@ def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
         axes: dict[str, dict[str, None]] = {}
         for axis in (axis for s in explanation.sections for counted in s.operators for axis in counted.axes):
             axes.setdefault(axis.letter, {})[axis.meaning] = None
-        yield Table(
-            ("axis", "what it is"), [(_letter(letter), "; ".join(meanings)) for letter, meanings in axes.items()]
-        )
+        yield Table(("axis", "meaning"), [(_letter(letter), "; ".join(meanings)) for letter, meanings in axes.items()])
     for section in explanation.sections:
         if section.name != section.operators[0].operator.name:  # a kernel is its own section
-            yield Heading(f"{section.name}, operator by operator" if section.totals else section.name)
+            yield Heading(f"{section.name}, by operator" if section.totals else section.name)
         for counted in section.operators:
             yield from _operator(counted, explanation, not section.totals, timing)
 
@@ -45,12 +43,12 @@ def _operator(counted: Counted, explanation: Explanation, alone: bool, timing: b
     yield Heading(f"{stage}{operator.name}{times}", 3)
     yield Code("\n".join(line.text for line in operator.lines))
     if alone:
-        yield Table(("axis", "what it is", "size", "|value", "from"), [_axis(a, explanation) for a in counted.axes])
+        yield Table(("axis", "meaning", "size", "|value", "source"), [_axis(a, explanation) for a in counted.axes])
     else:
         yield Paragraph(" · ".join(" = ".join(_size(axis)) for axis in counted.axes))
     yield Equations(list(_counts(counted, explanation)))
     if counted.placed:
-        yield from _roofs(counted, counted.placed, explanation, timing)
+        yield from _times(counted, counted.placed, explanation, timing)
 
 
 def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
@@ -60,9 +58,7 @@ def _axis(axis: Axis, explanation: Explanation) -> list[str | Form]:
     found = formula.readable(axis.symbolic)
     sources = [explanation.sources[s] for s in sorted(sympy.sympify(found).free_symbols, key=str)]
     origins = ", ".join(dict.fromkeys(map(origin, sources)))
-    size = (
-        Form(formula.text(found), formula.latex(found)) if sources else ""
-    )  # a size without symbols is in the next column
+    size = Form(formula.text(found), formula.latex(found)) if sources else ""  # a plain number is in the next column
     return [_letter(axis.letter), axis.meaning, size, _number(axis.value), origins]
 
 
@@ -132,7 +128,7 @@ class _Ceiling(NamedTuple):
     seconds: float
 
 
-def _roofs(counted: Counted, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
+def _times(counted: Counted, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
     """The time at each ceiling, the ceiling that bounds the operator, and the expected time."""
     device, collective, found = explanation.device, counted.operator.collective, placed.placement
     assert device is not None
@@ -161,7 +157,7 @@ def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -
         yield ceiling(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
     yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
     if way:
-        name = f"communication, {' and '.join(link.name for link in way.links(device))}, one way"
+        name = f"communication, {' and '.join(link.name for link in way.links(device))}, per direction"
         yield ceiling(name, cost.link_bytes, "B", way.bandwidth, found.link_seconds)
 
 

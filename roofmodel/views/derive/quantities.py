@@ -1,4 +1,4 @@
-"""Quantities with their formulas: in symbols, in numbers, as a value; the table of their symbols; and as JSON."""
+"""Quantities as formulas in symbols and in numbers, their table of symbols, and their JSON."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Form, Table, said
 
-MANY = 12  # terms from which a sum is not shown again with numbers
+MAX_TERMS = 12  # longer sums are not repeated with numbers
 
 
 def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
-    """The symbols that these quantities have: what each is, its value, and the key or option that it came from."""
+    """A table of the symbols in these quantities: meaning, value, and config key or option."""
     import sympy
 
     used = set().union(*(sympy.sympify(quantity.symbolic).free_symbols for quantity in quantities))
     return Table(
-        ("symbol", "what it is", "|value", "from"),
+        ("symbol", "meaning", "|value", "source"),
         [
             (Form(formula.text(name), formula.latex(name)), source.meaning, units.grouped(source.value), origin(source))
             for name, source in explanation.sources.items()
@@ -31,15 +31,15 @@ def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
 
 
 def origin(source: Source) -> str:
-    """The key or option that a symbol came from, and whether it stood at its default."""
+    """The config key or option of a symbol, marked if it has its default."""
     return f"{source.origin} (default)" if source.assumed else source.origin
 
 
 def forms(expression: Any, explanation: Explanation, value: Number, unit: str) -> list[Form]:
-    """Symbols, numbers, value; what would be said twice is said once."""
+    """The formula in symbols, in numbers, and its value, without repetitions."""
     values = explanation.values
     found = [Form(formula.text(expression), formula.latex(expression))]
-    if _terms(expression) <= MANY:
+    if _terms(expression) <= MAX_TERMS:
         found.append(Form(formula.text(expression, values), formula.latex(expression, values)))
     found.append(amount(value, unit))
     return [form for i, form in enumerate(found) if i == 0 or form.text != found[i - 1].text]
@@ -52,7 +52,7 @@ def _terms(expression: Any) -> int:
 
 
 def amount(value: Number, unit: str) -> Form:
-    """A count in full, and to three digits where it is long."""
+    """A count in full; long counts also with three digits and a prefix."""
     value = plain(value)
     whole = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
     short = f" ({units.si(value, unit)})" if value >= 1e5 else ""
@@ -60,7 +60,7 @@ def amount(value: Number, unit: str) -> Form:
 
 
 def describe_quantity(quantity: Quantity) -> dict[str, Any]:
-    """A quantity for JSON: as it is written, in LaTeX, and for sympy.sympify."""
+    """A quantity for JSON: its formula as text, in LaTeX and for sympy.sympify, and its value."""
     expression = formula.readable(quantity.symbolic)
     return {
         "name": quantity.name,

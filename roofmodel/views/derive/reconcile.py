@@ -1,4 +1,4 @@
-"""Another tool's figure out of ours, as a document."""
+"""The document of a reconciliation with another FLOP counter."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Tab
 
 
 def document(found: Reconciliation) -> Document:
-    """Our matmul FLOPs, what the tool counts otherwise, and what that comes to."""
+    """Our matmul FLOPs, the terms of the difference, and the tool's count."""
     tool, explanation = TOOLS[found.tool], found.explanation
     ours = found.ours._replace(name=f"ours: {found.ours.name}")
     theirs = found.theirs._replace(name=f"{found.tool}: {tool.figure}")
     quantities = (ours, *found.terms, theirs)
     return Document(
         [
-            Heading(f"{explanation.name}: {found.tool}'s figure out of ours", 1),
-            Paragraph(f"By the rules of {found.tool} {tool.version}, for one forward pass."),
+            Heading(f"{explanation.name}: the FLOP count of {found.tool}, derived from ours", 1),
+            Paragraph(f"The rules of {found.tool} {tool.version} for one forward pass."),
             symbols(explanation, quantities),
             Table(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
         ],

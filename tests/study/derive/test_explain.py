@@ -278,7 +278,7 @@ def test_symbols_stay_whole_where_a_length_is_one() -> None:
     assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of a state space, no scan
 
 
-def test_a_tie_is_told_as_estimate_tells_it(tmp_path: Path) -> None:
+def test_a_tie_has_the_bound_of_estimate(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300

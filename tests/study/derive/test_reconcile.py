@@ -1,4 +1,4 @@
-"""Other tools' figures out of ours; fvcore itself is asked in `tests/counting/test_against_fvcore.py`."""
+"""FLOP counts of other tools, derived from ours; `tests/counting/test_against_fvcore.py` runs fvcore itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ PRINTED = {
     ("tool", "attention", "model_type", "printed"),
     [(tool, how, name, value) for (tool, how), found in PRINTED.items() for name, value in found.items()],
 )
-def test_what_the_tools_printed_arises_from_ours(tool: str, attention: str, model_type: str, printed: int) -> None:
+def test_printed_counts_of_tools_are_derived_from_ours(
+    tool: str, attention: str, model_type: str, printed: int
+) -> None:
     arch = architecture({"model_type": model_type, **SMALL[model_type]}, "small", "config.json")
     tokens = {} if model_type == "vit" else {"seq": 9}
     found = reconcile(arch, tool, batch=2, attention=attention, **tokens)
@@ -79,24 +81,24 @@ def test_what_the_tools_printed_arises_from_ours(tool: str, attention: str, mode
         ("bert-base-uncased", 96922632192),
     ],
 )
-def test_llm_flops_figures_arise_from_ours(model: str, printed: int) -> None:
+def test_llm_flops_counts_are_derived_from_ours(model: str, printed: int) -> None:
     assert reconcile(hub.load(model), "llm-flops", seq=512).theirs.value == printed
 
 
-def test_fvcore_shows_half_of_gpt2_xl_and_its_layer_norms() -> None:
+def test_fvcore_counts_half_of_gpt2_xl_and_its_layer_norms() -> None:
     found = reconcile(hub.load("gpt2-xl"), "fvcore", seq=1024, attention="eager")
     # 97 norms of 1024 x 1600, 5 an element: 0.79 G, as counting.md has it
     assert found.theirs.value == 3_506_703_564_800 // 2 + 5 * 97 * 1024 * 1600
 
 
-def test_what_was_not_checked_is_said() -> None:
+def test_an_unchecked_family_is_noted() -> None:
     assert any("assumed to hold" in note for note in reconcile(hub.load("qwen3-8b"), "calflops").notes)
     assert not any("assumed" in note for note in reconcile(hub.load("gpt2"), "calflops").notes)
 
 
-def test_what_is_not_covered_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"--reconcile: unknown tool 'ptflops'; did you mean 'calflops'"):
+def test_an_unsupported_model_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"reconcile: unknown tool 'ptflops'; did you mean 'calflops'"):
         reconcile(hub.load("gpt2"), "ptflops")
     for model, tool in (("resnet-50", "deepspeed"), ("t5-small", "fvcore"), ("qwen3-coder-next", "calflops")):
-        with pytest.raises(WorkloadError, match="is not covered"):
+        with pytest.raises(WorkloadError, match="is not supported"):
             reconcile(hub.load(model), tool)
