@@ -1,9 +1,9 @@
-"""Two sequences side by side: what was launched, in order, and what a pass of the model does, in order, over and over.
+"""Alignment of launched kernels with the operators of repeated passes, by dynamic programming.
 
-The cheapest way through both, by dynamic programming (Needleman and Wunsch, J. Mol. Biol. 48, 1970), over a pattern
-that repeats (wraparound alignment: Fischetti et al., Information Processing Letters 46, 1993). So it is found how many
-passes a file holds, where each begins, and, where there are several patterns (prefill, decode), which it is. An item
-may take a run of operators (a fused kernel), an operator may take further items (split K), and either may stay alone.
+Needleman and Wunsch, J. Mol. Biol. 48, 1970, over a pattern that repeats (wraparound alignment: Fischetti et al.,
+Information Processing Letters 46, 1993). The alignment finds the number of passes in a file, where each begins, and
+which pattern (prefill or decode) it follows. An item may take several consecutive operators (a fused kernel), an
+operator may take several items (split K), and either may stay unmatched.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 NEVER = 1e6
-WITHIN = 2.0  # what it costs that a file begins, or ends, within a pass
+WITHIN = 2.0  # cost of a file that begins or ends inside a pass
 
 _EXTRA, _ALONE = 0, -1  # moves; n > 0 takes a run of n operators
 
 
 class Costs(NamedTuple):
-    """What it costs to pair an item with each operator of the patterns, one after the other; NEVER where it cannot be.
+    """Costs of pairing one item with each operator of the concatenated patterns; NEVER for impossible pairs.
 
-    `runs[n - 1][p]` is the cost of taking operators p to p + n - 1 together, `extra[p]` that of being a further
-    kernel of operator p, `alone` that of pairing with none.
+    `runs[n - 1][p]`: taking operators p to p + n - 1 together. `extra[p]`: being a further kernel of operator p.
+    `alone`: staying unmatched.
     """
 
     runs: Sequence[np.ndarray]
@@ -33,17 +33,17 @@ class Costs(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """An item of the launched sequence, and the operators of the pass that it is; none where it stays alone."""
+    """An item and its operators; no operators if it stays unmatched."""
 
     item: int
     step: int  # which pass, counted from 0
     pattern: int
     operators: tuple[int, ...]  # places in its pattern
-    extra: bool = False  # a further kernel of an operator that has one
+    extra: bool = False  # a further kernel of an operator that already has one
 
 
 class Alignment(NamedTuple):
-    """All items paired, or alone, and what that costs."""
+    """One pair per item, and the total cost."""
 
     pairs: list[Pair]
     cost: float
@@ -52,9 +52,9 @@ class Alignment(NamedTuple):
 def align(
     items: int, costs: Callable[[int], Costs], lengths: Sequence[int], skips: np.ndarray, repeats: bool = True
 ) -> Alignment:
-    """The cheapest pairing of so many items with passes over patterns of these lengths; with one pass unless `repeats`.
+    """The cheapest pairing of `items` items with passes over patterns of these lengths; one pass unless `repeats`.
 
-    `skips` is what each operator costs that finds no kernel, pattern after pattern, and `costs(i)` what item i does.
+    `skips` is the cost of leaving each operator of the patterns unmatched; `costs(i)` are those of item i.
     """
     import numpy as np
 
@@ -89,7 +89,7 @@ def align(
 
 
 class _Track:
-    """The states between operators: before the first of a pattern, after it, …; ends and starts of all are one."""
+    """The states between operators of all patterns. The end of a pattern may be followed by the start of any pattern."""
 
     def __init__(self, lengths: Sequence[int], skips: np.ndarray, repeats: bool) -> None:
         import numpy as np
@@ -98,7 +98,7 @@ class _Track:
         self.size = sum(lengths) + len(lengths)
         self.starts = np.cumsum([0, *(n + 1 for n in lengths[:-1])])
         self.ends = self.starts + np.array(lengths)
-        self.paid, first = [], 0  # what skipping all operators up to a state costs
+        self.paid, first = [], 0  # cost of skipping all operators up to a state
         for n in lengths:
             self.paid.append(np.concatenate([[0.0], np.cumsum(skips[first : first + n])]))
             first += n
@@ -107,7 +107,7 @@ class _Track:
         self._within: dict[int, np.ndarray] = {}
 
     def before(self, n: int) -> np.ndarray:
-        """The states ahead of a run of n operators, pattern after pattern."""
+        """The states before a run of n operators, for all patterns."""
         if n not in self._before:
             parts = [self._np.arange(s, s + max(0, k - n + 1)) for s, k in zip(self.starts, self.lengths, strict=True)]
             self._before[n] = self._np.concatenate(parts)
@@ -115,11 +115,11 @@ class _Track:
         return found
 
     def after(self, n: int) -> np.ndarray:
-        """The states behind a run of n operators."""
+        """The states after a run of n operators."""
         return self.before(n) + n
 
     def run(self, cost: np.ndarray, n: int) -> np.ndarray:
-        """The costs of runs of n, without those that would leave their pattern."""
+        """The costs of runs of n operators that stay within their pattern."""
         if n not in self._within:
             firsts = self._np.cumsum([0, *self.lengths[:-1]])
             parts = [self._np.arange(f, f + max(0, k - n + 1)) for f, k in zip(firsts, self.lengths, strict=True)]
@@ -128,13 +128,13 @@ class _Track:
         return found
 
     def skipped(self, reached: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The cheapest way to each state where operators may be skipped, and the state that it comes from."""
+        """The lowest cost of each state if operators may be skipped, and the state it is reached from."""
         best, origin = reached.copy(), self._np.arange(self.size, dtype=self._np.int32)
         self._forward(best, origin)
         if not self.repeats:
             return best, origin
         end = self.ends[int(self._np.argmin(best[self.ends]))]
-        for start in self.starts:  # a pass is over, the next begins
+        for start in self.starts:  # one pass ends, the next begins
             if best[end] < best[start]:
                 best[start], origin[start] = best[end], origin[end]
         self._forward(best, origin)
@@ -151,7 +151,7 @@ class _Track:
             origin[part] = origin[part][where]
 
     def path(self, state: int, moves: np.ndarray, origins: np.ndarray) -> list[Pair]:
-        """Back from the last state to the first item."""
+        """The pairs on the cheapest path, traced back from the last state."""
         found, back = [], 0
         for i in range(len(moves) - 1, -1, -1):
             came = int(origins[i][state])

@@ -1,7 +1,7 @@
-"""What speaks for a kernel being an operator: its kind, its FLOPs, its time, and the ranges around its launch.
+"""Cost of matching a kernel with an operator, from its kind, FLOPs, time and shapes and the ranges around its launch.
 
-Costs are in units of an operator that finds no kernel. They need not be exact: order decides most, and they decide
-between ways that order leaves open (one kernel for gate and up, or for queries, keys and values?).
+The unit is the cost of an operator without a kernel. The values need not be exact: the order decides most matches, and
+the costs decide between matches that the order allows (one kernel for gate and up, or for Q, K and V?).
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
     from roofmodel.study.compare.kernel_groups import KernelGroup
 
-ALONE = 1.5  # an anchor without operator
-LONGEST_RUN = 6  # operators that one kernel takes: queries, keys and values, or their gradients
+ALONE = 1.5  # an anchor kernel without an operator
+LONGEST_RUN = 6  # operators of one kernel: Q, K and V, or their gradients
 
-# Kind of kernel -> kind of operator -> what it costs to take one for the other. Fused attention may be two products,
-# convolutions as products and the other way round; the blocks of a scan are products.
-UNLIKE = {
+# Kind of kernel -> kind of operator -> cost of the match. Fused attention may be two GEMMs, a convolution may run as a
+# GEMM, and the blocks of a scan are GEMMs.
+KIND_COST = {
     "matrix product": {"matrix product": 0.0, "convolution": 0.5, "scan": 0.9},
     "attention": {"attention": 0.0, "bmm": 0.3},
     "convolution": {"convolution": 0.0},
     "scan": {"scan": 0.0, "bmm": 0.3},
 }
-# What a further kernel of one operator costs: parts of attention and of experts come often, of a plain product seldom.
-FURTHER = {"attention": 0.5, "grouped_gemm": 0.1, "scan": 0.3, "bmm": 0.6}
-SELDOM = 1.0
-FUSED = 0.05  # a kernel for several operators, each more
+# Cost of a further kernel of one operator: common for attention and experts, rare for a plain GEMM.
+FURTHER_KERNEL = {"attention": 0.5, "grouped_gemm": 0.1, "scan": 0.3, "bmm": 0.6}
+RARE_FURTHER_KERNEL = 1.0
+FUSED = 0.05  # per additional operator of a fused kernel
 
 TELLING = frozenset({"norm", "activation", "rotary", "gather", "routing", "softmax"})
-"""Light work that stands in one place of a layer, or of a pass, so that it tells which anchor comes after it."""
-OUT_OF_PLACE = 0.25  # such work ahead of an anchor that has none
-MISSING = 0.1  # none ahead of an anchor that has some: it may be fused into another kernel
+"""Light work with one position in a layer or pass, which identifies the anchor after it."""
+OUT_OF_PLACE = 0.25  # such work before an anchor that has none
+MISSING = 0.1  # no such work before an anchor that has some: it may be fused
 
 _PLACES = {"attention": "attention", "cross attention": "attention", "mlp": "mlp", "embedding": "embedding"}
 _PLACES |= {"head": "head"}
 
 
 class Anchors:
-    """The anchors of the phases one after the other, as arrays, and what each costs to be taken for a kernel."""
+    """The anchors of all phases as arrays, and the cost of matching each with a kernel."""
 
     def __init__(self, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> None:
         import numpy as np
@@ -77,7 +77,7 @@ class Anchors:
     # --- Costs --------------------------------------------------------------------------------------
 
     def means(self, items: Sequence[KernelGroup]) -> Callable[[KernelGroup, frozenset[str]], Costs]:
-        """The costs of an item behind such light work; launches of one kernel all at the mean of their times."""
+        """A function from an item and the light work before it to costs; launches of one kernel use their mean time."""
         times: dict[object, list[float]] = {}
         for item in items:
             times.setdefault(_alike(item), []).append(item.seconds or 0.0)
@@ -95,7 +95,7 @@ class Anchors:
     def _costs(self, item: KernelGroup, seconds: float, before: frozenset[str]) -> Costs:
         import numpy as np
 
-        kinds = UNLIKE[item.kind or "matrix product"]
+        kinds = KIND_COST[item.kind or "matrix product"]
         unlike = np.array([_lookup(kinds, o, NEVER) for _, o in self._listed])
         unlike = np.where(self.allowed(item.hint), unlike, NEVER)
         unlike += np.array([0.0 if agrees(item.direction, o) else 1.0 for _, o in self._listed])
@@ -111,11 +111,11 @@ class Anchors:
             )
             cost = self._size(item, flops) + self._time(seconds, expected, bound) + _shape(item, weights)
             runs.append(np.where(together, worst + placed + FUSED * (n - 1) + cost, NEVER))
-        further = np.array([_lookup(FURTHER, o, SELDOM) for _, o in self._listed])
+        further = np.array([_lookup(FURTHER_KERNEL, o, RARE_FURTHER_KERNEL) for _, o in self._listed])
         return Costs(runs, np.where(unlike >= NEVER, NEVER, further + OUT_OF_PLACE * len(before)), ALONE)
 
     def _size(self, item: KernelGroup, flops: np.ndarray) -> np.ndarray:
-        """What counted FLOPs say against it: padding may double them."""
+        """Cost of a difference between measured and counted FLOPs; small, because padding may double them."""
         import numpy as np
 
         if not item.flops or item.kind == "attention":
@@ -124,7 +124,7 @@ class Anchors:
         return np.minimum(0.3, 0.1 * off, dtype=float)
 
     def _time(self, seconds: float, expected: np.ndarray, bound: np.ndarray) -> np.ndarray:
-        """What the time says against it: little, for the workload may be another one than was told."""
+        """Cost of a difference in time; small, because the given workload may be wrong."""
         import numpy as np
 
         if not seconds:
@@ -134,7 +134,7 @@ class Anchors:
         return against
 
     def allowed(self, said: Hint) -> np.ndarray:
-        """Which anchors a kernel may be by the ranges around its launch; all where they fit to none."""
+        """Which anchors the ranges around a launch allow; all if they allow none."""
         import numpy as np
 
         if said not in self._allowed:
@@ -159,24 +159,24 @@ class Anchors:
     # --- Places -------------------------------------------------------------------------------------
 
     def places(self, pair: Pair) -> tuple[int, ...]:
-        """A pair's operators as places in the sequence of its phase."""
+        """The operators of a pair as places in the sequence of its phase."""
         return tuple(self._where[pair.pattern][anchor] for anchor in pair.operators)
 
     def same_slot(self, one: Pair, other: Pair) -> bool:
-        """Whether two pairs are of operators of one pass that may run together."""
+        """Whether two pairs have operators of one pass and slot."""
         first = [sum(self.lengths[: pair.pattern]) + pair.operators[0] for pair in (one, other)]
         return one.step == other.step and self._slots[first[0]] == self._slots[first[1]]
 
     def is_attention(self, pair: Pair) -> bool:
-        """Whether a pair is of fused attention."""
+        """Whether a pair is fused attention."""
         return self.sequences[pair.pattern][self.places(pair)[0]].work == "attention"
 
     def allows(self, pair: Pair, said: Hint) -> bool:
-        """Whether ranges fit to an operator of a pair."""
+        """Whether ranges allow the first operator of a pair."""
         return self._fits(said, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
 
     def permits(self, item: KernelGroup, phase: int, place: int) -> bool:
-        """Whether an item's ranges and its name fit to an operator of a sequence."""
+        """Whether an item's ranges and name allow an operator of a sequence."""
         occurrence = self.sequences[phase][place]
         return agrees(item.direction, occurrence) and self._fits(item.hint, phase, occurrence)
 
@@ -206,7 +206,7 @@ class Anchors:
 
 
 def _ahead(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozenset[str]]:
-    """The telling light work ahead of each anchor of a pass; ahead of the first, what follows the last as well."""
+    """The marker work before each anchor of a pass; before the first, also what follows the last."""
     found = []
     for last, place in zip([-1, *places], places, strict=False):
         between = sequence[last + 1 : place] if last < place else ()
@@ -215,7 +215,7 @@ def _ahead(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozen
 
 
 def _weight(occurrence: Occurrence) -> float:
-    """How many elements the matrix has that a product reads, or whose gradient it writes; 0 for other operators."""
+    """Elements of the weight matrix that a GEMM reads or whose gradient it writes; 0 for other operators."""
     operator = occurrence.placed.operator
     if occurrence.anchor != "matrix product" or operator.gemm is None:
         return 0.0
@@ -225,7 +225,7 @@ def _weight(occurrence: Occurrence) -> float:
 
 
 def _shape(item: KernelGroup, weights: np.ndarray) -> np.ndarray:
-    """What the shapes of the call say: the matrix is one of the three of its product, however many rows it takes."""
+    """Cost by recorded shapes: the weight matrix must be one of the three matrices of the GEMM."""
     import numpy as np
 
     if not item.operand_sizes:
@@ -235,7 +235,7 @@ def _shape(item: KernelGroup, weights: np.ndarray) -> np.ndarray:
 
 
 def agrees(direction: str | None, occurrence: Occurrence) -> bool:
-    """Whether what a kernel's name says of forward and backward fits to an operator."""
+    """Whether the direction in a kernel's name (forward, backward) agrees with an operator."""
     name, stage = occurrence.placed.operator.name, occurrence.placed.operator.stage
     if direction in ("input", "weight"):
         return name.endswith(f"grad_{direction}")
@@ -243,19 +243,19 @@ def agrees(direction: str | None, occurrence: Occurrence) -> bool:
 
 
 def _roles(occurrence: Occurrence) -> set[str]:
-    """What an operator may be called by: `mlp.expert_gate_up` by expert_gate_up, expert, gate and up."""
+    """Names of an operator in ranges: `mlp.expert_gate_up` is expert_gate_up, expert, gate or up."""
     last = occurrence.placed.operator.name.partition(".grad")[0].rpartition(".")[2]
     norm = {"head_norm"} if last.endswith("norm") and occurrence.placed.operator.group == "attention" else set()
     return {last, *last.split("_"), occurrence.work, *norm}
 
 
 def _lookup(table: Mapping[str, float], occurrence: Occurrence, default: float) -> float:
-    """What a table says of an operator's kind, else of the kind of kernel that it must have."""
+    """The table entry of an operator's kind, else of its anchor kind."""
     return table.get(occurrence.placed.operator.kind, table.get(occurrence.anchor or "", default))
 
 
 def _alike(item: KernelGroup) -> object:
-    """The same for launches of one kernel on data of one size."""
+    """A key that launches of one kernel on data of one size share."""
     main = max(item.kernels, key=lambda kernel: kernel.seconds or 0.0)
     return item.kind, item.direction, main.name, main.grid, item.flops, item.operand_sizes, len(item.kernels)
 

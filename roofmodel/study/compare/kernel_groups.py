@@ -1,5 +1,5 @@
-"""Kernels that are one piece of work: of one call of the framework, a product and the sum of its parts, a convolution
-and the layouts around it.
+"""Groups of kernels that do one piece of work: one framework call, a GEMM and its split-K sum, a convolution and its
+layout changes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from roofmodel.devices.device import Device
 
 
-MOST, PRODUCTS = 12, 3  # kernels, and products among them, that one call of a framework launches
+MAX_CALL_KERNELS, MAX_CALL_GEMMS = 12, 3  # of one framework call
 _OPERATOR = re.compile(r"(?P<name>\w+::\w+), .*?op_id = (?P<id>\d{1,12})(?:, .*?sizes = (?P<sizes>\[.*\]))?")
 _SHAPE = re.compile(r"\[((?:\d{1,12}(?:, ?\d{1,12})*)?)\]")
 
 
 class KernelGroup(NamedTuple):
-    """Kernels that are one piece of work: of one call of the framework, or a product and the sum of its parts."""
+    """Kernels that do one piece of work."""
 
     kernels: tuple[Kernel, ...]
-    kind: str | None  # of an anchor
+    kind: str | None  # kind of anchor; None for light work
     words: frozenset[str]
     hint: Hint
     direction: str | None  # forward or backward, by its name
-    flops: float | None  # as counted; None where some were not
-    operand_sizes: tuple[float, ...] = ()  # elements of the three matrices of a product, by the shapes of its call
+    flops: float | None  # measured; None if incomplete
+    operand_sizes: tuple[float, ...] = ()  # elements of the three matrices of a GEMM, from recorded shapes
 
     @property
     def seconds(self) -> float | None:
-        """None where a kernel has no time."""
+        """Sum of the kernel times; None if a kernel has no time."""
         times = [kernel.seconds for kernel in self.kernels]
         return None if None in times else sum(t for t in times if t is not None)
 
 
 def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bool = True) -> list[KernelGroup]:
-    """Kernels in order, those that belong together as one.
+    """Kernels in launch order, grouped.
 
-    Where attention is predicted as one kernel, and no kernel of the file is one, products with a softmax between them
-    are that.
+    With `fused_attention` and no attention kernel in the file, two GEMMs with a softmax between them become one
+    attention group.
     """
     found = _together(kernels, device)
     eager = fused_attention and not any(item.kind == "attention" for item in found)
@@ -56,7 +56,7 @@ def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bo
 
 def _together(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
     found: list[KernelGroup] = []
-    layout: list[KernelGroup] = []  # transforms that wait for their convolution
+    layout: list[KernelGroup] = []  # layout changes before a convolution
     for run in _calls(kernels):
         item = _item(run, device)
         helping = auxiliary_role(run[0].name) if item.kind is None or len(run) == 1 else None
@@ -80,35 +80,35 @@ def _together(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
 
 
 def _belongs(item: KernelGroup, helping: str | None, last: KernelGroup) -> bool:
-    """Whether an item finishes the anchor ahead of it; attention's kernels follow one another."""
+    """Whether an item belongs to the anchor before it: it finishes that anchor, or both are attention."""
     return (helping == "finish" and item.kind in (None, last.kind)) or item.kind == last.kind == "attention"
 
 
 def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """The kernels of each call of the framework; one that launches a graph of many is no operator, but them all."""
+    """The kernels of each framework call; the kernels of a call that launches a whole graph stay separate."""
     for _, run in groupby(kernels, key=lambda kernel: (called.id,) if (called := _call(kernel)) else kernel.id):
         together = list(run)
         products = sum(anchor(kernel.name) == "matrix product" for kernel in together)
         kinds = {anchor(kernel.name) for kernel in together} - {None}
-        if len(together) <= MOST and products <= PRODUCTS and len(kinds) <= 1:
+        if len(together) <= MAX_CALL_KERNELS and products <= MAX_CALL_GEMMS and len(kinds) <= 1:
             yield together
         else:
             yield from ([replace(kernel, call=None)] for kernel in together)
 
 
 def _call(kernel: Kernel) -> Call | None:
-    """The framework's operator that launched a kernel: as the trace has it, or as a range of PyTorch's tells it.
+    """The framework's operator that launched a kernel: from the trace, or from an NVTX range of PyTorch.
 
     `torch.autograd.profiler.emit_nvtx(record_shapes=True)` writes `aten::mm, op_id = 7, sizes = [[128, 64], [64, 32]]`.
     """
-    if kernel.call or not kernel.nvtx or not (told := _OPERATOR.match(kernel.nvtx[-1])):
+    if kernel.call or not kernel.nvtx or not (found := _OPERATOR.match(kernel.nvtx[-1])):
         return kernel.call
-    shapes = tuple(tuple(map(int, shape.split(","))) if shape else () for shape in _SHAPE.findall(told["sizes"] or ""))
-    return Call(int(told["id"]), told["name"], shapes)
+    shapes = tuple(tuple(map(int, shape.split(","))) if shape else () for shape in _SHAPE.findall(found["sizes"] or ""))
+    return Call(int(found["id"]), found["name"], shapes)
 
 
 def _closing(found: list[KernelGroup], layout: list[KernelGroup]) -> list[KernelGroup]:
-    """Transforms behind a convolution join it; the others stand for themselves."""
+    """Join layout changes to the convolution before them; without one they stay separate."""
     if layout and found and found[-1].kind == "convolution":
         found[-1] = _joined([found[-1], *layout], found[-1])
         return []
@@ -116,7 +116,7 @@ def _closing(found: list[KernelGroup], layout: list[KernelGroup]) -> list[Kernel
 
 
 def _attention(found: list[KernelGroup]) -> list[KernelGroup]:
-    """Products of scores and of values with all that stands between them, as one; backward there are two of each."""
+    """Join the GEMMs of scores and values and all kernels between them; a backward pass has two of each."""
     spans: list[tuple[int, int]] = []
     for at, item in enumerate(found):
         if (
@@ -139,7 +139,7 @@ def _attention(found: list[KernelGroup]) -> list[KernelGroup]:
 
 
 def _products(found: Sequence[KernelGroup], at: int, way: int, many: int) -> int | None:
-    """Where so many products stand next to a softmax; None where something comes in between that attention has not."""
+    """Index of the `many`-th GEMM before or after a softmax; None if another kind of kernel comes first."""
     seen = 0
     while 0 <= (at := at + way) < len(found):
         item = found[at]
@@ -173,14 +173,14 @@ def _item(run: Sequence[Kernel], device: Device) -> KernelGroup:
 
 
 def _direction(run: Sequence[Kernel]) -> str | None:
-    """What the names of the kernels say of it, else that of the call."""
+    """Forward or backward by the kernel names, else by the name of the call."""
     said = [direction(kernel.name) for kernel in run]
     said += [direction(call.name)] if (call := _call(run[0])) else []
     return next((each for each in said if each), None)
 
 
 def recorded_gemm(kernel: Kernel) -> Gemm | None:
-    """The matrix product that launched a kernel, by the shapes of its factors; None where they were not recorded."""
+    """The GEMM shape of the call that launched a kernel; None if shapes were not recorded."""
     if (call := _call(kernel)) is None:
         return None
     name, shapes = call.name.removeprefix("aten::"), call.shapes
@@ -197,7 +197,7 @@ def recorded_gemm(kernel: Kernel) -> Gemm | None:
 
 
 def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
-    """How many elements its two factors and its result have; nothing where shapes were not recorded."""
+    """Elements of the two factors and the result of a GEMM; empty if shapes were not recorded."""
     found = recorded_gemm(kernel)
     if found is None:
         return ()
@@ -206,7 +206,7 @@ def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
 
 
 def counted_flops(run: Sequence[Kernel], device: Device) -> float | None:
-    """The FLOPs that counters saw; None where some were not counted."""
+    """Measured FLOPs of kernels; None if some were not counted."""
     if any(incomplete(kernel.flops, device) for kernel in run):
         return None
     return sum(sum(work(kernel.flops).values()) for kernel in run)

@@ -1,9 +1,9 @@
-"""Which kernels are which operators: anchors first, by order, kind, shape and time; then the light work between them.
+"""Matching of kernels with operators: anchors by order, kind, shape and time, then the light work between them.
 
-Matrix products, attention, convolutions and scans come in the model's order in every framework, so they are aligned
-with the passes that the model makes (`alignment`). Norms, sums and activations are fused, split and moved about; they
-are matched by the words of their names among the light operators that stand between the same anchors.
-Ranges around a launch (NVTX, annotations) overrule the rest: a kernel in the range of `layers.3.mlp` is no attention.
+Every framework launches GEMMs, attention, convolutions and scans in the model's order, so these anchors are aligned
+with the passes of the model (`alignment`). Norms, residual adds and activations are fused, split and reordered; they
+are matched by words in their names with the light operators between the same anchors. NVTX ranges and annotations
+around a launch take precedence: a kernel in the range `layers.3.mlp` is not attention.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from roofmodel.study.compare.evidence import TELLING, Anchors
 from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.sequence import Occurrence
 
-LARGEST = 60_000_000  # cells of the table that the alignment fills; 3 bytes each, twice that while it is made
+LARGEST = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
 
 
 class Unit(NamedTuple):
-    """An item, and the operators that it is, as places in the sequence of its phase.
+    """An item and its operators, as places in the sequence of its phase.
 
-    Of a summary, an item holds the kernels of many `passes`, all those of one `kind` of work.
+    In a summary, an item has all kernels of one `kind` of work, of several `passes`.
     """
 
     item: KernelGroup
@@ -37,17 +37,17 @@ class Unit(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """What was matched, step by step, and the items that are left."""
+    """Matched units and unmatched items."""
 
     units: tuple[Unit, ...]
-    unmatched: tuple[tuple[int, KernelGroup], ...]  # with the step in which they were launched
+    unmatched: tuple[tuple[int, KernelGroup], ...]  # with their step
     phases: tuple[int, ...]  # of each step
-    cost: float = 0.0  # of the alignment: of two orders of the operators, the cheaper one is how it ran
-    dropped: int = 0  # kernels at the end of a file that is too long
+    cost: float = 0.0  # of the alignment, to choose between execution orders
+    dropped: int = 0  # kernels at the end of a file that is too long to match
 
 
 def match(found: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
-    """The items as operators of the phases, whose operators are given in running order."""
+    """Match items with the operators of the phases; `sequences` are in execution order."""
     evidence = Anchors(sequences, phases)
     fixed = [i for i, item in enumerate(found) if item.kind]
     most = LARGEST // max(1, evidence.size)
@@ -75,7 +75,7 @@ def match(found: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]
 
 
 def _before(found: Sequence[KernelGroup], fixed: Sequence[int]) -> list[frozenset[str]]:
-    """The sorts of light work between each anchor and the one ahead of it that tell where in a layer it stands."""
+    """The kinds of light work between each anchor and the previous one that show its position in a layer."""
     return [
         TELLING & frozenset().union(*(found[j].words for j in range(last + 1, at)))
         for last, at in zip([-1, *fixed], fixed, strict=False)
@@ -106,7 +106,7 @@ def _segments(found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: A
 
 
 class _MatchedSegment(NamedTuple):
-    """A segment whose items have their operators, those that have none, and the light operators that are free."""
+    """Matched units, unmatched items and unmatched light operators of a segment."""
 
     units: list[Unit]
     unmatched: list[tuple[int, KernelGroup]]
@@ -116,7 +116,7 @@ class _MatchedSegment(NamedTuple):
 def _match_segment(
     segment: _Segment, found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: Anchors
 ) -> _MatchedSegment:
-    """Give each item of a segment its operators, or leave it."""
+    """Match each item of a segment with operators, or leave it unmatched."""
     units: list[Unit] = []
     unmatched: list[tuple[int, KernelGroup]] = []
     free = set(segment.light)
@@ -152,7 +152,7 @@ def _match_segment(
 
 
 def _match_across(one: _MatchedSegment, other: _MatchedSegment, evidence: Anchors) -> None:
-    """What a segment leaves may be what the next one misses, if names tell it: order varies by a place."""
+    """Match unmatched items of one segment with unmatched operators of another if their names agree."""
     for step, item in list(one.unmatched):
         for spot in other.free:
             at, phase, place = spot
@@ -179,7 +179,7 @@ _ALONE, _SKIPPED, _FURTHER, _RUN = 0.8, 0.35, 0.25, 4
 def _light(
     ways: tuple[tuple[frozenset[str], tuple[bool, ...]], ...], works: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Which of the light operators each light item is; empty for those that are none."""
+    """The light operators of each light item; empty if it has none."""
     import numpy as np
 
     if not works:
@@ -203,7 +203,7 @@ def _light(
 
 
 def _unlike(said: frozenset[str], work: str) -> float:
-    """How little the words of a name fit to a sort of light work; 0 where they name it."""
+    """Cost of matching the words of a name with a kind of light work; 0 if they name it."""
     if work in said or (work == "norm" and "pool" in said):
         return 0.0
     if said & {"norm", "softmax", "gather", "routing", "index"}:  # they name other work

@@ -1,6 +1,6 @@
-"""What names say: of a kernel, which kinds of work it does; of a range around its launch, which part of the model.
+"""Kinds of work by kernel names, and parts of the model by NVTX range names.
 
-Frameworks have no common names, only common words. A word that is not here says nothing, and nothing follows from it.
+Frameworks share no names, only words. A name without a known word gives no information.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from roofmodel.study.profile.points import base_name, category
 
-LETTERS = 400  # of a name in which a part of it is looked for; templates may hold thousands
+LETTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
 
-# Written next to keys and values, or counted up for an attention kernel, which their names name as well.
+# Cache writes and attention metadata, whose names also contain attention.
 _CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
 _NO_ANCHOR = re.compile(rf"{_CACHES.pattern}|kv_indices|metadata|triton_(?:poi|red|per|for)_")
 _ATTENDS = re.compile(
@@ -28,7 +28,7 @@ _SCANS = re.compile(
 )
 _PRODUCTS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
 
-# The words of light work. Several may hold: a fused kernel is called after all that it does.
+# Words of light work. The name of a fused kernel may have several.
 _WORDS = {
     "norm": r"norm(?!al)|bn_(?:fw|bw)|\bln_|gammabeta|rsqrt|pow_|welford|var_mean",
     "softmax": r"softmax|nll_loss|cross_entropy|logsumexp",
@@ -49,7 +49,7 @@ _WORDS = {
     "elementwise": r"elementwise|unrolled|triton_poi|triton_red|triton_per|functor",
 }
 
-_LAMBDA = re.compile(r"[\[{]lambda")  # behind it stand types that say nothing
+_LAMBDA = re.compile(r"[\[{]lambda")  # followed by types without information
 _DIRECTIONS = (
     ("weight", r"wgrad"),
     ("input", r"dgrad"),
@@ -57,8 +57,8 @@ _DIRECTIONS = (
     ("forward", r"fwd|forward|_fw_|fprop"),
 )
 
-# A kernel that finishes or prepares the work of the anchor before it.
-_HELPS = re.compile(
+# A kernel that completes or prepares the anchor before it.
+_FINISH = re.compile(
     r"split_?k_?reduce|epilogue::|globalkernel|_reduce_kernel|reduce_segments|combine|stage2|stage_2|merge_|"
     r"cublasgemmt?helper|split_?k_?init"
 )
@@ -66,12 +66,12 @@ _LAYOUT = re.compile(
     r"nchwtonhwc|nhwctonchw|compute\w*offset|scalepackedtensor|convertfilter|flip_filter|im2col|col2im|fft2d|"
     r"winograd\w*(?:data|filter|output|delta|tiles)"
 )
-_CONVOLVES = re.compile(r"im2col|fft2d|winograd")  # layouts of whose product a convolution is made
+_CONVOLVES = re.compile(r"im2col|fft2d|winograd")  # layout changes for a convolution that runs as a GEMM
 
 
 @cache
 def anchor(name: str) -> str | None:
-    """Whether a kernel is one of those that every framework launches in the model's order, and of which kind."""
+    """The anchor kind of a kernel (launched in the model's order by every framework); None for other kernels."""
     lowered, base = name.lower(), base_name(name).lower()
     if _NO_ANCHOR.search(base) or auxiliary_role(name) in ("layout", "transform"):
         return None
@@ -86,13 +86,13 @@ def anchor(name: str) -> str | None:
 
 @cache
 def of_experts(name: str) -> bool:
-    """Whether a kernel multiplies by the matrices of experts, as its name says."""
+    """Whether a kernel name shows an expert GEMM."""
     return bool(re.search(r"moe|expert|grouped_?gemm|group_?gemm|ragged|ptrarray", name.lower()))
 
 
 @cache
 def words(name: str) -> frozenset[str]:
-    """The kinds of light work in a kernel's name; empty where it says none."""
+    """The kinds of light work in a kernel's name."""
     lowered = _LAMBDA.split(name.lower())[0]
     if category(name) == "communication":
         return frozenset()
@@ -107,7 +107,7 @@ _GENERIC = re.compile(r"elementwise_kernel|reduce_kernel|multi_tensor_apply|_sca
 
 @cache
 def display_name(name: str) -> str:
-    """A kernel's base name and, where it is one of PyTorch's that do anything, the function that it applies."""
+    """A kernel's base name; for generic PyTorch kernels with the function that they apply."""
     base = base_name(name)
     if _GENERIC.search(base):
         said = [part for m in _FUNCTION.finditer(_LAMBDA.split(name[:LETTERS])[0]) for part in (m[2] or m[1],)]
@@ -119,7 +119,7 @@ def display_name(name: str) -> str:
 
 @cache
 def category_of(name: str) -> str:
-    """What kind of work a kernel's name suggests; copies and casts apart from other elementwise work."""
+    """The category of a kernel; copies and casts are separate from other elementwise work."""
     kind = category(name)
     said = words(name)
     if _CACHES.search(base_name(name).lower()):
@@ -131,7 +131,7 @@ def category_of(name: str) -> str:
 
 @cache
 def direction(name: str) -> str | None:
-    """`forward` or `backward` as a kernel's name says; `input` or `weight` for the gradient of which; else None."""
+    """`forward`, `backward`, or the gradient that a kernel name shows (`input`, `weight`); else None."""
     lowered = name.lower()
     for what, pattern in _DIRECTIONS:
         if re.search(pattern, lowered):
@@ -141,28 +141,28 @@ def direction(name: str) -> str | None:
 
 @cache
 def auxiliary_role(name: str) -> str | None:
-    """`finish` for the kernel after an anchor that belongs to it; for those around a convolution `layout`, or
-    `transform` where what stands between them is a plain product."""
+    """`finish` for a kernel that completes the anchor before it; `layout` for layout changes around a convolution, or
+    `transform` if the convolution runs as a plain GEMM; else None."""
     lowered = name.lower()
     if _LAYOUT.search(lowered) and _CONVOLVES.search(lowered):
         return "transform"
-    return "layout" if _LAYOUT.search(lowered) else "finish" if _HELPS.search(lowered) else None
+    return "layout" if _LAYOUT.search(lowered) else "finish" if _FINISH.search(lowered) else None
 
 
 # --- Ranges -----------------------------------------------------------------------------------------
 
 
 class Hint(NamedTuple):
-    """What the ranges around a launch say; None for what they leave open."""
+    """What the ranges around a launch specify; None if unspecified."""
 
     layer: int | None = None
     place: str | None = None  # attention, mlp, embedding, head
-    roles: frozenset[str] = frozenset()  # the last parts of the names of operators that it may be
+    roles: frozenset[str] = frozenset()  # possible last parts of the operator name
     stage: str | None = None  # forward, backward, optimizer, prefill, decode
 
     @property
     def exact(self) -> bool:
-        """Whether the innermost range names one operator, so that whatever runs in it belongs to that."""
+        """Whether the innermost range names one operator, to which all kernels in it belong."""
         return bool(self.roles)
 
 
@@ -203,7 +203,7 @@ _LAYER = re.compile(
 
 @cache
 def hint(ranges: tuple[str, ...]) -> Hint:
-    """What nested ranges, outermost first, say together: inner ones overrule outer ones.
+    """The hint of nested ranges, outermost first; inner ranges take precedence.
 
     Module paths (`model.layers.3.self_attn.q_proj`, as `roofmodel.nvtx.mark` gives them) and plain words
     (`layer 3`, `attention`, `backward`) are understood.
@@ -211,7 +211,7 @@ def hint(ranges: tuple[str, ...]) -> Hint:
     layer = place = stage = None
     roles: frozenset[str] = frozenset()
     for outer, label in zip(("", *ranges), ranges, strict=False):
-        if outer and label.startswith(f"{outer}."):  # a part of that module, which is what it says itself
+        if outer and label.startswith(f"{outer}."):  # a submodule, which names its own role
             roles = frozenset()
         parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:LETTERS].lower()) if part]
         if found := _LAYER.search(label[:LETTERS]):
@@ -226,7 +226,7 @@ def hint(ranges: tuple[str, ...]) -> Hint:
 
 
 def _first(table: Sequence[tuple[str, str]], parts: Sequence[str]) -> str | None:
-    """The last part of a path that a row of the table knows."""
+    """The entry of the table that matches the last known part of a path."""
     for part in reversed(parts):
         for what, pattern in table:
             if re.fullmatch(rf"(?:\w*_)?(?:{pattern})(?:_\w*)?", part):
@@ -235,7 +235,7 @@ def _first(table: Sequence[tuple[str, str]], parts: Sequence[str]) -> str | None
 
 
 def _roles(parts: Sequence[str], place: str | None) -> frozenset[str]:
-    """The roles that the last part of a path names. `c_proj` and `dense` mean what stands around them."""
+    """The roles that the last part of a path names; `c_proj` and `dense` depend on their parents."""
     last = parts[-1] if parts else ""
     for pattern, roles in _ROLES:
         if re.fullmatch(pattern, last):

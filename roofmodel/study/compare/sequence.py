@@ -1,8 +1,7 @@
-"""The operators of a pass one by one, in the order in which they run: layer after layer, backwards in the gradients.
+"""The operators of a pass one by one in execution order: layer after layer, and backward in the gradients.
 
-An estimate holds an operator once, with the layers in which it stands. Kernels come one by one, so that whoever
-compares both needs the operators so, too. Products that read one input (queries, keys and values; gate and up) share a
-`slot`: frameworks run them as one kernel or as several, in any order.
+An estimate lists an operator once with its layers, but kernels are listed per launch. GEMMs that read one input (Q, K
+and V; gate and up) share a `slot`: frameworks run them as one kernel or several, in any order.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 
-# Kinds of operators that have a kernel of their own in every framework, in an order that no framework changes.
+# Kinds of operators with their own kernel in every framework, always in the model's order.
 ANCHORS = {
     "gemm": "matrix product",
     "bmm": "matrix product",
@@ -31,16 +30,16 @@ class Occurrence(NamedTuple):
 
     placed: Placed
     layer: int | None
-    slot: str  # those of one layer and slot may run together
+    slot: str  # operators of one layer and slot may run together
 
     @property
     def anchor(self) -> str | None:
-        """The kind of kernel that it must have; None for light work, which fuses into others."""
+        """The kind of its kernel; None for light work, which may be fused."""
         return ANCHORS.get(self.placed.operator.kind)
 
     @property
     def work(self) -> str:
-        """What sort of work it is, in one word, as names of kernels say it."""
+        """The kind of work, in a word that kernel names use."""
         operator = self.placed.operator
         if self.anchor:
             return self.anchor
@@ -52,19 +51,19 @@ class Occurrence(NamedTuple):
 
     @property
     def operators(self) -> list[str]:
-        """The names of all operators of its slot; of gradients too, each of what."""
+        """The names of all operators of its slot, with the suffix of a gradient."""
         names, grad, of = self.slot.partition(".grad")
         return [name + grad + of for name in names.split(" + ")]
 
     @property
     def seconds(self) -> float:
-        """What it is expected to take; where nothing is expected, its bound."""
+        """Expected time; the bound if there is no expected time."""
         expected = self.placed.expected
         return float(expected.seconds if expected else self.placed.placement.bound_seconds)
 
 
 def in_order(phase: PhaseEstimate) -> list[Occurrence]:
-    """All occurrences of a phase's operators in running order."""
+    """All occurrences of a phase's operators in execution order."""
     slots = _slots([placed for placed in phase.placed if placed.operator.stage in ("", "forward")])
     return [
         Occurrence(placed, layer, slots.get(name, name) + suffix)
@@ -74,10 +73,10 @@ def in_order(phase: PhaseEstimate) -> list[Occurrence]:
 
 
 def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
-    """The orders in which phases may run, that of the reference code first.
+    """Possible execution orders of the phases, the order of the reference code first.
 
-    Serving engines have experts that all tokens share ahead of the router. Where products of one input run as one, so
-    do their gradients: those of the inputs, then those of the matrices.
+    Serving engines run shared experts before the router. If GEMMs of one input run as one kernel, so do their
+    gradients: first those of the inputs, then those of the weights.
     """
     found = [[in_order(phase) for phase in phases]]
     for change in (_shared_first, _gradients_together):
@@ -88,7 +87,7 @@ def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
 
 
 def _gradients_together(sequence: Sequence[Occurrence]) -> list[Occurrence]:
-    """The gradients of products that share a slot: of their inputs, of their matrices, then all else among them."""
+    """Reorder the gradients of GEMMs that share a slot: of inputs, of weights, then the light work among them."""
     found: list[Occurrence] = []
     for slot, run in groupby(sequence, key=lambda occurrence: _of_slot(occurrence)):
         together = list(run)
@@ -99,13 +98,13 @@ def _gradients_together(sequence: Sequence[Occurrence]) -> list[Occurrence]:
 
 
 def _of_slot(occurrence: Occurrence) -> object:
-    """The same for gradients of products that share a slot, and for what stands among them; None for all else."""
+    """A key that the gradients of one slot and the light work among them share; None for other work."""
     name, grad, _ = occurrence.slot.partition(".grad")
     return (occurrence.layer, name) if grad and " + " in name else None
 
 
 def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:
-    """Each layer's shared experts ahead of its router; their sum with the others stays where it is."""
+    """Move each layer's shared experts before its router; the sum with the routed experts stays."""
     found: list[Occurrence] = []
     for occurrence in sequence:
         name = occurrence.placed.operator.name
@@ -118,7 +117,7 @@ def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:
 
 
 def _walk(phase: PhaseEstimate) -> Iterator[tuple[Placed, int | None]]:
-    """Spans of layers, each layer with all of its operators; what is computed again runs ahead of its gradients."""
+    """Each layer with all of its operators; recomputation runs before the gradients."""
     again: list[Placed] = []
     for (stage, in_layers, _), run in groupby(phase.placed, key=_span):
         span = list(run)
@@ -141,13 +140,13 @@ def _span(placed: Placed) -> tuple[str, bool, bool]:
 
 
 def _forward(placed: Placed) -> tuple[str, str]:
-    """The operator that it is, or is a gradient of, and of what: no kernel makes those of input and matrix at once."""
+    """The forward operator and the gradient suffix; no kernel computes input and weight gradients together."""
     name, grad, of = placed.operator.name.partition(".grad")
     return name, grad + of
 
 
 def _slots(placed: Sequence[Placed]) -> dict[str, str]:
-    """Operator -> what it may run together with: products of one input, all products of experts, eager attention's."""
+    """Operator -> its slot: GEMMs of one input, all expert GEMMs, or the GEMMs of eager attention."""
     found: dict[str, str] = {}
     for _, run in groupby(_anchors(placed), key=_together):
         names = [p.operator.name for p in run]

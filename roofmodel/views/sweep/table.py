@@ -65,9 +65,7 @@ def _asked(sweep: Sweep, name: str) -> set[object]:
     if name in FORMATTED and all(label[name] == label["dtype"] for label in labels):
         return set()
     values = {label.get(name) for label in labels}
-    return (
-        values if name == "micro_batch" else values - {None}
-    )  # None: the whole batch
+    return values if name == "micro_batch" else values - {None}  # None: the whole batch
 
 
 def described(sweep: Sweep) -> str:
