@@ -1,11 +1,10 @@
-"""Start-up and speed, as ratios measured in one run: a number alone says more about the machine.
+"""Measure start-up time and speed as ratios within one run, because absolute times depend on the machine.
 
-    python benchmarks/startup.py            prints the table, exits with 1 where a limit is passed
+    python benchmarks/startup.py            prints the table, exits with 1 if a ratio exceeds its limit
     python benchmarks/startup.py --runs 30
 
-Runs are interleaved, so that a machine that slows down slows both sides, and the shortest of each
-compared: what else a machine does only ever adds to a run. The parent process clears
-PYTHONDONTWRITEBYTECODE: an installation has its modules compiled.
+Runs are interleaved, so that a slow phase of the machine affects both sides. The shortest runs are compared,
+because other load only adds time. PYTHONDONTWRITEBYTECODE is cleared, because an installation has compiled modules.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ assert counter.get_total_flops() == 3506703564800
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Wall time of one run of a command, its output thrown away."""
+    """Wall time in seconds of one run of a command; its output is discarded."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env=environment)
@@ -44,13 +43,13 @@ def seconds(command: Sequence[str]) -> float:
 
 
 def shortest(commands: Sequence[Sequence[str]], runs: int) -> list[float]:
-    """The shortest of each command's interleaved runs, in seconds; modules are compiled in the first."""
+    """The shortest of each command's interleaved runs, in seconds; the first run compiles the modules."""
     times = [[seconds(command) for command in commands] for _ in range(runs)]
     return [min(column) for column in zip(*times, strict=True)]
 
 
 def main() -> int:
-    """Measure, print, and say whether a limit was passed."""
+    """Measure and print; return 1 if a ratio exceeds its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs

@@ -1,9 +1,9 @@
-"""A sweep of a million points, as ratios measured in one run: to estimates one by one, and to bare passes of NumPy.
+"""Measure a sweep of a million points, relative to single estimates and to NumPy multiplications in the same run.
 
-    python benchmarks/sweep.py             prints the table, exits with 1 where a limit is passed
+    python benchmarks/sweep.py             prints the table, exits with 1 if a ratio exceeds its limit
     python benchmarks/sweep.py --runs 5
 
-Processor time of one thread, since other work on a machine slows a clock on the wall more than it slows that.
+Times are CPU times of one thread, because other load affects wall time more.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from roofmodel.study.sweep.case import COLUMNS
 GRIDS: dict[str, dict[str, Any]] = {
     "decodes: batch × context": {"phase": "decode", "batch": "1:1000", "context": "1:1000"},
     "prefills: batch × length": {"phase": "prefill", "batch": "1:1000", "seq": "2:1001"},
-    "both, of fewer lengths": {"batch": "1:5000", "seq": "10:1000:10"},
+    "both phases, fewer lengths": {"batch": "1:5000", "seq": "10:1000:10"},
 }
 POINTS = 10**6
 ESTIMATES = 20
-MOST_ESTIMATES, MOST_PASSES = 500, 500  # the limits: ratios for a million points
+MAX_ESTIMATES, MAX_PASSES = 500, 500  # the limits: ratios for a million points
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of one run."""
+    """CPU time of one run in seconds."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def swept(grid: dict[str, Any]) -> None:
-    """All points of a grid of gpt2-xl on an A100, expected times and memory as well."""
+    """Compute all points of a grid of gpt2-xl on an A100, with expected times and memory."""
     report = roofmodel.sweep("gpt2-xl", "a100", **grid)
     assert report.sweep.points == POINTS
     for _ in report.sweep.blocks():
@@ -51,28 +51,28 @@ def estimated() -> None:
 
 
 def passed() -> None:
-    """For each column of a sweep's rows one multiplication of a million numbers."""
+    """One NumPy multiplication of a million numbers per column of a sweep."""
     numbers = numpy.arange(POINTS, dtype=float)
     for factor in range(len(COLUMNS)):
         numpy.multiply(numbers, factor)
 
 
 def main() -> int:
-    """Measure, print, and say whether a limit was passed."""
+    """Measure and print; return 1 if a ratio exceeds its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args().runs
-    estimated()  # what is imported when it is first used
+    estimated()  # imports modules on first use
     one = min(seconds(estimated) for _ in range(runs)) / ESTIMATES
     bare = min(seconds(passed) for _ in range(runs))
     worst = 0.0
     print(f"{'a million points of gpt2-xl':30} {'seconds':>8} {'estimates':>10} {'passes':>7}")
     for name, grid in GRIDS.items():
         took = min(seconds(lambda grid=grid: swept(grid)) for _ in range(runs))  # type: ignore[misc]
-        worst = max(worst, took / one / MOST_ESTIMATES, took / bare / MOST_PASSES)
+        worst = max(worst, took / one / MAX_ESTIMATES, took / bare / MAX_PASSES)
         print(f"{name:30} {took:8.2f} {took / one:10.0f} {took / bare:7.1f}")
     print(f"an estimate takes {one * 1e3:.1f} ms, the bare passes {bare * 1e3:.1f} ms")
-    print(f"limits: {MOST_ESTIMATES} estimates, {MOST_PASSES} passes")
+    print(f"limits: {MAX_ESTIMATES} estimates, {MAX_PASSES} passes")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at its peak")
     return int(worst > 1)
 

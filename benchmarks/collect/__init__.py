@@ -1,2 +1,4 @@
-"""The GPU kit: what `benchmarks/collect_gpu.sh` runs. `__main__` runs the parts, each a process of its own, so that one
-that fails, or a GPU that one has brought down, takes nothing else along."""
+"""The GPU kit behind `benchmarks/collect_gpu.sh`.
+
+`__main__` runs each part in a separate process, so that a failure or a crashed GPU in one part does not affect others.
+"""
