@@ -23,11 +23,11 @@ from benchmarks.collect.report import pipe
 from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 from roofmodel.units import si
 
-AGAIN = 512  # times that a launch reads what is in the L2, so that what a launch costs does not count
-LAUNCHES = 500  # of nothing much, over which the time of one is taken
-SUSTAINED = 3.0  # seconds of products, after which the clock has settled at what power and heat allow
+L2_READS = 512  # reads of the L2 per launch, so that the launch time is negligible
+LAUNCHES = 500  # of a trivial kernel; their mean is the launch time
+SUSTAINED = 3.0  # seconds of GEMMs until power and heat limits have settled the clock
 SIZES = (4096, 8192)
-LONG = 0.4  # seconds of a product, beyond which no larger one is tried
+LONG = 0.4  # seconds of a GEMM above which no larger one is tried
 
 
 class Kit(NamedTuple):
@@ -51,21 +51,21 @@ class Kit(NamedTuple):
 
 
 def main(folder: Path, small: bool) -> None:
-    """All of them; what fails is told, and the next is measured."""
+    """Measure all ceilings; log those that fail."""
     watch = machine(None if small else "cuda")
     l2 = watch.evidence.l2_bytes or 2**20
     kit = Kit(watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES)
     try:
         for measure in (streams, cache, launches, products, sustained):
-            with told(measure.__name__):
+            with failures_logged(measure.__name__):
                 measure(kit)
     finally:
         watch.close()
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """What fails on this device is a line of the log."""
+def failures_logged(what: str) -> Iterator[None]:
+    """Log an error instead of raising it, so that the next ceiling is measured."""
     try:
         yield
     except Exception as error:
@@ -83,16 +83,16 @@ def streams(kit: Kit) -> None:
         "triad": (3, lambda: torch.add(b, c, alpha=0.5, out=a)),
     }
     for by, (arrays, run) in kinds.items():
-        with told(f"dram {by}"):
+        with failures_logged(f"dram {by}"):
             seconds = kit.watch.time(run, cold=False).seconds
             kit.write("dram", by, arrays * size / seconds, "B/s", bytes=arrays * size)
 
 
 def cache(kit: Kit) -> None:
     """What fits a quarter of the L2, read over and over by one launch, each time by another block."""
-    x = torch.randn(kit.cached // 4, device=kit.watch.device).expand(AGAIN, -1)
+    x = torch.randn(kit.cached // 4, device=kit.watch.device).expand(L2_READS, -1)
     seconds = kit.watch.time(lambda: x.sum(1), cold=False).seconds
-    kit.write("l2", "read", AGAIN * kit.cached / seconds, "B/s", bytes=kit.cached)
+    kit.write("l2", "read", L2_READS * kit.cached / seconds, "B/s", bytes=kit.cached)
 
 
 def launches(kit: Kit) -> None:
@@ -128,7 +128,7 @@ def products(kit: Kit) -> None:
     for dtype, make in PRODUCTS.items():
         if not _multiplies(kit.watch, dtype):
             continue
-        with told(f"products in {dtype}"):
+        with failures_logged(f"products in {dtype}"):
             best, size = 0.0, 0
             for n in kit.rows:
                 seconds = kit.watch.time(make(n, kit.watch.device), cold=False).seconds

@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "REPEATS", 3)
     monkeypatch.setattr(whole_models, "REPEATS", 3)
     monkeypatch.setattr(ceilings, "LAUNCHES", 5)
-    monkeypatch.setattr(ceilings, "AGAIN", 4)
+    monkeypatch.setattr(ceilings, "L2_READS", 4)
 
 
 # --- From the shell -------------------------------------------------------------------------------------
