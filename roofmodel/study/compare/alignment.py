@@ -89,7 +89,7 @@ def align(
 
 
 class _Track:
-    """The states between operators of all patterns. The end of a pattern may be followed by the start of any pattern."""
+    """The states between operators of all patterns. Any pattern may follow the end of a pattern."""
 
     def __init__(self, lengths: Sequence[int], skips: np.ndarray, repeats: bool) -> None:
         import numpy as np
