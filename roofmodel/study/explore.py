@@ -1,11 +1,10 @@
-"""A model under every situation that sliders can reach: its estimate, written down once as formulas of the sliders.
+"""The estimate of a model as formulas of sliders: workload sizes, device figures and format widths are traced numbers.
 
-`estimate.py` runs as ever, on a workload whose batch and lengths, a device whose ceilings and parameters, and formats
-whose widths are recorded numbers (`recorded.py`). What comes of it is a PhaseEstimate in which every figure is a
-formula of the inputs below, of `bytes`, for which the format that a role has at the time stands in, and of those
-functions of `prediction` that are marked as formulas. Nothing is counted or timed in a second way.
+The functions of an ordinary estimate run on traced numbers (tracing/). The result is a PhaseEstimate in which every
+figure is a formula of the inputs below, of `bytes` (the bytes of elements in the format of a role), and of the
+functions of `prediction` that are marked as formulas. There is no second implementation.
 
-What is no number is told apart instead: phase, attention and the like (`Variant`), and the runtime.
+Options that are no numbers make a separate estimate each: phase, attention, ... (`Variant`), and the runtime.
 
     seq, context, decoder_seq, image          the workload, as `roof estimate` has it
     batch                                     of one of the replicas
@@ -45,11 +44,11 @@ from roofmodel.tracing.trace import Cases, Trace, Undecided, results
 Length = Literal["seq", "decoder_seq", "context", "image"]
 
 LEFT_OUT = ("generate",)
-"""Phases that no slider reaches: a run of decodes takes means that are fractions."""
+"""Phases that are not traced: generation has means over its decodes that are fractions."""
 
 
 class Variant(NamedTuple):
-    """What no slider moves: options of the workload by name."""
+    """Options of the workload that are no numbers."""
 
     phase: Phase
     attention: str
@@ -57,32 +56,34 @@ class Variant(NamedTuple):
     recompute: str = "none"
 
 
-class Situation(NamedTuple):
-    """What `roof estimate` says of a variant, every figure a formula.
+class TracedEstimate(NamedTuple):
+    """The estimate of a variant, with formulas as figures.
 
-    Which optimizer a training step ends with decides over its last operator alone: `updates` says what that is.
+    The optimizer of a training step changes its last operator only: `updates` has its cases.
     """
 
     estimates: Mapping[str, PhaseEstimate]  # by runtime
     memory: Memory
     fits: Any
-    updates: Mapping[str, Cases[Placed]]  # by runtime; none where nothing is trained
+    updates: Mapping[str, Cases[Placed]]  # by runtime; empty except in training
 
 
-Told = TypeVar("Told")
+Document = TypeVar("Document")
 
 
-def explore(arch: Architecture, trace: Trace, tell: Callable[[Situation], Told]) -> dict[Variant, Cases[Told]]:
-    """Write a model down in the trace, in every variant: what `tell` makes of the situation.
+def explore(
+    arch: Architecture, trace: Trace, tell: Callable[[TracedEstimate], Document]
+) -> dict[Variant, Cases[Document]]:
+    """Trace the estimates of all variants of a model; `tell` converts each to a document.
 
     Raises WorkloadError where a variant falls into too many cases.
     """
     gpus = any_gpus(arch, trace)
-    return {variant: _told(arch, variant, gpus, trace, tell) for variant in variants(arch)}
+    return {variant: _traced(arch, variant, gpus, trace, tell) for variant in variants(arch)}
 
 
 def variants(arch: Architecture) -> Iterator[Variant]:
-    """The variants of a model; of those that count the same, the first."""
+    """The variants of a model; of variants with the same operators, the first."""
     for phase in (phase for phase in phases_of(arch) if phase not in LEFT_OUT):
         seen = list[Any]()
         for ways in product(*(CHOICES[option] for option in Variant._fields[1:])):
@@ -93,9 +94,9 @@ def variants(arch: Architecture) -> Iterator[Variant]:
                 yield variant
 
 
-def _told(
-    arch: Architecture, variant: Variant, gpus: Parallel, trace: Trace, tell: Callable[[Situation], Told]
-) -> Cases[Told]:
+def _traced(
+    arch: Architecture, variant: Variant, gpus: Parallel, trace: Trace, tell: Callable[[TracedEstimate], Document]
+) -> Cases[Document]:
     asked, _ = workload(arch, **variant._asdict())
     device, widths = any_device(trace), any_widths(trace, variant.phase)
     known = lengths(arch, variant.phase)
@@ -109,7 +110,7 @@ def _told(
     if chooses_logits(arch, variant.phase):
         step = step._replace(logit_positions=trace.input("positions", 1))
 
-    def estimated() -> Told:
+    def estimated() -> Document:
         eager = phase_estimate(arch, device, step, Host("eager"))
         need = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), eager.operators)
         estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
@@ -125,7 +126,7 @@ def _told(
                     runtime,
                     trace,
                 )
-        return tell(Situation(estimates, need, need.total <= device.capacity, updates))
+        return tell(TracedEstimate(estimates, need, need.total <= device.capacity, updates))
 
     try:
         return trace.cases(estimated)
@@ -136,7 +137,7 @@ def _told(
 def _updated(
     phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, trace: Trace
 ) -> tuple[PhaseEstimate, Cases[Placed]]:
-    """A training step and the update behind its gradients, of which there are cases: in sums they are one."""
+    """A training step with its optimizer step, and the cases of the latter; in the totals they are merged."""
     dtype = phase.step.widths.compute
 
     def last() -> Placed:
@@ -151,13 +152,13 @@ def _updated(
 
 
 def chosen(optimizer: Any) -> Optimizer:
-    """The optimizer that a recorded name turns out to be."""
+    """The optimizer with a traced name."""
     *others, last = get_args(Optimizer)
     return next((name for name in others if optimizer == name), last)
 
 
 def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
-    """The lengths that decide over a phase, in tokens; of a model that reads square images, pixels a side."""
+    """The lengths of a phase in tokens; for a model of square images, pixels per side."""
     if arch.image:
         return ("image",) if arch.image[0] == arch.image[1] else ()
     source: tuple[Length, ...] = ("seq",) if arch.encoder else ()
@@ -168,14 +169,14 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
 
 
 def least(arch: Architecture, length: Length) -> int:
-    """The smallest that a length may be."""
+    """The smallest value of a length."""
     if length != "image":
         return LEAST[length]
     return next(size for size in count(1) if _fits(arch, size))
 
 
 def _fits(arch: Architecture, size: int) -> bool:
-    """Whether what slides over an image of that size has room."""
+    """Whether all filters fit an image of that size."""
     try:
         phases.operators(arch, workload(arch, image=size)[0].steps()[0])
     except WorkloadError:
@@ -184,15 +185,15 @@ def _fits(arch: Architecture, size: int) -> bool:
 
 
 def chooses_logits(arch: Architecture, phase: Phase) -> bool:
-    """Whether it is a matter of choice whose logits are computed; a decode has one position."""
+    """Whether the positions of the logits are an option; a decode has one position."""
     return phase != "decode" and any(stage.rows == "logits" for stage in arch.head.stages)
 
 
-# --- What stands for any GPUs, any device and any format --------------------------------------------
+# --- Traced GPU counts, device and formats -----------------------------------------------------------
 
 
 def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
-    """Numbers of GPUs that are not known yet; 1 in ways that the model cannot be shared."""
+    """Traced numbers of GPUs; 1 for kinds of parallelism that the model does not support."""
     ways = dealt(arch)
     ep = trace.input("ep", 1) if len(ways) > 1 else 1
     tp = trace.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
@@ -200,7 +201,7 @@ def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
 
 
 class _Role(Format):
-    """Whatever format a role has."""
+    """The format of a role, with a traced width."""
 
     __slots__ = ()
 
@@ -209,18 +210,18 @@ class _Role(Format):
 
 
 def any_widths(trace: Trace, phase: Phase) -> Widths:
-    """Formats that are not known yet."""
+    """Traced formats."""
     least = least_bits(phase)
     return Widths(*(_Role(name, trace.input(f"bits|{name}", least)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
 
 
 def least_bits(phase: Phase) -> int:
-    """Of the formats that a phase computes with, and that its weights may have."""
+    """The smallest width of the formats of a phase."""
     return TRAINED_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
 
 
 class _AnyLink(Link):
-    """A link that has parameters of its own."""
+    """A link with its own parameter set."""
 
     __slots__ = ()
 
@@ -230,7 +231,7 @@ class _AnyLink(Link):
 
 
 class _AnyDevice(Device):
-    """A device that has one pipe to multiply matrices and one for vector work, whatever the format, and every link."""
+    """A device with one matmul pipe and one vector pipe for all formats, and with every link."""
 
     def matmul_pipe(self, dtype: str) -> Pipe:
         return self.pipes["matmul"]
@@ -252,7 +253,7 @@ class _AnyDevice(Device):
 
 
 def any_device(trace: Trace) -> Device:
-    """A device whose figures are not known yet."""
+    """A device whose figures are traced."""
 
     def figure(name: str, least: float = 0) -> Any:
         return trace.input(f"device|{name}", least)
@@ -276,7 +277,7 @@ def any_device(trace: Trace) -> Device:
 
 
 class _AnySets(Mapping[str, Any]):
-    """Sets of parameters of any implementation and formats, of which none is another's default."""
+    """Traced parameter sets for every implementation and format, without defaults."""
 
     def __init__(self, trace: Trace, *keys: str) -> None:
         self.trace, self.keys_so_far = trace, keys

@@ -32,7 +32,7 @@ MODELS = (
 DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")  # fitted, borrowed, not calibrated, no L2
 
 
-def document(situation: explore.Situation) -> dict[str, Any]:
+def document(situation: explore.TracedEstimate) -> dict[str, Any]:
     memory = memory_document(situation.memory) | {"fits": situation.fits}
     documents = {runtime: phase_document(one) for runtime, one in situation.estimates.items()}
     for runtime, update in situation.updates.items():

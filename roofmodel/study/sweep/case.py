@@ -1,6 +1,6 @@
-"""A case of a sweep: points that differ in batch and lengths alone, all evaluated by one walk.
+"""A case of a sweep: points that differ in batch and lengths only, evaluated by one walk through the model.
 
-Their lengths are arrays, counted and timed by the same code that takes the ints of an estimate.
+The lengths are arrays; the code of an ordinary estimate counts and times them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from roofmodel.study.estimate.pipeline import busy_seconds, estimates_by_stage
 from roofmodel.study.sweep import grid
 
 BLOCK = 2**15
-"""Points that are evaluated together: a few arrays of them fit in a core's cache. Some hundred are alive at once."""
+"""Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""
 KEPT = 31 * 2**20
 """Bytes, of which the C library keeps twice as many for the next arrays: more than those of a block."""
 NARROW = 2**60
@@ -38,9 +38,9 @@ NAMED = (
     "sequence_parallel",
 )  # fmt: skip
 FORMATTED = ("weights", "kv", "activations")
-"""Of them, formats that are `dtype` where nothing else is said."""
+"""Of these, the formats whose default is `dtype`."""
 DEALT = (*GPUS, "micro_batch")
-"""The options that say how GPUs share the work, and how much of it each takes at a time."""
+"""The options of parallelism and the micro-batch."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
@@ -57,31 +57,31 @@ FOUND = (
 COLUMNS = (
     "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, "launch_seconds", *DEALT, *FOUND,
 )  # fmt: skip
-"""Of a row. `bound` is the roof that most of the bound's time is due to, or overhead where the host's launches are
-expected to take longer than the kernels; `memory_share` is memory's part of the bound. Counts, times and memory are
-those of one GPU, rates those of all."""
+"""The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
+launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
+are of all GPUs."""
 
 Columns = dict[str, Any]
-"""Column -> an array with an element a point, or what all points have in common; None for unknown."""
+"""Column -> an array with one element per point, or the value of all points; None for unknown."""
 
 
 class Case(NamedTuple):
-    """What the points of a part of the grid have in common, and the lengths that they combine."""
+    """What the points of a part of the grid share, and the lengths that they combine."""
 
     labels: Mapping[str, Any]  # of the row: model, hardware, phase, ...
     lengths: tuple[tuple[int, ...], ...]  # by LENGTHS; empty where the option was not given or does not apply
     arch: Architecture
     device: Device
     price: float | None = None  # dollars an hour
-    refused: str | None = None  # why there is nothing to count; else what follows
+    refused: str | None = None  # why the combination is invalid; None for a valid one
     work: Workload | None = None  # one phase; its lengths are the largest
     weights: Number = 0  # bytes, of the whole model
     narrow: bool = True  # whether int64 holds all counts
-    fractional: bool = False  # whether some count is the expectation of a router that chooses evenly
+    fractional: bool = False  # whether some count is the expected value of a router with uniform probabilities
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many values each length has."""
+        """The number of values of each length."""
         return tuple(max(1, len(values)) for values in self.lengths)
 
     @property
@@ -89,13 +89,13 @@ class Case(NamedTuple):
         return prod(self.shape)
 
     def blocks(self, most: int = BLOCK) -> Iterator[Case]:
-        """Cases of at most so many points that make up this one, in order."""
+        """This case cut into cases of at most `most` points, in order."""
         for cut in grid.blocks(self.shape, most):
             yield self._replace(lengths=tuple(v[piece] for v, piece in zip(self.lengths, cut, strict=True)))
 
 
 APART = {"seq": 1, "decoder_seq": 1, "context": 0}
-"""Lengths at which a model does something else (one token needs no scan, an empty cache is not read): plain ints."""
+"""Lengths with different operators (one token needs no scan, an empty cache is not read): evaluated as plain ints."""
 ROOFS = ("memory", "compute", "communication", "overhead")
 
 
@@ -120,10 +120,10 @@ def evaluate(case: Case) -> Columns:
 
 @cache
 def _keep_memory() -> None:
-    """Makes glibc's malloc keep the memory of arrays that come and go, which it else gives back each time.
+    """Make glibc's malloc keep the memory of temporary arrays instead of returning it to the system each time.
 
-    Pages that are taken anew cost as much as what is computed in them. It learns from the largest piece that it ever
-    gave back, of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); nothing touches this one.
+    New pages cost as much time as the computation in them. The threshold follows the largest block ever freed, up to
+    32 MiB (mallopt(3), M_MMAP_THRESHOLD); this array is never written.
     """
     import numpy
 
@@ -131,14 +131,14 @@ def _keep_memory() -> None:
 
 
 def _apart(name: str, values: Sequence[int]) -> list[list[int]]:
-    """The places of an axis, those whose length is special apart from the others."""
+    """The indices of an axis, with the special length separate from the others."""
     special = [place for place, value in enumerate(values) if value == APART.get(name)]
     others = [place for place in range(max(1, len(values))) if place not in special]
     return [places for places in (special, others) if places]
 
 
 def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """What is found at the points of these places, by column: arrays that combine as the axes do, or numbers."""
+    """The columns at the points with these indices: arrays that broadcast along the axes, or numbers."""
     import numpy
 
     numbers: dict[str, Number] = {"batch": 1} if case.work is None else {}
@@ -171,7 +171,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
-    """The totals on the stage of layers that takes longest, point by point."""
+    """The totals on the slowest pipeline stage, point by point."""
     (slow, *others), found = busy_seconds(staged), _totals(staged[0])
     for phase, pace in zip(staged[1:], others, strict=True):
         later, own = pace > slow, _totals(phase)
@@ -181,14 +181,14 @@ def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
 
 
 def _of_slower(later: Any, own: Any, old: Any) -> Any:
-    """A later stage's figure where it is the slower one; NaN where that stage has none, None where no stage has."""
+    """The value of the slower of two stages; NaN where that stage has none, None where neither has one."""
     if own is None and old is None:
         return None
     return either(later, *(float("nan") if figure is None else figure for figure in (own, old)))
 
 
 def _totals(phase: PhaseEstimate) -> dict[str, Any]:
-    """A phase's totals, and what part of its bound is due to which roof."""
+    """A phase's totals, and the part of its bound that each ceiling limits."""
     shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
     return {
         **totals(phase),
@@ -197,7 +197,7 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
 
 
 def _finished(case: Case, table: Columns) -> Columns:
-    """The table with the columns that follow from others, point by point."""
+    """The table with the derived columns, point by point."""
     import numpy
 
     if case.refused is not None:

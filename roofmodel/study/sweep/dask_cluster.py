@@ -1,4 +1,4 @@
-"""Work on a Dask cluster, the user's or one of this machine's processes: the same function, its results in order."""
+"""Evaluation on a Dask cluster: an existing one, or processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from roofmodel.errors import WorkloadError
 Piece = TypeVar("Piece")
 Found = TypeVar("Found")
 
-AHEAD = 2  # pieces a core that are on their way: memory stays bounded, and no core waits
+AHEAD = 2  # pieces in flight per core: memory stays bounded, and no core idles
 PATIENCE = 10  # seconds for a scheduler to answer
 
 
 def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], address: str) -> Iterator[Found]:
-    """The function of each piece, in their order. `address` is a scheduler's, or `local`.
+    """The results of a function for each piece, in order. `address` is that of a scheduler, or `local`.
 
     Raises WorkloadError where Dask is not installed, nobody answers, workers lack this package, or die.
     """

@@ -1,8 +1,8 @@
-"""A grid of workloads, models, devices and widths -> the totals that an estimate of each point has.
+"""A sweep over workloads, models, devices and formats: the totals of an estimate at each point of the grid.
 
-Batch, lengths and context are arrays: all of their combinations are counted and timed by one walk through the same
-code that takes the ints of an estimate. Everything else (model, device, phase, formats, ...) makes a case of its own.
-A block of points is evaluated at a time, so that memory stays bounded however large the grid.
+Batch, lengths and context are arrays: one walk through the model counts and times all their combinations. Each
+combination of the other options (model, device, phase, formats, ...) is a case. Points are evaluated in blocks, so that
+memory stays bounded for any size of the grid.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from roofmodel.study.sweep.case import COLUMNS, COUNTS, FORMATTED, LENGTHS, NAME
 
 
 class Sweep(NamedTuple):
-    """A grid, ready to be evaluated."""
+    """A grid that is evaluated on demand."""
 
     cases: tuple[Case, ...]
     notes: tuple[str, ...]
     cluster: str | None = None  # of Dask: an address, or `local`
-    found: tuple[Columns, ...] | None = None  # its rows, where they are kept
+    found: tuple[Columns, ...] | None = None  # its rows, if they are in memory
 
     @property
     def points(self) -> int:
         return sum(case.points for case in self.cases)
 
     def blocks(self) -> Iterator[Columns]:
-        """The rows in the order of the grid, a block at a time, each evaluated when it is asked for."""
+        """The rows in the order of the grid, block by block, each evaluated on demand."""
         if self.found is not None:
             return iter(self.found)
         pieces = (piece for case in self.cases for piece in case.blocks())
@@ -60,7 +60,7 @@ class Sweep(NamedTuple):
         return evaluated(evaluate, pieces, self.cluster)
 
     def kept(self) -> Sweep:
-        """The same with all rows in memory, for whoever wants them more than once."""
+        """The sweep with all rows in memory, for repeated use."""
         return self._replace(found=tuple(self.blocks()))
 
 
@@ -103,7 +103,7 @@ def sweep(
 
 
 def _axis(name: str, asked: object) -> list[Any]:
-    """The values of an option. Raises WorkloadError for what it does not know."""
+    """The values of an option. Raises WorkloadError for invalid ones."""
     if name in LEAST:
         return list(grid.numbers(flag(name), asked, LEAST[name], LONGEST))
     if name == "launch":
@@ -147,7 +147,7 @@ def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[str, None],
 ) -> Iterator[Case]:  # fmt: skip
-    """The cases of batches that can be dealt out to replicas and stages, and of those that cannot."""
+    """The cases of batches that replicas and stages can share evenly, and of the other batches."""
     batches, ways = lengths.get("batch", (1,)), {way: chosen.get(way, 1) for way in GPUS}
     many = multiple(chosen.get("phase") == "train", Parallel(**ways), chosen.get("micro_batch"))
     apart = [tuple(n for n in batches if (n % many == 0) == even) for even in (True, False)]
@@ -159,7 +159,7 @@ def _cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[str, None],
 ) -> Iterator[Case]:  # fmt: skip
-    """A case a phase; what a person should know of them goes to the notes."""
+    """A case per phase; warnings and remarks are added to `notes`."""
     if "phase" in chosen:
         yield _case(arch, device, chosen, lengths, notes)
         return
@@ -173,7 +173,7 @@ def _case(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[str, None],
 ) -> Case:  # fmt: skip
-    """A phase with its lengths, those that apply. The largest of them are walked through here, as plain ints."""
+    """A phase with the lengths that apply. The largest ones are evaluated here as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
     said = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **said}
@@ -207,7 +207,7 @@ def _case(
 
 
 def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
-    """The columns of a row that say what was asked for, lengths apart; None for what does not apply."""
+    """The columns of the options except lengths; None for options that do not apply."""
     (phase,) = work.phases
     trains = phase == "train"
     return {

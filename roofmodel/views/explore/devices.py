@@ -1,4 +1,4 @@
-"""Devices as the page of roof explore has them: roofs, links, and the sets of fitted parameters that formulas name."""
+"""Devices in the data of the explorable page: ceilings, links, and the fitted parameters that formulas use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from roofmodel.views.explore.nodes import Rows
 
 
 def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:
-    """A device: its figures, and of the sets of parameters that are `used` those that it has, by their places in
-    `sets`."""
+    """A device: its figures, and the indices in `sets` of the `used` parameter sets that it has."""
     return {
         "id": device.id,
         "name": device.name,
@@ -36,12 +35,12 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
 
 
 def _links(device: Device) -> dict[str, Link | None]:
-    """By what they join."""
+    """The links by range: inside a node, across a bridge, between nodes."""
     return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
 
 
 def _outside(device: Device) -> dict[str, Any]:
-    """What is said of more GPUs than a node has."""
+    """The note for more GPUs than a node has."""
     most = node(device)
     words = next(link_notes(device, most + 1)).replace(f"{most + 1} GPUs are", "{gpus} GPUs are")
     return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
@@ -52,12 +51,12 @@ def _link(link: Link) -> dict[str, Any]:
 
 
 def _expects(device: Device, kind: str) -> bool:
-    """Whether there may be parameters: none of a device that is not calibrated, nor for a link that it has not."""
+    """Whether the device can have parameters of this kind: it is calibrated, and has links for collectives."""
     return device.calibration is not None and (kind != "collectives" or bool(device.links))
 
 
 def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
-    """The pipe that multiplies and the one for vector work, null where the file states none; None: no such type."""
+    """The matmul pipe and the vector pipe, null where the device file has none; None for an unsupported format."""
     try:
         matmul = device.matmul_pipe(dtype)
     except WorkloadError:
@@ -70,7 +69,7 @@ def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
 
 
 def _parameters(device: Device) -> str:
-    """Where expectations come from."""
+    """The source of the expected times."""
     if device.calibration is None:
         return "not calibrated: only the bound is known"
     others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
@@ -78,15 +77,15 @@ def _parameters(device: Device) -> str:
 
 
 def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
-    """Kind, implementation and role of the sets of parameters that inputs name."""
+    """Kind, implementation and role of the parameter sets that inputs name."""
     names = [node[1] for node in nodes if node[0] == "input" and node[1].startswith("set|")]
     return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
 
 
 def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
-    """By the format of products and that of the role: which set applies; none where nothing is fitted.
+    """The index of the parameter set by compute format and format of the role; None where none is fitted.
 
-    The size of a head may stand behind the role, `kv/128`; of exchanges it is no role but a link, which has one set.
+    The role can have a head size, `kv/128`. For collectives it is a link, which has one set.
     """
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
@@ -107,5 +106,5 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows)
 
 
 def _value(number: float | None) -> Any:
-    """A number such that the script can tell ints from floats: ints as text."""
+    """A number for JSON: ints as text, so that the script distinguishes them from floats."""
     return str(number) if isinstance(number, int) else number

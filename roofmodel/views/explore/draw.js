@@ -1,5 +1,5 @@
-// The page in a situation: the figures, the roofline, the bars, the table, the formula of one operator. Names come from
-// configs that anybody may have written: everything is put in as text.
+// Draws the page: totals, roofline, bars, table, and the formula of one operator. Names come from configs of unknown
+// authors, so everything is inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -72,7 +72,7 @@ function inWords({ tokens, context }) {
   return `${state.phase}: ${work}${parts.join("")}`;
 }
 
-/** Which of several GPUs is shown, and what joins them. */
+/** Which of several GPUs is shown, and the links between them. */
 function sharing() {
   if (gpus() === 1) return "";
   const ways = GPUS.filter((key) => state[key] > 1).map((key) => `${key} ${state[key]}`).join(", ");
@@ -81,13 +81,13 @@ function sharing() {
   return `; one of ${grouped(gpus())} GPUs (${ways})${sent}`;
 }
 
-/** Why an expected time is not known. */
+/** Why the expected time is unknown. */
 function unexpected() {
   const kinds = new Set(operators.filter((op) => op.expected_seconds === null).map((op) => op.kind));
   return Object.keys(device().sets).length === 0 ? device().parameters : `not calibrated for ${[...kinds].join(", ")}`;
 }
 
-/** The numbers that the back row reads. */
+/** The cards with the totals. */
 function drawFigures({ totals, memory }) {
   const several = gpus() > 1, all = several ? ` on ${grouped(gpus())} GPUs` : "";
   const roofs = ["memory", "compute", ...(several ? ["communication"] : [])];
@@ -96,16 +96,17 @@ function drawFigures({ totals, memory }) {
   const shares = roofs.map((roof) => `${roof} ${percent(part(roof))}`).join(", ");
   const what = model().image === null ? "tokens" : "images";
   const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s${all}`;
-  const host = totals.host_bound ? `; it waits for the host, which launches ${grouped(totals.kernels)} kernels` : "";
+  const latency = { prefill: "TTFT, ", decode: "TPOT, " }[state.phase] ?? "";
+  const host = totals.host_bound ? `; launch-bound: the host launches ${grouped(totals.kernels)} kernels` : "";
   const known = totals.expected_seconds !== null, capacity = figure(device().capacity);
   const cards = [
-    ["bound", "at least (bound)", seconds(totals.bound_seconds), `at most ${rate("bound_")}`],
-    ["expected", "expected", seconds(totals.expected_seconds), known
+    ["bound", `${latency}bound`, seconds(totals.bound_seconds), `at most ${rate("bound_")}`],
+    ["expected", `${latency}expected`, seconds(totals.expected_seconds), known
       ? `${seconds(totals.expected_low_seconds)} to ${seconds(totals.expected_high_seconds)}; ${rate("")}${host}`
       : unexpected()],
-    [most, "bound by", most, `of the time at the bound: ${shares}`],
+    [most, "bound by", most, `share of the bound: ${shares}`],
     [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
-      capacity === null ? "the device's is not known"
+      capacity === null ? "device memory unknown"
         : `of ${binary(capacity)}: ${memory.fits ? "fits" : "DOES NOT FIT"}`],
   ];
   byId("figures").replaceChildren(...cards.map(([look, name, value, rest]) => html("div", { class: `card ${look}` },
@@ -114,13 +115,13 @@ function drawFigures({ totals, memory }) {
 
 // --- The roofline ----------------------------------------------------------------------------------------------------
 
-// one plane for all situations, so that operators and roofs are seen to move; in powers of ten
+// the same axes for all settings, so that operators and ceilings visibly move; powers of ten
 const peaks = data.devices.flatMap((one) => Object.values(one.pipes)).map((pipes) => Number(pipes.matmul));
 const plane = { left: -2, right: 4.7, bottom: 9, top: Math.log10(Math.max(...peaks)) + 0.55 };
 const marks = new Map(); // what draws an operator, by what it is, so that it is kept while it moves
 let places = []; // where marks stand, in pixels
 
-/** Pixels of the picture as it is now. */
+/** The current size of the picture in pixels. */
 function measured() {
   const picture = byId("roofline"), width = Math.max(picture.clientWidth, 280);
   const height = Math.max(picture.clientHeight, 260);
@@ -168,7 +169,7 @@ function axes({ x, y, box, height, rem }) {
   return lines;
 }
 
-/** DRAM's slope, the pipe that multiplies, and the one for vector work where it is another. */
+/** The ceilings: DRAM bandwidth, the matmul pipe, and the pipe for vector work if it is another one. */
 function roofs({ x, y, box, letter }) {
   const pipes = device().pipes[state.dtype], bandwidth = Number(device().bandwidth), peak = Number(pipes.matmul);
   const ridge = peak / bandwidth, start = Math.max(10 ** plane.left, 10 ** plane.bottom / bandwidth);
@@ -194,7 +195,7 @@ function roofs({ x, y, box, letter }) {
   return lines;
 }
 
-/** Operators that have FLOPs, the largest behind the others, each with its bound and its expectation. */
+/** Operators with FLOPs, each with its bound and its expected rate; small ones are drawn on top. */
 function drawMarks({ x, y, rem }) {
   const drawn = operators.map((op, n) => ({ op, n })).filter(({ op }) => Number(op.intensity) > 0)
     .sort((a, b) => b.op.share - a.op.share);
@@ -236,14 +237,14 @@ function put({ group, stem, ring, dot }, { n, x, bound, expected, r }, colour, r
   dot.style.transform = `translate(0, ${down}px)`;
 }
 
-/** The whole phase: hollow at its bound, filled as expected. */
+/** The whole phase: a hollow diamond at its bound, a filled one at its expected rate. */
 function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, expected_flops_per_second: expected }) {
   const r = 0.75 * rem, rates = [["whole bound", bound], ["whole", expected]].filter(([, rate]) => Number(rate) > 0);
   return rates.map(([look, rate]) => svg("path",
     { class: look, d: `M${x(intensity)} ${y(rate) - r}l${r} ${r}l${-r} ${r}l${-r} ${-r}Z` }));
 }
 
-/** Names of the largest marks, where they meet neither one another, large marks, diamonds, nor the names of roofs. */
+/** Names of the largest marks, where they overlap no other name, large mark, diamond or name of a ceiling. */
 function lettering({ box, letter }, largest) {
   const centre = ({ bound, expected }) => expected ?? bound;
   const taken = places.filter(({ r }) => r > letter).map((place) => (
@@ -272,7 +273,7 @@ function lettering({ box, letter }, largest) {
   return found;
 }
 
-// --- Bars: where the time goes, what fills the memory ----------------------------------------------------------------
+// --- Bars: time and memory by part -------------------------------------------------------------------------------
 
 const HELD = [
   ["weights", "weights", "#0072B2"], ["kv_cache", "KV cache", "#E69F00"], ["activations", "activations", "#009E73"],
@@ -291,7 +292,7 @@ function drawBars({ totals, memory }) {
     const expected = parts("all_expected_seconds");
     if (totals.host_bound) {
       const size = totals.expected_seconds - sum(expected.map((part) => part.size));
-      expected.push({ name: "the host, still launching", colour: "", size, text: seconds(size) });
+      expected.push({ name: "launches by the host", colour: "", size, text: seconds(size) });
     }
     bars.push(bar("expected", expected, longest, seconds(totals.expected_seconds)));
   }
@@ -307,14 +308,14 @@ function memoryBar(memory) {
     { name, colour, size: Number(memory[key]), text: binary(memory[key]) }));
   const capacity = device().capacity === null ? null : Number(device().capacity), total = Number(memory.total);
   const space = Math.max(capacity ?? 0, total), left = `${100 * capacity / space}%`;
-  const end = capacity && html("span", { class: "capacity", style: { left }, title: `${binary(capacity)} there are` });
+  const end = capacity && html("span", { class: "capacity", style: { left }, title: `capacity ${binary(capacity)}` });
   return [
     bar("memory", held, space, `${binary(total)}${capacity ? ` of ${binary(capacity)}` : ""}`, end),
     legend(held.map(({ name, colour, text }) => [`${name} ${text}`, colour])),
   ];
 }
 
-/** Parts of a whole, as wide as they are large, each with its name. */
+/** A bar of named parts, whose widths are their shares. */
 function bar(name, parts, whole, total, end = null) {
   const pieces = parts.map((part) => html("span", {
     class: part.colour ? "piece" : "piece waiting",
@@ -344,7 +345,7 @@ function drawTable() {
   }));
 }
 
-/** Lengths that the model has no positions for. */
+/** Warnings about lengths beyond the model's positions. */
 function beyond({ context, tokens }) {
   const { positions, source } = model().limits, reach = Number(context) + Number(tokens), known = model().name;
   const said = (what, length, limit) => (limit === null || length <= limit ? []
@@ -354,14 +355,14 @@ function beyond({ context, tokens }) {
     ...said(`${state.phase} reaches`, reach, positions)];
 }
 
-/** What is to be known of the links between so many GPUs: the note of `roof estimate`. */
+/** The note of `roof estimate` on the links between this many GPUs. */
 function unlinked() {
   const { unlinked, outside } = device(), { most, said } = outside;
   if (joined() > 1 && unlinked !== null) return [`${unlinked}.`];
   return joined() > most ? [said.replace("{gpus}", grouped(joined()))] : [];
 }
 
-/** Reads one operator's formula, and marks where it stands. */
+/** Shows an operator's formula and highlights its mark. */
 function show(n) {
   shown = n;
   for (const row of byId("operators").tBodies[0].rows) {
@@ -376,7 +377,7 @@ const written = (size) => (Number.isInteger(Number(size)) ? grouped(size) : sign
 const multiplied = (factors) => factors.join(" · ");
 const exactly = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
 
-/** The FLOPs of an operator's products, in letters and in today's numbers; empty where it has none. */
+/** The matmul FLOPs of an operator, in letters and in numbers; empty where it has none. */
 function products({ products: lines }) {
   return {
     letters: lines.map((axes) => multiplied(["2", ...axes.map(([letter]) => letter)])).join(" + "),
@@ -405,7 +406,7 @@ function formula(op) {
     [op.vector_seconds, `${vector} ÷ ${si(pipes.vector ?? 0, "FLOP/s", 4)}`],
     [op.link_seconds, `${si(op.link_bytes, "B")} ÷ ${rate(op)}`],
   ].filter(([time]) => time > 0).map(([time, text]) => (time === op.bound_seconds
-    ? html("strong", {}, `${text} = ${seconds(time)}  ← ${op.bound} binds`) : `${text} = ${seconds(time)}`));
+    ? html("strong", {}, `${text} = ${seconds(time)}  ← bound by ${op.bound}`) : `${text} = ${seconds(time)}`));
   const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
   return [
     html("h2", {}, swatch(op.colour), ` ${named(op)}`),
@@ -427,25 +428,25 @@ function formula(op) {
   ].filter((one) => one !== null);
 }
 
-/** How fast a GPU sends what an operator exchanges. */
+/** The rate at which a GPU sends in a collective. */
 function rate(op) {
   return si(Number(op.link_bytes) / op.link_seconds, "B/s", 4);
 }
 
-/** What passes a GPU's link in either direction: the whole but for its own part, once, or twice. */
+/** Bytes over a GPU's link in each direction: all parts but its own, once or twice. */
 function sent({ exchange: { gpus, times, bytes }, link_bytes: link }) {
   return [`${times > 1 ? `${times} · ` : ""}(${grouped(gpus)} − 1) ÷ ${grouped(gpus)} · ${si(bytes, "B")} = `,
     html("strong", {}, si(link, "B"))];
 }
 
-/** A tensor's bytes: its axes' sizes times the width of its role's format. */
+/** A tensor's bytes: the sizes of its axes times the width of its format. */
 function moved({ axes, role, way, partly, bytes }) {
   const format = role in data.formats ? role : input(`format|${role}`);
   const sizes = multiplied(axes.map(([, size]) => written(size))) || "1";
   return `${way}: ${partly ? "what is needed of " : ""}${sizes} in ${format} = ${si(bytes, "B")}`;
 }
 
-/** The formula in short, beside the mark. */
+/** The short formula next to the mark. */
 function drawBeside({ n, x, bound, expected, r }) {
   const beside = byId("beside"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
   const op = operators[n], { letters, numbers } = products(op), flops = si(flopsOf(op), "FLOP");

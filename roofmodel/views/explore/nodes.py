@@ -1,9 +1,9 @@
 """Traced numbers as the scripts of roof explore evaluate them. In the page's data
 
 {"$": 12}                                    is node 12 of the trace
-{"if": 12, "yes": ..., "no": ...}            is what node 12 decides between
-["whole", "5"], ["real", 0.5], ["/", 3, 4]   are nodes; "bytes" and names of formulas take nodes as well
-["+", 3, 4, 5]                               goes on from the left, as "max" does
+{"if": 12, "yes": ..., "no": ...}            is a choice by node 12
+["whole", "5"], ["real", 0.5], ["/", 3, 4]   are nodes; "bytes" and traced functions take nodes too
+["+", 3, 4, 5]                               is evaluated from the left; so is "max"
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from roofmodel.tracing.trace import Excerpt, Fork, Trace, Traced, TracedFunction
 
 
 class Rows:
-    """Records, each of which stands once."""
+    """Records without duplicates."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
         self._where: dict[str, int] = {}
 
     def index(self, record: Any) -> int:
-        """Where the record stands."""
+        """The index of the record, which is added if it is new."""
         key = json.dumps(record, default=lambda number: {"$": number.index})
         if key not in self._where:
             self._where[key] = len(self.found)
@@ -39,18 +39,18 @@ def formula_of_bytes(trace: Trace, name: str, function: Callable[[Any], Any]) ->
 
 
 def formula(found: TracedFunction) -> dict[str, Any]:
-    """A formula with nodes of its own."""
+    """A traced function, with its own nodes."""
     used = found.trace.excerpt(numbers(found.result))
     return {"nodes": nodes(used), "result": plain(found.result, used)}
 
 
 def nodes(used: Excerpt) -> list[list[Any]]:
-    """Nodes in their order; ints as text, of which a script would make floats."""
+    """Nodes in order, with ints as text: JavaScript would parse them as floats."""
     return [["whole", str(node[1])] if node[0] == "whole" else list(node) for node in used.nodes]
 
 
 def numbers(value: Any) -> Iterator[Traced]:
-    """The recorded numbers in data, those that forks ask about as well."""
+    """The traced numbers in data, conditions of forks included."""
     if isinstance(value, Traced):
         yield value
     elif isinstance(value, Mapping | list | tuple):
@@ -59,7 +59,7 @@ def numbers(value: Any) -> Iterator[Traced]:
 
 
 def plain(value: Any, used: Excerpt) -> Any:
-    """Data with recorded numbers and forks, as JSON has it."""
+    """Data with traced numbers and forks, for JSON."""
     if isinstance(value, Traced):
         return {"$": used.where[value.index]}
     if isinstance(value, Fork):

@@ -1,5 +1,5 @@
-// What Python wrote down (study/explore.py) is evaluated here. No formula of a cost or a time stands in these scripts:
-// only what + and min mean, and how figures are shown.
+// Evaluates the formulas that Python traced (study/explore.py). These scripts contain no formula of a cost or a time:
+// only the arithmetic operations, and the formatting of numbers.
 
 const byId = (id) => document.getElementById(id);
 
@@ -11,9 +11,9 @@ async function unpacked(text) {
 
 const data = await unpacked(byId("data").textContent);
 
-// --- Numbers as Python has them: ints are BigInt, floats are Number, None is null and spreads ------------------------
+// --- Python numbers: ints are BigInt, floats are Number; None is null, and so is each result that uses it ------------
 
-/** What no int is, of ints divided, exactly. */
+/** The exact quotient of two ints, where it is no int. */
 class Fraction {
   constructor(over, under) {
     this.over = over;
@@ -78,7 +78,7 @@ const PYTHON = (() => {
 
 const figure = (value) => (typeof value === "string" ? BigInt(value) : value);  // ints travel as text
 
-/** A book's nodes under given inputs, each evaluated once, and only if it is asked for. */
+/** The nodes of a trace for given inputs, each evaluated once and only on demand. */
 class Sheet {
   constructor(nodes, input) {
     this.nodes = nodes;
@@ -106,7 +106,7 @@ class Sheet {
     return values.includes(null) ? null : values.length > 1 ? values.reduce((x, y) => rule(x, y)) : rule(...values);
   }
 
-  /** What of a fork its condition picks; a fork that is none is itself. */
+  /** The case that the conditions select. */
   pick(cases) {
     const forks = typeof cases === "object" && "if" in cases;
     return forks ? this.pick(this.get(cases.if) ? cases.yes : cases.no) : cases;
@@ -129,7 +129,7 @@ function called(name, values) {
   return sheet.fill(sheet.pick(formula.result));
 }
 
-// --- Figures as people read them (as units.py writes them) -----------------------------------------------------------
+// --- Formatted numbers (the same as in units.py) --------- -----------------------------------------------------------
 
 const DECIMAL = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
 const BINARY = [["Pi", 2 ** 50], ["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20], ["Ki", 2 ** 10]];

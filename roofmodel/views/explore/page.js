@@ -1,4 +1,4 @@
-// The situation that the controls, and the address, say; and what they do.
+// The settings, from the controls and the link, and the handlers of the controls.
 
 const GPUS = ["tp", "dp", "ep"]; // how they share the work
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // each is settled by those before it
@@ -13,16 +13,16 @@ const model = () => data.models.find((one) => one.name === state.model);
 const device = () => data.devices.find((one) => one.id === state.hw);
 const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
-/** GPUs among which something is exchanged, as counting/workload.py has it. */
+/** The number of GPUs that communicate, as in counting/workload.py. */
 const joined = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
 
-/** The numbers that say something here. */
+/** The numbers that apply to the current settings. */
 function numbers() {
   const { dealt } = model(), tp = Object.values(dealt).flat().some((tp) => tp > 1), ep = Object.keys(dealt).length > 1;
   return [...(tp ? ["tp"] : []), "dp", ...(ep ? ["ep"] : []), "batch", ...phase().lengths];
 }
 
-/** The formats that may be chosen for a role here and now; "" stands for that of dtype. */
+/** The formats that a role can have with the current settings; "" is the format of dtype. */
 function formats(role) {
   const wide = (name) => data.formats[name].bits >= phase().least_bits;
   if (role === "dtype") return Object.keys(device().pipes).filter(wide);
@@ -39,7 +39,7 @@ function options(key) {
   return formats(key);
 }
 
-/** What a variant may say at a place, after what it says before. */
+/** The values of one option of a variant, given the options before it. */
 function ways(place) {
   const known = Object.keys(model().situations).map((name) => name.split(" "));
   const alike = known.filter((words) => VARIANT.slice(0, place).every((key, n) => words[n] === state[key]));
@@ -57,7 +57,7 @@ function usual(key) {
   return options(key)[0];
 }
 
-/** The numbers that a model allows, where it does not allow all. */
+/** The values that a model allows, if it does not allow all. */
 function possible(key) {
   const { dealt } = model(), { tp, dp } = state;
   const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as study/estimate/parallelism.py has it
@@ -66,17 +66,17 @@ function possible(key) {
   return null;
 }
 
-/** What is wanted of a number; empty where this one is possible. */
+/** The requirement that a number violates; empty if it is valid. */
 function wrong(key, text) {
   const least = model().least[key] ?? 1, value = Number(text), known = possible(key);
   if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
-    return `a whole number from ${least} to ${LONGEST} is wanted`;
+    return `must be a whole number from ${least} to ${LONGEST}`;
   }
-  if (known !== null && !known.includes(value)) return `possible here is ${known.join(" or ")}`;
-  return key === "batch" && value % state.dp !== 0 ? `a multiple of dp, ${state.dp}, is wanted` : "";
+  if (known !== null && !known.includes(value)) return `must be ${known.join(" or ")}`;
+  return key === "batch" && value % state.dp !== 0 ? `must be a multiple of dp, ${state.dp}` : "";
 }
 
-/** Takes a situation over; what cannot be is replaced by what is usual, and said. */
+/** Applies settings; replaces invalid ones by their defaults, with a message. */
 function settle(wanted) {
   const previous = state;
   complaints.length = 0;
@@ -85,16 +85,16 @@ function settle(wanted) {
     const kept = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
     const asked = wanted[key] ?? kept, known = options(key);
     state[key] = known.includes(asked) ? asked : usual(key);
-    const refused = asked && known.length > 0 && asked !== state[key], instead = `Shown is ${state[key] || state.dtype}.`;
+    const refused = asked && known.length > 0 && asked !== state[key], instead = `Using ${state[key] || state.dtype}.`;
     if (refused && wanted[key] !== undefined) {
-      complaints.push(`${key} ${asked}: not here; ${known.filter(Boolean).join(", ")} are. ${instead}`);
+      complaints.push(`${key} ${asked}: not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
     } else if (refused && ["dtype", "weights"].includes(key)) {
       complaints.push(`${key} ${asked} is not possible for ${state.phase} on ${device().name}. ${instead}`);
     }
   }
   const moved = previous.model !== state.model || previous.phase !== state.phase;
   for (const key of NUMBERS) {
-    if (!numbers().includes(key)) { // there is nothing that it would say
+    if (!numbers().includes(key)) { // does not apply
       state[key] = GPUS.includes(key) ? 1 : previous[key];
       continue;
     }
@@ -102,12 +102,12 @@ function settle(wanted) {
     const text = wanted[key] ?? (anew ? undefined : previous[key]) ?? usual(key);
     const complaint = wrong(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
     state[key] = [dealt, previous[key], usual(key)].map(Number).find((value) => wrong(key, value) === "");
-    if (complaint) complaints.push(`${key} ${text}: ${complaint}. Shown is ${state[key]}.`);
+    if (complaint) complaints.push(`${key} ${text}: ${complaint}. Using ${state[key]}.`);
   }
   state.theme = ["dark", "light"].includes(wanted.theme) ? wanted.theme : previous.theme;
 }
 
-/** The value of an input of the book. */
+/** The value of an input of the trace. */
 function input(name) {
   const [kind, ...keys] = name.split("|");
   if (kind === "batch") return BigInt(state.batch) / BigInt(state.dp); // of a replica
@@ -129,13 +129,13 @@ function input(name) {
   return index === null ? null : figure(data.sets[index][field]);
 }
 
-/** The situation's numbers: a sheet, and the part of the document that it fills. */
+/** The evaluated settings: a sheet, and the part of the document that it fills. */
 function current() {
   const sheet = new Sheet(data.nodes, input);
   return { sheet, told: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
 }
 
-/** What `roof estimate --format json` says of the phase and of memory. */
+/** The phase and the memory of `roof estimate --format json`. */
 function estimate() {
   const { sheet, told } = current();
   return sheet.fill({ ...told, ops: told.ops.map((row) => data.rows[row]) });
@@ -143,7 +143,7 @@ function estimate() {
 
 // --- Controls --------------------------------------------------------------------------------------------------------
 
-/** Where a slider stops: at what is possible; or powers of two and what lies between, up to the model's limit. */
+/** The stops of a slider: the allowed values, or powers of two and values between, up to the model's limit. */
 function stops(key) {
   const { source, positions } = model().limits, read = key === "seq" && model().encodes;
   const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64, image: 2048 }[key];
@@ -154,7 +154,7 @@ function stops(key) {
   return possible(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
 }
 
-/** The place of the stop that is nearest by its ratio. */
+/** The index of the stop with the nearest ratio. */
 function nearest(found, value) {
   const far = (n) => Math.abs(Math.log((found[n] + 1) / (value + 1)));
   return found.reduce((best, _, n) => (far(n) < far(best) ? n : best), 0);
@@ -169,7 +169,7 @@ function drawControls() {
   if (state.theme) document.documentElement.dataset.theme = state.theme;
 }
 
-/** Puts other children into a control where what may be chosen is not what it was. */
+/** Replaces the choices of a control if they have changed. */
 function offer(control, known, children) {
   if (control.dataset.known === known.join()) return;
   for (const old of control.querySelectorAll("option, label")) old.remove();
@@ -211,7 +211,7 @@ function address() {
   return new URLSearchParams(said.map((key) => [key, state[key]])).toString();
 }
 
-/** Takes a change over and shows it. */
+/** Applies a change and redraws. */
 function move(change) {
   settle(change);
   drawControls();
@@ -244,7 +244,7 @@ byId("controls").addEventListener("submit", (event) => event.preventDefault());
 const dark = () => (state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 byId("theme").addEventListener("click", () => move({ theme: dark() ? "light" : "dark" }));
 
-/** The mark whose ring or dot is nearest to the pointer, if it is on it or so near; else null. */
+/** The mark whose ring or dot is nearest to the pointer, within a margin; else null. */
 function under({ clientX, clientY }, reach) {
   const box = byId("roofline").getBoundingClientRect();
   const far = ({ x, bound, expected }) => Math.min(...[bound, expected ?? bound].map(
@@ -302,6 +302,6 @@ addEventListener("hashchange", () => {
 });
 new ResizeObserver(() => draw()).observe(byId("picture"));
 
-// for tests, and for whoever wants the numbers
+// for tests and scripts
 globalThis.roof = { move, estimate, stops, state: () => ({ ...state }), complaints: () => [...complaints] };
 fromAddress();

@@ -1,8 +1,8 @@
-"""Models under sliders as one page: what `roof estimate --format json` says, evaluated in the browser.
+"""The explorable page: models with sliders, whose figures of `roof estimate --format json` the browser evaluates.
 
-Python writes down the formulas (study/explore.py), which the scripts beside it evaluate and draw; explore_nodes.py says
-how they stand in the page's data. Rows of operators, which situations share, stand in a list of their own. Names come
-from configs that anybody may have written: the script puts them into the page as text, never as markup.
+Python traces the formulas (study/explore.py); the scripts of this folder evaluate and draw them; nodes.py defines their
+form in the page's data. Variants share a list of operator rows. Names come from configs of unknown authors: the script
+inserts them as text, never as markup.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from roofmodel.views.kit.panel import COLOURS, nameless
 from roofmodel.views.kit.workload_text import describe_parameters
 
 SUFFIXES = ("html",)
-SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, be moved
+SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Thing = TypeVar("Thing", Architecture, Device)
 
 
 def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
-    """The page, which offers each once. Raises WorkloadError where two that differ have one name."""
+    """The page, with each model and device once. Raises WorkloadError where two different ones share a name."""
     archs, devices = _each_once("models", archs, lambda arch: arch.name), _each_once("devices", devices, lambda d: d.id)
     document = data(archs, devices)
     names = ", ".join(arch.name for arch in archs)
@@ -70,7 +70,7 @@ def _each_once(what: str, things: Sequence[Thing], name: Callable[[Thing], str])
 
 
 def _packed(text: str) -> str:
-    """A tenth of it: formulas repeat themselves."""
+    """Compressed to about a tenth, as formulas repeat themselves."""
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -81,14 +81,14 @@ def _part(name: str) -> str:
 def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
     trace, rows = Trace(), Rows()
-    told = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.found}
-    used = trace.excerpt(nodes.numbers(told))
+    document = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.found}
+    used = trace.excerpt(nodes.numbers(document))
     for name, one in FORMATS.items():
         nodes.formula_of_bytes(trace, name, one.bytes)
     sets, named = Rows(), sets_used(used.nodes)
     return {
         "schema": "roofmodel.explore/1",
-        **nodes.plain(told, used),
+        **nodes.plain(document, used),
         "nodes": nodes.nodes(used),
         "devices": [describe_device(device, named, sets) for device in devices],
         "sets": sets.found,
@@ -102,11 +102,11 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
 def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
     colours = _Colours()
 
-    def tell(situation: study.Situation) -> dict[str, Any]:
-        memory = {**memory_document(situation.memory), "fits": situation.fits}
+    def tell(traced: study.TracedEstimate) -> dict[str, Any]:
+        memory = {**memory_document(traced.memory), "fits": traced.fits}
         return {
-            runtime: _told(estimate, situation.updates.get(runtime), rows, colours) | {"memory": memory}
-            for runtime, estimate in situation.estimates.items()
+            runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colours) | {"memory": memory}
+            for runtime, estimate in traced.estimates.items()
         }
 
     explored = study.explore(arch, trace, tell)
@@ -136,7 +136,7 @@ STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1
 
 
 class _Colours(dict[str, str]):
-    """A colour for each group of operators of a model: its kind's, paler with each group that has that already."""
+    """A color for each group of operators of a model: that of its kind, paler for each further group of the kind."""
 
     def __missing__(self, group: str) -> str:
         stages = sum(kind(other) not in COLOURS for other in self)
@@ -147,13 +147,13 @@ class _Colours(dict[str, str]):
         return self[group]
 
 
-def _told(
+def _traced_phase(
     estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _Colours
 ) -> dict[str, Any]:  # fmt: skip
     """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
 
-    def row(placed: Placed, told: dict[str, Any]) -> dict[str, Any]:
-        return told | _working(placed) | {"colour": colours[placed.operator.group]}
+    def row(placed: Placed, document: dict[str, Any]) -> dict[str, Any]:
+        return document | _working(placed) | {"colour": colours[placed.operator.group]}
 
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
@@ -178,7 +178,7 @@ def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
 
 
 def _working(placed: Placed) -> dict[str, Any]:
-    """What the page shows of an operator beside the document's row: its name, and how it is counted."""
+    """What the page shows of an operator in addition to the document's row: its name, and how it is counted."""
     operator, place, expected = placed.operator, placed.placement, placed.expected
     return {
         **_place(place.cost, place.bound_seconds, expected),
@@ -188,11 +188,11 @@ def _working(placed: Placed) -> dict[str, Any]:
             [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
         ],
         "meanings": {
-            axis: told
+            axis: meaning
             for axis in dict.fromkeys(
                 axis for line in operator.lines for tensor in (*line.inputs, *line.outputs) for axis in tensor.axes
             )
-            if (told := operator.meaning(axis)) != AXES[axis]
+            if (meaning := operator.meaning(axis)) != AXES[axis]
         },
         "tensors": [
             *(_tensor(operator, tensor, "read") for tensor in operator.reads),
@@ -211,7 +211,7 @@ def _working(placed: Placed) -> dict[str, Any]:
 
 
 def _exchange(operator: Operator) -> dict[str, Any] | None:
-    """What an operator exchanges: so many bytes in all, which pass so many `times`, but for a GPU's own part."""
+    """The collective of an operator: its bytes, and how many `times` they pass a link without a GPU's own part."""
     if operator.collective is None:
         return None
     collective = operator.collective
@@ -224,7 +224,7 @@ def _exchange(operator: Operator) -> dict[str, Any] | None:
 
 
 def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, Any]:
-    """Where work stands in the picture: FLOP per byte, and FLOP/s at its bound and as expected."""
+    """The position on the roofline: FLOP per byte, and FLOP/s at the bound and expected."""
     return {
         "intensity": cost.intensity,
         "bound_flops_per_second": cost.flops / bound,
@@ -233,7 +233,7 @@ def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, An
 
 
 def _tensor(operator: Operator, tensor: Any, way: str) -> dict[str, Any]:
-    """A tensor of an operator: its axes, in which role's format, and the bytes that move; `rows` where not all do."""
+    """A tensor of an operator: its axes, its format, its bytes; `partly` where only some rows are read or written."""
     return {
         "name": tensor.name,
         "axes": [[axis, operator.sizes[axis]] for axis in tensor.axes],

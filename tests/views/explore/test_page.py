@@ -184,7 +184,7 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
         "2 · b · t · d · f",
         "= 2 · 8 · 1 024 · 768 · 3 072 = 38.7 GFLOP",
         "÷ 67.6 MB",
-        "compute binds",
+        "bound by compute",
     ):
         assert part in beside, beside
     details = text(page, "#details")
@@ -200,10 +200,10 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
 def test_bound_and_expectation_stand_apart(page: Any) -> None:
     found = moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="decode", batch=1, context=16)
     cards = [card.text for card in page.find_elements("css selector", "#figures .card")]
-    assert cards[0].startswith("at least (bound)")
-    assert cards[1].startswith("expected")
+    assert cards[0].startswith("TPOT, bound")
+    assert cards[1].startswith("TPOT, expected")
     assert found["totals"]["host_bound"]  # 150 kernels for one token
-    assert f"the host, which launches {found['totals']['kernels']} kernels" in cards[1]
+    assert f"launch-bound: the host launches {found['totals']['kernels']} kernels" in cards[1]
     assert cards[2].startswith("bound by\nmemory")
     assert found["totals"]["bound_seconds"] < found["totals"]["expected_seconds"]
     moved(page, hw="mi300x")
@@ -262,9 +262,9 @@ def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
     assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # among the two, or two or four replicas
     assert page.execute_script(offered, "batch")[:3] == [4, 8, 12]
     page.execute_script("roof.move({ dp: 3 })")
-    assert text(page, "#complaint") == "batch 4: a multiple of dp, 3, is wanted. Shown is 6."
+    assert text(page, "#complaint") == "batch 4: must be a multiple of dp, 3. Using 6."
     page.execute_script("roof.move({ ep: 8, batch: 6 })")
-    assert text(page, "#complaint") == "ep 8: possible here is 1 or 2. Shown is 1."
+    assert text(page, "#complaint") == "ep 8: must be 1 or 2. Using 1."
     moved(page, model="microsoft/resnet-18", dp=2, batch=2)
     shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
              if label.is_displayed()]  # fmt: skip
@@ -372,14 +372,17 @@ def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
 @pytest.mark.parametrize(
     ("hash_", "said"),
     [
-        ("hw=b300", "hw b300: not here; a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless are."),
-        ("batch=-1", "batch -1: a whole number from 1"),
-        ("batch=1.5", "batch 1.5: a whole number from 1"),
+        (
+            "hw=b300",
+            "hw b300: not available; choose from a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless.",
+        ),
+        ("batch=-1", "batch -1: must be a whole number from 1"),
+        ("batch=1.5", "batch 1.5: must be a whole number from 1"),
         ("batch=1e99", "batch 1e99"),
-        ("context=", "context : a whole number from 0"),
-        ("hw=v100-sxm2-32gb&dtype=fp8", "dtype fp8: not here; fp64, fp32, fp16 are. Shown is fp16."),
+        ("context=", "context : must be a whole number from 0"),
+        ("hw=v100-sxm2-32gb&dtype=fp8", "dtype fp8: not available; choose from fp64, fp32, fp16. Using fp16."),
         ("phase=train&weights=int4", "weights int4"),
-        ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script>: not here"),
+        ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script>: not available"),
     ],
 )
 def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str, said: str) -> None:
