@@ -1,8 +1,9 @@
-"""roofmodel: count a transformer's FLOPs and bytes, and place them under a device's roofs.
+"""roofmodel: FLOPs, bytes and time of transformers on a GPU, predicted and measured, on the roofline.
 
 >>> import roofmodel
 >>> report = roofmodel.estimate("gpt2-xl", "a100", batch=8)
->>> report.totals["decode"]["bound_seconds"]
+>>> f"{report.totals['decode']['bound_seconds']:.2e} s"
+'2.78e-03 s'
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnswerError",
+    "CalibrationReport",
+    "CollectionCommand",
     "CompareReport",
+    "CountReport",
     "Derivation",
     "Device",
     "DeviceError",
+    "ExplorePage",
+    "HardwareCheck",
+    "HomeworkSheet",
+    "Listing",
+    "MeasureReport",
     "ModelError",
     "OutputError",
     "PlotReport",
@@ -23,37 +32,75 @@ __all__ = [
     "Report",
     "RoofError",
     "SweepReport",
+    "ValidationReport",
     "WorkloadError",
+    "calibrate",
+    "check_hardware",
     "check_homework",
     "compare",
+    "conventions",
+    "count",
     "crossover",
     "estimate",
     "explain",
+    "explore",
     "homework",
+    "list_families",
+    "list_hardware",
+    "list_models",
+    "measure",
+    "ncu_command",
     "plot",
     "read_profile",
+    "reconcile",
+    "show_hardware",
+    "show_model",
     "sweep",
+    "validate",
 ]
 
 if TYPE_CHECKING:
     from roofmodel.api import (
+        CalibrationReport,
+        CollectionCommand,
         CompareReport,
+        CountReport,
         Derivation,
         Device,
+        ExplorePage,
+        HardwareCheck,
+        HomeworkSheet,
+        Listing,
+        MeasureReport,
         PlotReport,
         ProfileReport,
         Report,
         SweepReport,
+        ValidationReport,
+        calibrate,
+        check_hardware,
         check_homework,
         compare,
+        conventions,
+        count,
         crossover,
         estimate,
         explain,
+        explore,
         homework,
+        list_families,
+        list_hardware,
+        list_models,
+        measure,
+        ncu_command,
         plot,
         read_profile,
+        reconcile,
+        show_hardware,
+        show_model,
         sweep,
-    )  # fmt: skip
+        validate,
+    )
     from roofmodel.errors import (
         AnswerError,
         DeviceError,
@@ -66,13 +113,13 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Names load what they need when they are first used, so that the import is instant."""
+    """Import a public name at its first use, so that `import roofmodel` is fast."""
     if name not in __all__:
         raise AttributeError(f"module 'roofmodel' has no attribute {name!r}")
     import importlib
 
-    home = "roofmodel.errors" if name.endswith("Error") else "roofmodel.api"
-    value = getattr(importlib.import_module(home), name)
+    module = "roofmodel.errors" if name.endswith("Error") else "roofmodel.api"
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 

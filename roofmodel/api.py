@@ -1,567 +1,504 @@
-"""The Python interface: the same content as the command line, as objects."""
+"""Functions of the library: one for each command of `roof`, with the same options and the same results.
+
+Each function returns a report with `.to_dict()`, `.to_frame()`, `.notes`, `.save(path)` where they apply, and shows
+its tables in a notebook. Errors are `RoofError` and its subclasses.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, Unpack
 
+from roofmodel import arguments
+from roofmodel.arguments import Hardware, Model, PathLike
 from roofmodel.devices.device import Device
-from roofmodel.errors import RoofError, shorten
-from roofmodel.models import hub
-from roofmodel.study.estimate import estimate as study
-from roofmodel.study.estimate.options import Options
+from roofmodel.errors import RoofError
+from roofmodel.reports.measurements import (
+    CalibrationReport,
+    CollectionCommand,
+    CompareReport,
+    CountReport,
+    HardwareCheck,
+    Listing,
+    MeasureReport,
+    PlotReport,
+    ProfileReport,
+    ValidationReport,
+)
+from roofmodel.reports.predictions import Derivation, ExplorePage, HomeworkSheet, Report, SweepReport
 
 if TYPE_CHECKING:
-    import pandas
-
-    from roofmodel.profiles.kernel import Kernel
-    from roofmodel.study.compare.comparison import Comparison
-    from roofmodel.study.profile.place import Kernels, Placed
-    from roofmodel.study.sweep.sweep import Sweep
-    from roofmodel.views.kit.document import Document
-    from roofmodel.views.kit.notebook import Picture
+    from roofmodel.counting.workload import Optimizer, Phase, Recompute, Runtime
+    from roofmodel.study.estimate.options import WorkloadOptions
+    from roofmodel.study.sweep.grid import GridOptions
 
 __all__ = [
-    "CompareReport", "Derivation", "Device", "PlotReport", "ProfileReport", "Report", "SweepReport", "check_homework",
-    "compare", "crossover", "estimate", "explain", "homework", "plot", "read_profile", "sweep",
+    "CalibrationReport", "CollectionCommand", "CompareReport", "CountReport", "Derivation", "Device", "ExplorePage",
+    "HardwareCheck", "HomeworkSheet", "Listing", "MeasureReport", "PlotReport", "ProfileReport", "Report",
+    "SweepReport", "ValidationReport", "calibrate", "check_hardware", "check_homework", "compare", "conventions",
+    "count", "crossover", "estimate", "explain", "explore", "homework", "list_families", "list_hardware", "list_models",
+    "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware", "show_model", "sweep", "validate",
 ]  # fmt: skip
 
-
-_KINDS: Mapping[str, type] = {
-    "str": str, "os.PathLike[str]": os.PathLike, "Device": Device, "int": int, "bool": bool, "None": type(None),
-}  # fmt: skip
-_WORDS = {"os.PathLike[str]": "a path", "str": "text", "int": "a whole number", "bool": "True or False"}
-_Asked = ParamSpec("_Asked")
-_Given = TypeVar("_Given")
+EXPLORED_HARDWARE = ("a100", "h100", "v100", "rtx4090")
+"""Devices of an explorable page without `hw`."""
 
 
-def _checked(function: Callable[_Asked, _Given]) -> Callable[_Asked, _Given]:
-    """A public function that refuses values of other kinds than its annotations name, and calls options as Python does.
-
-    What is annotated otherwise, the options of a workload for one, is checked where it is used.
-    """
-
-    @wraps(function)
-    def checked(*args: _Asked.args, **kwargs: _Asked.kwargs) -> _Given:
-        asked = signature(function)
-        for name, value in asked.bind(*args, **kwargs).arguments.items():
-            kinds = str(asked.parameters[name].annotation).split(" | ")
-            for one in value if asked.parameters[name].kind is Parameter.VAR_POSITIONAL else [value]:
-                if _KINDS.keys() >= {*kinds} and not isinstance(one, tuple(_KINDS[kind] for kind in kinds)):
-                    wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
-                    raise RoofError(f"{name}: {shorten(one)} makes no sense; give {wanted}")
-        try:
-            return function(*args, **kwargs)
-        except RoofError as error:
-            error.args = (_argument(str(error)),)
-            raise
-
-    return checked
+# --- Predictions ------------------------------------------------------------------------------------
 
 
-class _Shown:
-    """What a terminal shows, a notebook shows too."""
-
-    def __rich__(self) -> Any:
-        raise NotImplementedError
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from roofmodel.views.kit.notebook import mimebundle
-
-        return mimebundle(self.__rich__())
-
-
-class _Drawn(_Shown):
-    """And what there is a picture of."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        raise NotImplementedError
-
-    def picture(self, dpi: int = 100) -> Picture:
-        """The picture that `save` writes, for a notebook to show."""
-        from roofmodel.views.kit.notebook import picture
-
-        return picture(self.save, dpi)
-
-
-class Report(_Drawn):
-    """What `estimate` returns: a counted and placed workload, and the ways to show it.
-
-    In a notebook it shows the tables that `roof estimate` prints.
-    """
-
-    def __init__(self, estimate: study.Estimate) -> None:
-        self.estimate = estimate
-
-    @property
-    def totals(self) -> dict[str, dict[str, Any]]:
-        """Totals by phase: `report.totals["decode"]["bound_seconds"]`. Keys as in the JSON."""
-        from roofmodel.study.estimate.phase import totals
-
-        return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed, ignored, or is worth a warning."""
-        return tuple(map(_argument, self.estimate.notes))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `--format json` prints."""
-        from roofmodel.views.estimate.data import to_dict
-
-        return to_dict(self.estimate)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row an operator, base units: what `--format csv` prints."""
-        import pandas
-
-        from roofmodel.views.estimate.data import flat
-
-        return pandas.DataFrame(flat(self.estimate))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
-        from roofmodel.views.estimate.files import save
-
-        save(self.estimate, os.fspath(path))
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.estimate.terminal import EstimateView
-
-        return EstimateView(self.estimate)
-
-    def __repr__(self) -> str:
-        phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
-        return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
-
-
-@_checked
 def estimate(
-    model: str | os.PathLike[str],
-    hw: str | os.PathLike[str] | Device,
+    model: Model,
+    hw: Hardware,
     *,
     family: str | None = None,
-    **workload: Any,
+    phase: Phase | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    context: int | None = None,
+    dtype: str = "fp16",
+    weights: str | None = None,
+    kv: str | None = None,
+    activations: str | None = None,
+    attention: Literal["flash", "eager"] = "flash",
+    logits: Literal["last", "all"] | None = None,
+    new_tokens: int | None = None,
+    image: int | None = None,
+    mla: Literal["absorbed", "naive"] = "absorbed",
+    optimizer: Optimizer | None = None,
+    recompute: Recompute = "none",
+    decoder_seq: int | None = None,
+    runtime: Runtime = "eager",
+    launch: float | str | None = None,
+    tp: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    vpp: int = 1,
+    micro_batch: int | None = None,
+    sequence_parallel: Literal["off", "on"] = "off",
 ) -> Report:
-    """Count a model's work and bound its time on a device.
+    """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
-    `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias, path, or a Device.
-    `family` reads a config of an unknown `model_type` as that of a known one, and notes what this assumes.
-    `workload` takes the options of `roof estimate` with underscores: `batch=8, seq=512, dtype="bf16"`.
-    Raises RoofError, with what would work, for anything that cannot be.
+    `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias or YAML file, or a Device. `family`
+    reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
+    The other options are those of `roof estimate`. None selects the default, which depends on the model, the phase or
+    another option. Raises RoofError.
+
+    >>> report = estimate("gpt2-xl", "a100", batch=8)
+    >>> f"{report.totals['decode']['bound_seconds']:.2e} s"
+    '2.78e-03 s'
+    >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
+    'mlp.up'
     """
-    device = hw if isinstance(hw, Device) else Device.load(hw)
-    return Report(study.estimate(hub.load(model, family), device, **workload))
+    from roofmodel.study.estimate.estimate import estimate as study
+
+    options: WorkloadOptions = {
+        "phase": phase, "batch": batch, "seq": seq, "context": context, "dtype": dtype, "weights": weights, "kv": kv,
+        "activations": activations, "attention": attention, "logits": logits, "new_tokens": new_tokens, "image": image,
+        "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
+        "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
+        "sequence_parallel": sequence_parallel,
+    }  # fmt: skip
+    return Report(study(arguments.architecture(model, family), arguments.device(hw), **options))
 
 
-class SweepReport(_Drawn):
-    """What `sweep` returns: a grid of points with the totals of each. It is evaluated when it is asked for.
-
-    A grid may be larger than memory: `save` writes it block by block; `to_frame` and `to_dict` hold all of it.
-    """
-
-    def __init__(self, sweep: Sweep) -> None:
-        self.sweep = sweep
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed, ignored, or is worth a warning."""
-        return tuple(map(_argument, self.sweep.notes))
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a point, base units, with the names that an estimate's totals have: what `--format csv` prints."""
-        from roofmodel.views.sweep.data import frame
-
-        return frame(self.sweep)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof sweep --format json` prints."""
-        from roofmodel.views.sweep.data import document
-
-        return document(self.sweep)
-
-    def save(self, path: str | os.PathLike[str], picture: str | None = None) -> None:
-        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
-        from roofmodel.views.sweep.files import save
-
-        save(self.sweep, os.fspath(path), picture)
-
-    def picture(self, dpi: int = 100, kind: str | None = None) -> Picture:
-        """A picture of `rates`, `roofs` or `costs`, for a notebook to show."""
-        from roofmodel.views.kit.notebook import picture
-
-        return picture(partial(self.save, picture=kind), dpi)
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.sweep.table import View
-
-        return View(self.sweep)
-
-    def __repr__(self) -> str:
-        return f"<SweepReport of {self.sweep.points} points>"
-
-
-@_checked
 def sweep(
-    models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    hw: str | os.PathLike[str] | Device | Sequence[str | os.PathLike[str] | Device],
+    models: Model | Sequence[Model],
+    hw: Hardware | Sequence[Hardware],
     *,
     family: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     cluster: str | None = None,
-    **options: Any,
+    **options: Unpack[GridOptions],
 ) -> SweepReport:
-    """Totals of all combinations of models, devices and the values of each option.
+    """Totals of all combinations of models, devices and values of each option.
 
-    `options` are those of `estimate`, each one value or several: `batch=range(1, 65), seq="512:4096:*2",
-    dtype=["fp16", "fp8"]`. `price` is dollars an hour, of every device or by name; `cluster` the address of a Dask
-    scheduler, or `local`. Raises RoofError, with what would work, for anything that cannot be.
+    `options` are those of `estimate`; each takes one value or several: `batch=range(1, 65), seq="512:4096:*2",
+    dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
+    Dask scheduler, or `local`. Raises RoofError.
+
+    >>> report = sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
+    >>> report
+    <SweepReport of 6 points>
+    >>> report.to_frame()["batch"].tolist()
+    [1, 8, 64, 1, 8, 64]
     """
-    from roofmodel.study.sweep.sweep import sweep
+    from roofmodel.study.sweep.sweep import sweep as study
 
-    devices = [one if isinstance(one, Device) else Device.load(one) for one in _several(hw)]
-    found = sweep([hub.load(one, family) for one in _several(models)], devices, price=price, cluster=cluster, **options)
-    return SweepReport(found)
-
-
-def _several(asked: Any) -> Sequence[Any]:
-    return asked if isinstance(asked, list | tuple) else [asked]
+    arguments.check_texts(family=family, cluster=cluster)
+    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
+    devices = [arguments.device(device) for device in arguments.several(hw)]
+    return SweepReport(study(architectures, devices, price=price, cluster=cluster, **options))
 
 
-class Derivation:
-    """What `explain`, `crossover` and homework are: a text with formulas, and the ways to show it."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was assumed, ignored, or is worth a warning."""
-        return tuple(map(_argument, self.document.notes))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `--format json` prints."""
-        return self.document.data  # type: ignore[no-any-return]
-
-    def to_markdown(self) -> str:
-        """Markdown, formulas between dollars."""
-        return self.document.written("markdown")
-
-    def to_latex(self) -> str:
-        """A whole file, for which amsmath suffices."""
-        return self.document.written("latex")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it by the suffix: md, tex or json."""
-        self.document.save(os.fspath(path))
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.kit.document import rich
-
-        return rich(self.document.blocks)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/markdown": self.to_markdown(), "text/plain": repr(self)}
-
-    def __repr__(self) -> str:
-        return f"<Derivation: {self.document.title}>"
-
-
-@_checked
 def explain(
-    model: str | os.PathLike[str],
-    hw: str | os.PathLike[str] | Device | None = None,
+    model: Model,
+    hw: Hardware | None = None,
     *,
     family: str | None = None,
     op: str | None = None,
     n: int | None = None,
     timing: bool = False,
-    **workload: Any,
+    **workload: Unpack[WorkloadOptions],
 ) -> Derivation:
-    """Derive every number of an estimate: formula, the same with numbers, value, and where each size came from.
+    """The derivation of every number of an estimate: formula, formula with numbers, value, and source of each size.
 
-    `model` is as for `estimate`, or a plain kernel such as "matmul" of size `n`; `op` names one operator or a group of
-    them. Without `hw` there are counts only; `timing` adds how each expected time is computed. Raises RoofError.
+    `model` is as for `estimate`, or a kernel such as "matmul" of size `n`; `op` selects one operator or a group of
+    them. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
+
+    >>> derivation = explain("matmul", n=4096, dtype="fp32")
+    >>> derivation
+    <Derivation: matmul>
     """
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive.explain import document
-    from roofmodel.views.kit.operator_names import operator_name
 
-    op = op and operator_name(op)
-    device = hw if hw is None or isinstance(hw, Device) else Device.load(hw)
-    found = explain_named(model, device, family=family, op=op, n=n, **workload)
+    arguments.check_texts(family=family)
+    operator, device = arguments.operator_name(op), arguments.optional_device(hw)
+    found = explain_named(model, device, family=family, op=operator, n=n, **workload)
     return Derivation(document(found, timing=timing))
 
 
-@_checked
 def crossover(
-    model: str | os.PathLike[str],
-    hw: str | os.PathLike[str] | Device,
+    model: Model,
+    hw: Hardware,
     *,
     over: str | None = None,
     op: str | None = None,
     family: str | None = None,
-    **workload: Any,
+    explain: bool = False,
+    **workload: Unpack[WorkloadOptions],
 ) -> Derivation:
-    """Where another roof starts to bind an operator, or a phase as a whole, over "batch", "seq", "context" or "gpus".
+    """The size at which another ceiling limits an operator or a phase, over "batch", "seq", "context" or "gpus".
 
-    `model` may be a plain kernel such as "matmul", whose size varies. `.to_dict()` has the first such size under
-    `value`, None where there is none. Raises RoofError.
+    `model` may be a kernel such as "matmul", whose size n varies. `explain` adds the derivation and the assumptions.
+    `.to_dict()` has the first such size under `value`, or None. Raises RoofError.
+
+    >>> crossover("matmul", "a100").to_dict()["value"]
+    460
     """
-    from roofmodel.study.derive.crossover import crossover as find
-    from roofmodel.views.derive.crossover import document
-    from roofmodel.views.kit.operator_names import operator_name
+    from roofmodel.study.derive.crossover import crossover as study
+    from roofmodel.views.derive.crossover import document, explained
 
-    op = op and operator_name(op)
-    device = hw if isinstance(hw, Device) else Device.load(hw)
-    return Derivation(document(find(model, device, over=over, op=op, family=family, **workload)))
-
-
-class ProfileReport(_Shown):
-    """What `read_profile` returns: measured kernels, and the ways to show them."""
-
-    def __init__(self, measured: Kernels) -> None:
-        self.measured = measured
-
-    @property
-    def kernels(self) -> Sequence[Kernel]:
-        """The kernels: seconds, FLOPs by pipe, bytes by level; None for what was not collected."""
-        return self.measured.kernels
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the files leave open, and which metric to add."""
-        return self.measured.warnings
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof kernels --format json` prints."""
-        from roofmodel.views.profile.data import kernels_document
-
-        return kernels_document(self.measured)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a kernel: what `roof kernels --format csv` prints."""
-        import pandas
-
-        from roofmodel.views.profile.data import flat
-
-        return pandas.DataFrame(flat(self.to_dict()))
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.profile.tables import kernels_table
-
-        return kernels_table(self.measured)
-
-    def __repr__(self) -> str:
-        found = self.measured
-        return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
+    arguments.check_texts(over=over, family=family)
+    found = study(
+        model,
+        arguments.device(hw),
+        over=over,
+        op=arguments.operator_name(op),
+        family=family,
+        derive=explain,
+        **workload,
+    )
+    return Derivation(document(found, explained(found) if explain else ()))
 
 
-@_checked
-def read_profile(
-    *paths: str | os.PathLike[str], hw: str | None = None, times: str | os.PathLike[str] | None = None
-) -> ProfileReport:
-    """Read profiler files of Nsight Compute, nvprof, Nsight Systems or PyTorch: those of one device are one run.
+def conventions() -> Derivation:
+    """The counting conventions, point by point, with the option that changes each."""
+    from roofmodel.views.derive.conventions import document
 
-    A path may name its device, `a.csv@v100`; `hw` names that of the others where the files do not. `times` is a
-    file whose times replace theirs. Raises RoofError for what is no profile.
+    return Derivation(document())
+
+
+def reconcile(model: Model, tool: str, *, family: str | None = None, **workload: Unpack[WorkloadOptions]) -> Derivation:
+    """The FLOPs that another tool reports, derived from ours: fvcore, calflops, llm-flops or deepspeed.
+
+    Raises RoofError for a model whose architecture is not covered.
     """
-    from roofmodel.study.profile import place as measured
+    from roofmodel.study.derive.reconcile import reconcile as study
+    from roofmodel.views.derive.reconcile import document
+
+    arguments.check_texts(tool=tool)
+    return Derivation(document(study(arguments.architecture(model, family), tool, **workload)))
+
+
+def explore(
+    models: Model | Sequence[Model], hw: Hardware | Sequence[Hardware] | None = None, *, family: str | None = None
+) -> ExplorePage:
+    """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
+
+    The page offers all models and devices. It takes some seconds per model. Raises RoofError.
+    """
+    from roofmodel.views.explore.page import html
+
+    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
+    devices = [arguments.device(device) for device in arguments.several(EXPLORED_HARDWARE if hw is None else hw)]
+    return ExplorePage(html(architectures, devices), [architecture.name for architecture in architectures])
+
+
+# --- Profiles ---------------------------------------------------------------------------------------
+
+
+def read_profile(*paths: PathLike, hw: str | None = None, times: PathLike | Sequence[PathLike] = ()) -> ProfileReport:
+    """Kernels from files of Nsight Compute, nvprof, Nsight Systems or PyTorch. Files of one device form one run.
+
+    A path may name its device, as in `a.csv@v100`; `hw` names the device of the other files, where they do not state
+    it. `times` are files whose times replace theirs. Raises RoofError for a file that is not a profile.
+    """
+    from roofmodel.study.profile.place import kernels
 
     return ProfileReport(
-        measured.kernels([os.fspath(path) for path in paths], hw, [] if times is None else [os.fspath(times)])
+        kernels(arguments.paths("paths", paths), arguments.text("hw", hw), arguments.paths("times", times))
     )
 
 
-class PlotReport(_Drawn):
-    """What `plot` returns: points under a device's roofs, and the ways to show them."""
-
-    def __init__(self, placed: Placed) -> None:
-        self.placed = placed
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the files leave open, and what contradicts itself."""
-        return self.placed.warnings
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was ignored."""
-        return tuple(map(_argument, self.placed.notes))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof plot --format json` prints."""
-        from roofmodel.views.profile.data import points_document
-
-        return points_document(self.placed)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a point, base units: what `--format csv` prints."""
-        import pandas
-
-        from roofmodel.views.profile.data import point_rows
-
-        return pandas.DataFrame(point_rows(self.placed.rooflines))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-        from roofmodel.views.profile.data import save_points
-
-        save_points(self.placed, os.fspath(path))
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.profile.tables import points_table
-
-        return points_table(self.placed)
-
-    def __repr__(self) -> str:
-        points = sum(len(roofline.points) for roofline in self.placed.rooflines)
-        return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
-
-
-@_checked
 def plot(
-    *paths: str | os.PathLike[str],
+    *paths: PathLike,
     hw: str | None = None,
     by: str = "name",
     model: str | None = None,
     family: str | None = None,
-    times: str | os.PathLike[str] | None = None,
+    times: PathLike | Sequence[PathLike] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
-    **workload: Any,
+    **workload: Unpack[WorkloadOptions],
 ) -> PlotReport:
-    """Measured kernels under a device's roofs, grouped `by` name, base, nvtx, category or lecture.
+    """Measured kernels on a device's roofline, grouped `by` name, base, nvtx, category or lecture.
 
-    `paths`, `hw` and `times` are as for `read_profile`; with `model` its operators stand beside them, at their bounds,
-    of a `workload` as for `estimate`. `clock` is that of the roofs, `ceilings` datasheet or measured.
-    Raises RoofError for what is no profile, or what has nothing to place.
+    `paths`, `hw` and `times` are as for `read_profile`. With `model`, its operators under `workload` are added at their
+    bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings` is datasheet or
+    measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
     """
     from roofmodel.study.profile.place import place
 
-    return PlotReport(
-        place(
-            [os.fspath(path) for path in paths], hw, by, model, workload,
-            [] if times is None else [os.fspath(times)], clock, ceilings, family,
-        )
+    arguments.check_texts(hw=hw, model=model, family=family)
+    arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
+    placed = place(
+        arguments.paths("paths", paths), hw, by=by, model=model, family=family, workload=workload,
+        times=arguments.paths("times", times), clock=clock, ceilings=ceilings,
     )  # fmt: skip
+    return PlotReport(placed)
 
 
-class CompareReport(_Drawn):
-    """What `compare` returns: operators beside the kernels that they are, and the ways to show them."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-
-    @property
-    def totals(self) -> dict[str, Any]:
-        """Sums over one pass of each phase, as in the JSON."""
-        totals: dict[str, Any] = self.to_dict()["totals"]
-        return totals
-
-    @property
-    def findings(self) -> list[str]:
-        """The three findings that matter, in plain words."""
-        from roofmodel.views.compare.text import finding_texts
-
-        return finding_texts(self.comparison)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the files leave open, and what was left out."""
-        return tuple(_argument(str(note)) for note in self.comparison.notes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof compare --format json` prints."""
-        from roofmodel.views.compare.data import document
-
-        return document(self.comparison)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a group of operators, base units: what `--format csv` prints."""
-        import pandas
-
-        from roofmodel.views.compare.data import rows
-
-        return pandas.DataFrame(rows(self.comparison))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
-        from roofmodel.views.compare.terminal import save
-
-        save(self.comparison, os.fspath(path))
-
-    def __rich__(self) -> Any:
-        from roofmodel.views.compare.terminal import table
-
-        return table(self.comparison)
-
-    def __repr__(self) -> str:
-        found = self.comparison
-        passes = ", ".join(f"{each.used} {each.phase}" for each in found.passes)
-        return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
-
-
-@_checked
 def compare(
-    model: str | os.PathLike[str],
-    *paths: str | os.PathLike[str],
+    model: Model,
+    *paths: PathLike,
     hw: str | None = None,
     family: str | None = None,
-    times: str | os.PathLike[str] | None = None,
+    times: PathLike | Sequence[PathLike] = (),
     steps: int | None = None,
     device: str | None = None,
-    **workload: Any,
+    **workload: Unpack[WorkloadOptions],
 ) -> CompareReport:
-    """What a model was predicted to do and to take, beside what profiler files of one run measured.
+    """Predicted and measured figures of a model's operators, from profiler files of one run.
 
-    `paths`, `hw` and `times` are as for `read_profile`, `model`, `family` and `workload` as for `estimate`. `steps` is
-    how many passes the files hold, which is found if it is not given; `device` the ordinal of the GPU to look at,
-    where they hold several. Raises RoofError for no such model, no profile, or nothing that matches.
+    `paths`, `hw` and `times` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`. `steps` is
+    the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold several.
+    Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
     """
-    from roofmodel.study.compare import compare as study_compare
+    from roofmodel.study.compare.compare import compare as study
 
-    return CompareReport(
-        study_compare.compare(
-            os.fspath(model), [os.fspath(path) for path in paths], hw, family=family,
-            times=[] if times is None else [os.fspath(times)], steps=steps, device=device, workload=workload,
-        )
+    arguments.check_texts(hw=hw, family=family, device=device)
+    arguments.check_count(steps=steps)
+    found = study(
+        arguments.path("model", model), arguments.paths("paths", paths), hw, family=family,
+        times=arguments.paths("times", times), steps=steps, device=device, workload=workload,
     )  # fmt: skip
+    return CompareReport(found)
 
 
-@_checked
-def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> Derivation:
-    """A student's sheet of problems, with blanks to fill in; with `key` the answers and how they are found.
+def ncu_command(
+    program: Sequence[str],
+    hw: str | None = None,
+    *,
+    nvtx: str | None = None,
+    skip: int | None = None,
+    count: int | None = None,
+    nvprof: bool = False,
+) -> CollectionCommand:
+    """The ncu command line that collects the metrics of a roofline on a device (an A100 without `hw`).
 
-    `sheet` is lectures, rooflines, transformers, measuring or scaling; `seed` the lecturer's word, without which nobody
-    makes the key of a sheet that was handed out with it. Raises WorkloadError.
+    `nvtx` limits it to launches in one range; `skip` and `count` select launches. `nvprof` collects times only, on a
+    V100. Raises RoofError for a device whose metrics are unknown.
+
+    >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
+    True
     """
-    from roofmodel.study.homework import homework as study_homework
-    from roofmodel.views import homework as views
+    from roofmodel.study.profile.ncu_command import collect
 
-    return Derivation(views.document(study_homework.sheet(student, sheet, seed), key))
-
-
-@_checked
-def check_homework(
-    answers: str | os.PathLike[str], student: str, sheet: str | None = None, *, seed: str = ""
-) -> Derivation:
-    """Which answers of a filled-in sheet are right, and what the wrong ones look like. Raises AnswerError."""
-    from roofmodel.study.homework import homework as study_homework
-    from roofmodel.views import homework as views
-
-    return Derivation(views.report(study_homework.check(os.fspath(answers), student, sheet, seed)))
+    return CollectionCommand(collect(program, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
 
 
-def _argument(message: str) -> str:
-    """A message in which the argument new_tokens, say, is called so, and not `--new-tokens`."""
-    others = (
-        "family", "hw", "times", "steps", "device", "op", "n", "over", "by", "model", "clock", "ceilings", "student",
-        "sheet", "seed", "picture",
+# --- Torch modules and benchmarks -------------------------------------------------------------------
+
+
+def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
+    """FLOPs and bytes of the operators of any torch module; with `hw` the bound of each. Needs torch.
+
+    `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
+    "1x3x224x224" or "int:1x1024"; `dtype` the format of all floating-point tensors. Raises RoofError.
+    """
+    from roofmodel.study.count import count as study
+
+    arguments.check_required_texts(target=target, dtype=dtype)
+    return CountReport(study(target, list(inputs), dtype, arguments.optional_device(hw)))
+
+
+def validate(table: PathLike, hw: Hardware) -> ValidationReport:
+    """Errors of bound and expected time on a CSV table of measured operations. Raises RoofError."""
+    from roofmodel.study.benchmark.validate import validate as study
+
+    return ValidationReport(study(arguments.path("table", table), arguments.device(hw)))
+
+
+def calibrate(
+    tables: PathLike | Sequence[PathLike],
+    hw: PathLike,
+    *,
+    source: str = "own measurements",
+    progress: Callable[[str], None] = lambda what: None,
+) -> CalibrationReport:
+    """The timing model's parameters, fitted to CSV tables of measured operations. Needs scipy.
+
+    `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save`
+    writes. `progress` is called with a description before each fit. Raises RoofError.
+    """
+    from roofmodel.devices import library
+    from roofmodel.devices.calibration_writer import device_file
+    from roofmodel.study.benchmark.calibrate import calibrate as study
+    from roofmodel.study.benchmark.table import read
+    from roofmodel.study.profile.device import others
+
+    files = arguments.paths("tables", tables)
+    path, device = library.find(hw), library.load(hw)
+    found = study(files, device, source, begin=progress)
+    yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
+    warnings = [text for table in files for text in others(device, read(table).get("gpu", ()), table)]
+    return CalibrationReport(device, found.calibration, yaml, found.remarks, warnings)
+
+
+def measure(
+    output: PathLike,
+    *,
+    ops: str | None = None,
+    dtype: str | None = None,
+    model: Model | None = None,
+    phase: Phase | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    context: int | None = None,
+    l2: Literal["cold", "warm"] = "cold",
+    budget: float = 120,
+    device: Literal["cuda", "cpu"] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    force: bool = False,
+    remark: Callable[[str], None] = lambda text: None,
+) -> MeasureReport:
+    """Measure operations on this machine with torch and write them to a CSV table, for `validate` and `calibrate`.
+
+    `ops` and `dtype` are names separated by commas (all without them). With `model`, its operators under `phase`,
+    `batch`, `seq` and `context` are measured instead of a sweep of shapes drawn with `seed`. `l2` says whether caches
+    are flushed before each launch; `budget` is seconds. `resume` continues an earlier table; `force` replaces it.
+    `remark` is called with what is left out. An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+    """
+    from roofmodel.views.benchmark.measure import run
+
+    architecture = None if model is None else arguments.architecture(model, None)
+    arguments.check_texts(ops=ops, dtype=dtype, device=device)
+    measurement = run(
+        arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
+        workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,
+        seed=seed, resume=resume, force=force, remark=remark,
     )  # fmt: skip
-    flags = {f"--{name.replace('_', '-')}": name for name in (*Options._fields, *others)}
-    return re.sub(r"--[a-z-]+", lambda flag: flags.get(flag[0], flag[0]), message)
+    return MeasureReport(measurement)
+
+
+# --- Homework ---------------------------------------------------------------------------------------
+
+
+def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
+    """A student's sheet of problems with blanks; with `key` the answers and their derivations.
+
+    `sheet` is lectures, rooflines, transformers, measuring or scaling. The numbers depend on `student` and on `seed`;
+    without a secret `seed`, students can print the key. Raises WorkloadError.
+
+    >>> homework("1001", "rooflines").to_dict()["sheet"]
+    'rooflines'
+    """
+    from roofmodel.study.homework.homework import sheet as study
+    from roofmodel.views.homework import document
+
+    arguments.check_required_texts(student=student, sheet=sheet, seed=seed)
+    return HomeworkSheet(document(study(student, sheet, seed), key))
+
+
+def check_homework(answers: PathLike, student: str, sheet: str | None = None, *, seed: str = "") -> Derivation:
+    """The right and wrong answers of a completed sheet, with the likely mistake in each wrong one.
+
+    Raises AnswerError for a file without answers.
+    """
+    from roofmodel.study.homework.homework import check
+    from roofmodel.views.homework import report
+
+    arguments.check_texts(sheet=sheet)
+    arguments.check_required_texts(student=student, seed=seed)
+    return Derivation(report(check(arguments.path("answers", answers), student, sheet, seed)))
+
+
+# --- Models and devices -----------------------------------------------------------------------------
+
+
+def list_models() -> Listing:
+    """The packaged models.
+
+    >>> list_models().data[0].keys()
+    dict_keys(['name', 'model_type', 'parameters'])
+    """
+    from roofmodel.models import hub
+    from roofmodel.views import listing
+
+    return Listing(listing.models(list(hub.catalogue())))
+
+
+def list_families() -> Listing:
+    """The model types that can be counted, with the source of each family's structure."""
+    from roofmodel.models.families import CUSTOM_CODE, FAMILIES
+    from roofmodel.views import listing
+
+    return Listing(listing.families(FAMILIES, CUSTOM_CODE))
+
+
+def show_model(model: Model, *, family: str | None = None) -> Listing:
+    """A model's architecture, and the config key of each field. Raises ModelError."""
+    from roofmodel.models import hub
+    from roofmodel.views import listing
+
+    architecture = arguments.architecture(model, family)
+    entry = hub.packaged(model) if isinstance(model, str) else None
+    return Listing(listing.model(architecture, entry), notes=tuple(map(str, architecture.notes)))
+
+
+def list_hardware() -> Listing:
+    """The devices known by name, with their ceilings; a file that cannot be read becomes a warning.
+
+    >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
+    True
+    """
+    from roofmodel.devices import library
+    from roofmodel.views import listing
+
+    found, warnings = [], []
+    for name in library.names():
+        try:
+            found.append(library.load(name))
+        except RoofError as error:  # one invalid file of the user must not hide the others
+            warnings.append(str(error))
+    return Listing(listing.devices(found, library.ALIASES), warnings=warnings)
+
+
+def show_hardware(hw: Hardware) -> Listing:
+    """A device's ceilings with their sources. Raises DeviceError."""
+    from roofmodel.views import listing
+
+    return Listing(listing.device(arguments.device(hw)))
+
+
+def check_hardware(file: PathLike) -> HardwareCheck:
+    """Validate a device's YAML file: units, names, sources, and whether its numbers agree. Raises DeviceError."""
+    from roofmodel.devices.schema import doubtful_entries
+
+    device = Device.load(file)
+    return HardwareCheck(os.fspath(file), device, doubtful_entries(device))

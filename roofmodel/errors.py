@@ -26,7 +26,7 @@ from typing import NamedTuple
 class Option(NamedTuple):
     """An option of a function or command, with its value if the message states one.
 
-    An upper-case text is a placeholder, as in `Option("context", "N")`.
+    A tuple is several values to choose from; an upper-case text is a placeholder, as in `Option("context", "N")`.
     """
 
     name: str
@@ -47,6 +47,8 @@ def python_spelling(option: Option) -> str:
         return {"csv": ".to_frame()", "json": ".to_dict()"}.get(str(value), name)
     if value is None:
         return name
+    if isinstance(value, tuple):
+        return f"{name}={', '.join(map(str, value))}"
     quoted = isinstance(value, str) and not value.isupper()
     return f"{name}={json.dumps(value, ensure_ascii=False) if quoted else value}"
 
@@ -118,6 +120,21 @@ def joined(separator: str, texts: Iterable[Text]) -> Message:
     """
     parts = [part for text in texts for part in (separator, text)]
     return Message(*parts[1:])
+
+
+def ignored(option: str, why: Text) -> Message:
+    """A note on an option that does not apply."""
+    return Message(Option(option), " is ignored: ", why)
+
+
+def warnings_in(notes: Iterable[Text]) -> list[Message]:
+    """The notes that begin with `warning: `, without that beginning."""
+    parts = [Message(note).parts for note in notes]
+    return [
+        Message(first.removeprefix("warning: "), *rest)
+        for first, *rest in parts
+        if isinstance(first, str) and first.startswith("warning: ")
+    ]
 
 
 class RoofError(Exception):

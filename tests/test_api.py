@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import inspect
 import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,11 +19,13 @@ import pandas
 import pytest
 import typer
 from PIL import Image
+from typer.core import TyperGroup
 
 import roofmodel
 from roofmodel import cli
-from roofmodel.api import _argument
-from roofmodel.study.estimate.options import Options
+from roofmodel.cli.options import workload_options
+from roofmodel.study.estimate.options import Options, WorkloadOptions
+from roofmodel.study.sweep.grid import GridOptions
 from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL
 
@@ -70,16 +75,68 @@ def test_a_report_has_one_content_in_every_form() -> None:
     assert len(as_csv(report.estimate).splitlines()) == 1 + len(frame)
 
 
-def test_messages_call_options_as_python_does() -> None:
-    estimate = typer.main.get_group(cli.app).get_command(None, "estimate")
-    for option in (p for p in estimate.params if p.name not in ("model", "form", "output", "ops", "roofline")):
-        assert _argument(f"{option.opts[0]} is 0") == f"{option.name} is 0"
-    with pytest.raises(roofmodel.WorkloadError, match=r"^new_tokens is 0; it must"):
+def test_messages_write_options_as_python_does() -> None:
+    with pytest.raises(roofmodel.WorkloadError, match=r"^new_tokens is 0; it must") as raised:
         roofmodel.estimate("gpt2", "a100", new_tokens=0)
+    assert raised.value.option == "new_tokens"
     assert any(note.startswith("image is ignored") for note in roofmodel.estimate("gpt2", "a100", image=3).notes)
-    with pytest.raises(roofmodel.WorkloadError, match=r"^times t\.csv"):
+    with pytest.raises(roofmodel.WorkloadError, match=r'^times="t\.csv"'):
         roofmodel.read_profile("a.csv@v100", "b.csv@a100", times="t.csv")
-    assert _argument("run `ncu --csv --page raw`") == "run `ncu --csv --page raw`"
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All commands of `roof` that do something, as their words."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if isinstance(command, TyperGroup):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+FUNCTIONS = {
+    ("kernels",): "read_profile",
+    ("models", "list"): "list_models",
+    ("models", "families"): "list_families",
+    ("models", "show"): "show_model",
+    ("hw", "list"): "list_hardware",
+    ("hw", "show"): "show_hardware",
+    ("hw", "check"): "check_hardware",
+    ("homework", "new"): "homework",
+    ("homework", "check"): "check_homework",
+}
+"""Functions that do not have the name of their command."""
+
+
+@pytest.mark.parametrize("words", commands(typer.main.get_command(cli.app)), ids=" ".join)
+def test_every_command_calls_a_public_function(words: tuple[str, ...]) -> None:
+    function = FUNCTIONS.get(words, "_".join(words).replace("-", "_"))
+    assert function in roofmodel.__all__
+    module = importlib.import_module(f"roofmodel.cli.{words[0].replace('-', '_')}")
+    assert f"api.{function}(" in inspect.getsource(module)
+
+
+def test_the_options_of_a_workload_are_the_same_everywhere() -> None:
+    """Options, the signature of `estimate`, the two TypedDicts and the command line: names, and defaults."""
+    defaults = Options._field_defaults
+    signature = inspect.signature(roofmodel.estimate).parameters
+    own = {name: p.default for name, p in signature.items() if name not in ("model", "hw", "family")}
+    assert own == defaults
+    assert {p.name: p.default for p in inspect.signature(workload_options).parameters.values()} == defaults
+    types = {name: p.annotation for name, p in signature.items() if name in defaults}
+    assert WorkloadOptions.__annotations__.keys() == GridOptions.__annotations__.keys() == defaults.keys()
+    assert {name: kind.__forward_arg__ for name, kind in WorkloadOptions.__annotations__.items()} == types
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert Path(roofmodel.__file__).with_name("py.typed").is_file()
+
+
+def test_the_examples_in_docstrings_are_right() -> None:
+    for module in (roofmodel, importlib.import_module("roofmodel.api"), importlib.import_module("roofmodel.errors")):
+        tried = doctest.testmod(module, extraglobs={name: getattr(roofmodel, name) for name in roofmodel.__all__})
+        assert tried.attempted
+        assert not tried.failed
 
 
 STRANGE = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
@@ -111,7 +168,7 @@ def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(roofmodel.WorkloadError, match="batch is None; it must be a whole number from 1"):
         roofmodel.estimate("gpt2", "a100", batch=None)
-    with pytest.raises(roofmodel.RoofError, match="hw: None makes no sense; give text or a path or Device"):
+    with pytest.raises(roofmodel.RoofError, match="None is no device; give a name such as 'a100' or a YAML file"):
         roofmodel.estimate("gpt2", None)  # type: ignore[arg-type]
     with pytest.raises(roofmodel.WorkloadError, match="nothing to sweep: no model"):
         roofmodel.sweep([], "a100")
@@ -153,7 +210,7 @@ def test_read_profile_gives_kernels_in_every_form(tmp_path: Path) -> None:
 def test_reports_show_their_pictures_in_a_notebook_as_small_pngs() -> None:
     report, sweep = roofmodel.estimate("gpt2", "a100"), roofmodel.sweep("gpt2", "a100", batch=[1, 2], phase="decode")
     plot = roofmodel.plot(EXPORT, hw="a100")
-    for shown in (report.picture(), sweep.picture(), sweep.picture(kind="roofs"), plot.picture()):
+    for shown in (report.picture(), sweep.picture(), sweep.picture("roofs"), plot.picture()):
         with Image.open(io.BytesIO(shown._repr_png_())) as image:
             assert (image.format, image.size) == ("PNG", (1100, 620))  # 11 × 6.2 inches at 100 dots
         assert len(shown._repr_png_()) < 80_000

@@ -372,13 +372,13 @@ def test_a_file_has_the_rights_of_any_other(roof: Roof) -> None:
 @pytest.mark.parametrize(
     ("path", "fragments"),
     [
-        ("missing/out.png", ["missing/out.png", "no folder 'missing'"]),
+        ("missing/out.png", ["missing/out.png", "folder 'missing' does not exist"]),
         ("out.txt", ["out.txt", "unknown suffix '.txt'", ".png", ".svg", ".pdf", ".json", ".csv", ".md"]),
         ("out", ["-o out", "has no suffix", ".png"]),
         (".png", ["-o .png", "has no suffix"]),
         ("", ["-o", "has no suffix"]),
         ("folder.json", ["folder.json", "is a folder"]),
-        ("file.json/out.json", ["file.json/out.json", "no folder 'file.json'"]),
+        ("file.json/out.json", ["file.json/out.json", "folder 'file.json' does not exist"]),
         ("~nosuchuser/out.json", ["~nosuchuser/out.json"]),
         ("a" * 5000 + ".json", ["-o aaa"]),
     ],

@@ -242,7 +242,7 @@ def test_kernels_of_several_devices_say_which(
         ("plot ncu.csv --by colour", "known: name, base, nvtx, category, lecture"),
         ("plot ncu.csv -o x.txt", "unknown suffix '.txt'"),
         ("plot ncu.csv -o x.md", "unknown suffix '.md'; known: .png"),
-        ("plot ncu.csv -o no/x.png", "no folder"),
+        ("plot ncu.csv -o no/x.png", "folder 'no' does not exist"),
         ("plot ncu.csv --hw a100 --model nope", "unknown model 'nope'"),
     ],
 )

@@ -34,8 +34,8 @@ def test_a_family_is_added_in_one_row_with_the_counts_derived_by_hand() -> None:
     assert done.stdout.count(": right") == 2
 
 
-def test_the_export_written_by_hand_gives_the_numbers_of_the_readme() -> None:
-    placed = place.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", "base")
+def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:
+    placed = place.place([str(EXAMPLES / "ncu_by_hand.csv")], "a100", by="base")
     found = {(point.name, point.level): point for point in placed.rooflines[0].points}
     saxpy, gemm = found["saxpy", "dram"], found["gemm_fp16_4096", "dram"]
     assert saxpy.intensity == pytest.approx(1 / 6, rel=1e-12)

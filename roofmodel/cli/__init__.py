@@ -1,6 +1,6 @@
-"""The command line: parse, call, render. Everything it does, a library call does too.
+"""The command line: each command parses options, calls one function of `roofmodel.api` and presents its report.
 
-A command is a module of this package, which `app.COMMANDS` names; doors.py has what they share.
+A command is a module of this package, named in `app.COMMANDS`; `options` and `output` are shared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from roofmodel.cli.app import app
-from roofmodel.cli.doors import flag, say
+from roofmodel.cli.output import flag, print_line
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.views.kit.encoding import ASCII_FALLBACK
 
@@ -20,12 +20,12 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """The console script: runs `app`, and turns every error into one clear line and an exit code."""
+    """The console script: runs `app`, prints an error as one line, and exits with its code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever called
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for as long as the process lives
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # open until the process ends
         getattr(sys, name).reconfigure(errors=ASCII_FALLBACK)  # a C locale has no box characters
-    if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, under which what a full disk cuts off is lost
+    if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED, with which output to a full disk fails silently
         fd, encoding = sys.stdout.fileno(), sys.stdout.encoding
         sys.stdout = open(fd, "w", encoding=encoding, errors=ASCII_FALLBACK, closefd=False)  # noqa: SIM115
     with option_spelling(flag):
@@ -39,7 +39,7 @@ def _run() -> int:
         sys.stdout.flush()
     except RoofError as error:
         status = _fail(str(error))
-    except (BrokenPipeError, SystemExit):  # the reader, `head` say, has had enough (typer exits on it)
+    except (BrokenPipeError, SystemExit):  # the reader, such as `head`, closed the pipe (typer exits then)
         _drop_stdout()
         status = 0
     except KeyboardInterrupt:
@@ -47,10 +47,10 @@ def _run() -> int:
     except Exception as error:
         if os.environ.get("ROOF_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.filename is None:  # stdout's disk is full, say
+        if isinstance(error, OSError) and error.filename is None:  # such as a full disk
             _drop_stdout()
             status = _fail(f"the output cannot be written ({error.strerror})")
-        elif hasattr(error, "format_message"):  # typer's word for a command line that it cannot read
+        elif hasattr(error, "format_message"):  # typer's error for an invalid command line
             status = _usage(error)
         else:
             _fail(
@@ -62,18 +62,18 @@ def _run() -> int:
 
 
 def _drop_stdout() -> None:
-    """Let what is still to be written go nowhere, or the interpreter would stumble over it at its end."""
+    """Discard the unwritten output, which the interpreter would otherwise fail to flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str) -> int:
-    say(f"error: {message}")
+    print_line(f"error: {message}")
     return 2
 
 
 def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
-    if not message:  # no command was given, and the help is printed already
+    if not message:  # no command: the help is printed already
         return 2
     if re.search(r"'[0-9]+[,:][^']*' is not a valid int$", message):
         message += "; 'roof sweep' takes several"

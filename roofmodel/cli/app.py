@@ -1,4 +1,4 @@
-"""`roof`: finds the command that was asked for, and imports no other."""
+"""The command group `roof`, which imports only the command that runs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofmodel.cli.doors import print_text
+from roofmodel.cli.output import print_text
 
 COMMANDS = (
     "estimate", "sweep", "explain", "crossover", "explore", "kernels", "plot", "compare", "count", "ncu-command",
     "validate", "calibrate", "measure", "models", "hw", "homework",
 )  # fmt: skip
-"""In the order of the help. Each is a module beside this one, with `_` for `-`, whose `app` is the command."""
+"""In the order of the help. Each is a module of this package, with `_` for `-`, whose `app` is the command."""
 
 
-class _Asked(TyperGroup):
-    """The commands, each imported when it is asked for: a start pays for one of them."""
+class _LazyCommands(TyperGroup):
+    """The commands, each imported when it runs, to start faster."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes | {"commands": dict.fromkeys(COMMANDS)})  # the names suffice for "did you mean"
@@ -33,7 +33,7 @@ class _Asked(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Asked,
+    cls=_LazyCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,8 +41,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(shown: bool) -> None:
+    if shown:
         from roofmodel import __version__
 
         print_text(f"roofmodel {__version__}")
@@ -55,4 +55,4 @@ def version_option(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """Count a transformer's FLOPs and bytes, and place them under a device's roofs."""
+    """FLOPs, bytes and time of transformers on a GPU, predicted and measured, on the roofline."""

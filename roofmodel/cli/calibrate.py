@@ -1,4 +1,4 @@
-"""`roof calibrate`: the timing model fitted to measured operations."""
+"""`roof calibrate`: timing parameters fitted to measured operations."""
 
 from __future__ import annotations
 
@@ -6,35 +6,29 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import note, print_rich
+from roofmodel.cli.options import examples
+from roofmodel.cli.output import check_outputs, note, present
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("calibrate")
+@app.command(
+    "calibrate",
+    epilog=examples(
+        "roof calibrate measured.csv --hw a100 -o a100.yaml",
+        "roof calibrate gemm.csv attention.csv --hw h100 -o h100.yaml",
+        "roof calibrate measured.csv --hw own.yaml -o calibrated.yaml --source 'torch 2.9, driver 580'",
+    ),
+)
 def calibrate_command(
-    tables: Annotated[list[str], typer.Argument(help="CSV tables of measured operations, as 'roof validate' takes.")],
-    hw: Annotated[str, typer.Option("--hw", help="The device that they were measured on.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="FILE .yaml: the device, with what was fitted.")],
-    source: Annotated[str, typer.Option(help="Where the tables come from, for the file.")] = "own measurements",
+    tables: Annotated[list[str], typer.Argument(help="CSV tables of measured operations, as for 'roof validate'.")],
+    hw: Annotated[str, typer.Option("--hw", help="The device of the measurements.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="FILE .yaml: the device with the fitted parameters.")],
+    source: Annotated[str, typer.Option(help="The source of the tables, for the file.")] = "own measurements",
 ) -> None:
-    """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` brings)."""
-    from roofmodel.devices import library
-    from roofmodel.devices.calibration_writer import device_file
-    from roofmodel.study.benchmark.calibrate import calibrate
-    from roofmodel.study.benchmark.table import read
-    from roofmodel.study.profile.device import others
-    from roofmodel.views.benchmark import calibrate as views
-    from roofmodel.views.kit import files
+    """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` installs)."""
+    from roofmodel import api
 
-    files.check(output, ("yaml",))
-    path, device = library.find(hw), library.load(hw)
-    found = calibrate(tables, device, source, begin=lambda what: note(f"fitting {what}"))
-    text = device_file(path.read_text(encoding="utf-8"), found.calibration)
-    note(f"wrote {files.write(output, draw=None, texts={'yaml': lambda: text.rstrip()})}")
-    print_rich(views.table(device, found.calibration))
-    for remark in found.remarks:
-        note(f"note: {remark}")
-    for table in tables:
-        for text in others(device, read(table).get("gpu", ()), table):
-            note(f"warning: {text}")
+    check_outputs(api.CalibrationReport, [output])
+    report = api.calibrate(tables, hw, source=source, progress=lambda what: note(f"fitting {what}"))
+    present(report, "table", [output])

@@ -1,4 +1,4 @@
-"""`roof count`: any torch module as operators."""
+"""`roof count`: FLOPs and bytes of any torch module."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import known_format, print_rich, print_text
+from roofmodel.cli.options import examples, format_option
+from roofmodel.cli.output import check_format, present
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("count")
+@app.command(
+    "count",
+    epilog=examples(
+        "roof count torchvision.models:resnet50 --input 1x3x224x224",
+        "roof count ./my.py:make --input int:1x1024 --hw a100",
+        "roof count torchvision.models:vit_b_16 --input 8x3x224x224 --dtype bf16 --format csv",
+    ),
+)
 def count_command(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:FACTORY", help="torchvision.models:resnet50 or ./my.py:make.")
     ],
     inputs: Annotated[list[str], typer.Option("--input", help="1x3x224x224, or int:1x1024; once for each input.")],
-    hw: Annotated[str | None, typer.Option("--hw", help="Also bound each operator on this device.")] = None,
-    dtype: Annotated[str, typer.Option(help="Of all floating-point tensors.")] = "fp16",
-    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    hw: Annotated[str | None, typer.Option("--hw", help="Also the bound of each operator on this device.")] = None,
+    dtype: Annotated[str, typer.Option(help="Format of all floating-point tensors.")] = "fp16",
+    form: Annotated[str, format_option("table, json or csv.")] = "table",
 ) -> None:
-    """Any torch module as operators: FLOPs, bytes, bound (needs torch)."""
-    known_format(form, ("table", "json", "csv"))
-    from roofmodel.study.count import count
-    from roofmodel.views import count as views
+    """FLOPs, bytes and bound of the operators of any torch module (needs torch)."""
+    check_format(form, ("table", "json", "csv"))
+    from roofmodel import api
 
-    counted = count(target, inputs, dtype, hw)
-    if form == "table":
-        print_rich(views.table(counted))
-    else:
-        print_text(views.as_json(counted) if form == "json" else views.as_csv(counted))
+    present(api.count(target, inputs, dtype=dtype, hw=hw), form)

@@ -1,4 +1,4 @@
-"""`roof crossover`: where a bound changes."""
+"""`roof crossover`: the size at which another ceiling limits an operator."""
 
 from __future__ import annotations
 
@@ -6,45 +6,52 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, write
-from roofmodel.cli.workload import takes_workload
-from roofmodel.errors import WorkloadError
+from roofmodel.cli.options import (
+    DocumentFiles,
+    DocumentFormat,
+    Family,
+    Hardware,
+    ModelOrKernel,
+    examples,
+    required_device,
+    takes_workload,
+)
+from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("crossover")
+@app.command(
+    "crossover",
+    epilog=examples(
+        "roof crossover gpt2-xl --hw a100 --phase decode",
+        "roof crossover llama-3.1-8b --hw h100 --op attention.qkv --over seq --phase prefill --explain",
+        "roof crossover matmul --hw v100 --dtype fp32",
+    ),
+)
 @takes_workload
 def crossover_command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
-        ),
-    ],
-    hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
+    model: Annotated[str, typer.Argument(help=ModelOrKernel)],
+    hw: Hardware = None,
     over: Annotated[
         str | None,
-        typer.Option(help="batch, seq (of a prefill), context (of a decode) or gpus; of a kernel its size; batch."),
+        typer.Option(help="batch, seq (prefill), context (decode) or gpus (default: batch; a kernel's size n)."),
     ] = None,
     op: Annotated[
-        str | None, typer.Option(help="One operator, such as attention.qkv, or a group, such as mlp; else the phase.")
+        str | None,
+        typer.Option(help="One operator, such as attention.qkv, or a group, such as mlp (default: the whole phase)."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Also what the answer rests on.")] = False,
-    family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
-    form: Written = "table",
-    output: Saved = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also derive the answer; list assumptions.")] = False,
+    family: Family = None,
+    form: DocumentFormat = "table",
+    output: DocumentFiles = None,
     **workload: Any,
 ) -> None:
-    """Where another roof starts to bind: the size, and the equation."""
-    known_format(form, WRITTEN)
-    if hw is None:
-        raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
-    from roofmodel.devices import library
-    from roofmodel.study.derive.crossover import crossover
-    from roofmodel.views.derive import crossover as views
-    from roofmodel.views.kit.operator_names import operator_name
+    """The size at which another ceiling limits an operator or a phase, and the equation for it."""
+    check_format(form, DOCUMENT_FORMATS)
+    required_device(hw, "a device such as --hw a100")
+    from roofmodel import api
 
-    op = op and operator_name(op)
-    found = crossover(model, library.load(hw), over=over, op=op, family=family, derive=explain, **workload)
-    write(views.document(found, views.explained(found) if explain else ()), form, output)
+    check_outputs(api.Derivation, output)
+    report = api.crossover(model, hw or "", over=over, op=op, family=family, explain=explain, **workload)
+    present(report, form, output)

@@ -1,4 +1,4 @@
-"""`roof estimate`: a model's operators under a device's roofs."""
+"""`roof estimate`: FLOPs, bytes and time of a model's operators on a device."""
 
 from __future__ import annotations
 
@@ -6,60 +6,56 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import ignored, known_format, note, print_rich, print_text
-from roofmodel.cli.workload import takes_workload
-from roofmodel.errors import WorkloadError
+from roofmodel.cli.options import (
+    OUTPUT,
+    Family,
+    Hardware,
+    Model,
+    examples,
+    format_option,
+    output_option,
+    required_device,
+    takes_workload,
+)
+from roofmodel.cli.output import check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
 
 FORMATS = ("table", "json", "csv", "markdown")
 
 
-@app.command("estimate")
+@app.command(
+    "estimate",
+    epilog=examples(
+        "roof estimate gpt2-xl --hw a100 --batch 8",
+        "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",
+        "roof estimate gpt2-xl --hw a100 --phase train --runtime graph --format json",
+    ),
+)
 @takes_workload
 def estimate_command(
-    model: Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")],
-    hw: Annotated[str | None, typer.Option("--hw", help="A device's name or a YAML file.")] = None,
-    family: Annotated[
-        str | None, typer.Option(help="Read an unknown model_type as this one: llama, say; notes what it assumes.")
-    ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, json, csv or markdown, on stdout.")] = "table",
-    output: Annotated[
-        list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .png .svg .pdf .html .json .csv .md")
-    ] = None,
-    ops: Annotated[bool, typer.Option("--ops", help="A row per operator in the tables, not one per group.")] = False,
-    roofline: Annotated[bool, typer.Option("--roofline", help="Also draw the tables' rows in a chart.")] = False,
+    model: Model,
+    hw: Hardware = None,
+    family: Family = None,
+    form: Annotated[str, format_option("table, json, csv or markdown, on stdout.")] = "table",
+    output: Annotated[list[str] | None, output_option("Also write FILE: .png .svg .pdf .html .json .csv .md")] = None,
+    ops: Annotated[
+        bool,
+        typer.Option("--ops", help="One row per operator in the tables, not per group.", rich_help_panel=OUTPUT),
+    ] = False,
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Also draw the rows of the tables in a chart.", rich_help_panel=OUTPUT)
+    ] = False,
     **workload: Any,
 ) -> None:
     """Latency, throughput, what limits them, memory; FLOPs, bytes and times by operator."""
-    known_format(form, FORMATS)
-    if output:
-        from roofmodel.views.estimate.files import SUFFIXES
-        from roofmodel.views.kit.files import check
+    check_format(form, FORMATS)
+    from roofmodel import api
 
-        for path in output:
-            check(path, SUFFIXES)
-    if hw is None:
-        raise WorkloadError("--hw is missing; give a device such as --hw a100 (see 'roof hw list')")
-    from roofmodel.devices import library
-    from roofmodel.models import hub
-    from roofmodel.study.estimate import estimate as study
-
-    estimate = study.estimate(hub.load(model, family), library.load(hw), **workload)
-    if output:
-        from roofmodel.views.estimate.files import save
-
-        for path in output:
-            note(f"wrote {save(estimate, path)}")
-    if form == "table":
-        from roofmodel.views.estimate.terminal import EstimateView
-
-        print_rich(EstimateView(estimate, ops=ops, roofline=roofline, hint=True))
-    else:
-        from roofmodel.views.estimate.files import as_text
-
-        print_text(as_text(estimate, form))
+    check_outputs(api.Report, output)
+    required_device(hw, "a device such as --hw a100")
+    report = api.estimate(model, hw or "", family=family, **workload)
+    present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True))
+    if form != "table":
         shown = {"ops": ops, "roofline": roofline}
         ignored((name for name, given in shown.items() if given), f"--format {form} has every operator and no chart")
-    for remark in estimate.notes:
-        note(remark)

@@ -1,4 +1,4 @@
-"""`roof explain`: where each number comes from."""
+"""`roof explain`: the derivation of every number of an estimate."""
 
 from __future__ import annotations
 
@@ -6,85 +6,74 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import WRITTEN, Saved, Written, ignored, known_format, note, write
-from roofmodel.cli.workload import takes_workload
+from roofmodel.cli.options import (
+    DocumentFiles,
+    DocumentFormat,
+    Family,
+    ModelOrKernel,
+    changed,
+    examples,
+    takes_workload,
+)
+from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
 from roofmodel.errors import ModelError
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("explain")
+@app.command(
+    "explain",
+    epilog=examples(
+        "roof explain gpt2-xl --op attention.qkv --hw a100",
+        "roof explain matmul --n 4096 --format markdown",
+        "roof explain --conventions",
+    ),
+)
 @takes_workload
 def explain_command(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
-        ),
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=ModelOrKernel)] = None,
     op: Annotated[
-        str | None, typer.Option(help="One operator, or a group: attention.qkv, up, mlp, 'q projection'.")
+        str | None, typer.Option(help="One operator or a group of them: attention.qkv, up, mlp, 'q projection'.")
     ] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="Also which roof binds, and the expected time.")] = None,
-    family: Annotated[str | None, typer.Option(help="Read an unknown model_type as this one.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Size of a kernel; 1024.")] = None,
-    conventions: Annotated[bool, typer.Option("--conventions", help="How we count, point by point.")] = False,
+    hw: Annotated[str | None, typer.Option("--hw", help="Also derive the ceilings and the expected time.")] = None,
+    family: Family = None,
+    n: Annotated[int | None, typer.Option("--n", help="Size of a kernel (default: 1024).")] = None,
+    conventions: Annotated[bool, typer.Option("--conventions", help="The counting conventions.")] = False,
     reconcile: Annotated[
-        str | None, typer.Option(help="fvcore, calflops, llm-flops or deepspeed: their figure out of ours.")
+        str | None,
+        typer.Option(help="Derive another tool's FLOPs from ours: fvcore, calflops, llm-flops or deepspeed."),
     ] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Also how each expected time is computed.")] = False,
-    form: Written = "table",
-    output: Saved = None,
+    form: DocumentFormat = "table",
+    output: DocumentFiles = None,
     **workload: Any,
 ) -> None:
-    """Every number's formula, with symbols, with numbers, and the value."""
-    known_format(form, WRITTEN)
-    if conventions:
-        from roofmodel.views.derive import conventions as views
+    """The formula of every number: with symbols, with numbers, and its value."""
+    check_format(form, DOCUMENT_FORMATS)
+    from roofmodel import api
 
-        write(views.document(), form, output)
+    check_outputs(api.Derivation, output)
+    if conventions:
+        present(api.conventions(), form, output)
         if model is not None:
-            note("MODEL is ignored: conventions are those of every model")
-        _ignored(
-            "conventions are those of every model",
-            **workload,
-            op=op,
-            hw=hw,
-            family=family,
-            n=n,
-            reconcile=reconcile,
-            timing=timing or None,
-        )
+            note("MODEL is ignored: the conventions are the same for all models")
+        options = {**workload, "op": op, "hw": hw, "family": family, "n": n, "reconcile": reconcile}
+        options["timing"] = timing or None
+        ignored(changed(options), "the conventions are the same for all models")
         return
     if model is None:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
-    from roofmodel.devices import library
-
-    device = library.load(hw) if hw else None
     if reconcile:
-        from roofmodel.models import hub
-        from roofmodel.study.derive.reconcile import reconcile as study
-        from roofmodel.views.derive import reconcile as reconciling
-
-        write(reconciling.document(study(hub.load(model, family), reconcile, **workload)), form, output)
-        _ignored("--reconcile adds up the whole model's counts", op=op, hw=hw, n=n, timing=timing or None)
+        present(api.reconcile(model, reconcile, family=family, **workload), form, output)
+        ignored(
+            changed({"op": op, "hw": hw, "n": n, "timing": timing or None}),
+            "--reconcile sums the counts of the whole model",
+        )
         return
-    from roofmodel.study.derive.explain import explain_named
-    from roofmodel.views.derive import explain as explaining
-    from roofmodel.views.kit.operator_names import operator_name
-
-    op = op and operator_name(op)
-    found = explain_named(model, device, family=family, op=op, n=n, **workload)
-    write(explaining.document(found, timing=timing), form, output)
+    present(api.explain(model, hw, family=family, op=op, n=n, timing=timing, **workload), form, output)
     if form == "json" and timing:
         ignored(["timing"], "--format json always has the expected times' computation")
-    elif timing and device is None:
+    elif timing and not hw:
         ignored(["timing"], "expected times need --hw")
-    elif form != "json" and device and not timing:
+    elif form != "json" and hw and not timing:
         note("--timing shows how each expected time is computed")
-
-
-def _ignored(why: str, **options: Any) -> None:
-    from roofmodel.study.estimate.options import given
-
-    ignored(given(options), why)

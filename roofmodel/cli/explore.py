@@ -1,4 +1,4 @@
-"""`roof explore`: models under sliders, as a page."""
+"""`roof explore`: a page with sliders for models and devices."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import devices, note
+from roofmodel.cli.options import Family, Models, devices, examples
+from roofmodel.cli.output import check_outputs, save
 
 app = typer.Typer(add_completion=False)
 
-DEVICES = "a100,h100,v100,rtx4090"
 
-
-@app.command("explore")
+@app.command(
+    "explore",
+    epilog=examples(
+        "roof explore gpt2-xl -o gpt2-xl.html",
+        "roof explore llama-3.1-8b mixtral-8x7b --hw h100,h200 -o models.html",
+        "roof explore ./config.json --family llama -o own.html",
+    ),
+)
 def explore_command(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL…", help="As for estimate; the page offers them all.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one page, with everything inside.")],
+    models: Models,
+    output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one page with all data inside.")],
     hw: Annotated[
         list[str] | None,
-        typer.Option("--hw", help=f"Devices to offer: a100,h100, or --hw once for each; {DEVICES} if absent."),
+        typer.Option("--hw", help="Devices: a100,h100, or --hw several times (default: a100,h100,v100,rtx4090)."),
     ] = None,
-    family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
+    family: Family = None,
 ) -> None:
-    """A page with sliders: operators move on the roofline, with their formulas and today's numbers."""
+    """A page with sliders: operators move on the roofline, with their formulas and current numbers."""
     from rich.console import Console
 
-    from roofmodel.models import hub
-    from roofmodel.views.explore import page as explore
-    from roofmodel.views.kit import files
+    from roofmodel import api
 
-    files.check(output, explore.SUFFIXES)
-    asked, offered = [hub.load(model, family) for model in models], devices(hw or [DEVICES])
-    with Console(stderr=True).status("writing formulas down: some seconds a model"):  # on a terminal alone
-        page = explore.html(asked, offered)
-    note(f"wrote {files.write(output, draw=lambda *_: None, texts={'html': lambda: page})}")
+    check_outputs(api.ExplorePage, [output])
+    with Console(stderr=True).status("deriving formulas: some seconds per model"):  # on a terminal only
+        page = api.explore(models, devices(hw) if hw else None, family=family)
+    save(page, [output])

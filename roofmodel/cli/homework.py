@@ -1,4 +1,4 @@
-"""`roof homework`: problem sheets with numbers of each student's own, and answers checked."""
+"""`roof homework`: problem sheets with different numbers for each student, and their answers checked."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import WRITTEN, Saved, Written, known_format, note, write
-from roofmodel.errors import OutputError
+from roofmodel.cli.options import DocumentFiles, DocumentFormat, examples
+from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, note, present
 
 app = typer.Typer(
-    add_completion=False, help="Problem sheets with numbers of each student's own, and checks.", no_args_is_help=True
+    add_completion=False,
+    help="Problem sheets with different numbers for each student, and their answers checked.",
+    no_args_is_help=True,
+    epilog=examples(
+        "roof homework new --student 1001 -o sheet.md",
+        "roof homework new --student 1001 --seed fall --key -o key.md",
+        "roof homework check sheet.md --student 1001",
+    ),
 )
 
-Student = Annotated[str, typer.Option("--student", help="The student's name or number, as it decides the numbers.")]
+Student = Annotated[str, typer.Option("--student", help="The student's name or number, which selects the numbers.")]
 Seed = Annotated[
     str,
     typer.Option(
-        "--seed", envvar="ROOF_HOMEWORK_SEED", help="The lecturer's word; without one, everybody can print the key."
+        "--seed", envvar="ROOF_HOMEWORK_SEED", help="The lecturer's secret; without it, students can print the key."
     ),
 ]
 
@@ -27,36 +34,34 @@ def homework_new(
     student: Student,
     sheet: Annotated[str, typer.Option(help="lectures, rooflines, transformers, measuring or scaling.")] = "lectures",
     seed: Seed = "",
-    key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers, and how they are found.")] = False,
-    form: Written = "table",
-    output: Saved = None,
+    key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers with their derivations.")] = False,
+    form: DocumentFormat = "table",
+    output: DocumentFiles = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a sheet that has answers.")] = False,
 ) -> None:
-    """A student's sheet, with blanks to fill in; or its key."""
-    known_format(form, WRITTEN)
-    from roofmodel.study.homework import homework as study
-    from roofmodel.views import homework as views
+    """A student's sheet with blanks, or its key."""
+    check_format(form, DOCUMENT_FORMATS)
+    from roofmodel import api
 
     for path in output or ():
-        if not force and study.has_answers(path):
-            raise OutputError(f"-o {path}: is a sheet with answers; give another name, or --force to replace it")
-    write(views.document(study.sheet(student, sheet, seed), key), form, output)
+        api.HomeworkSheet.check_output(path, force)
+    present(api.homework(student, sheet, seed=seed, key=key), form, output)
     if key and not seed:
         note("without --seed, students can print this key, too")
 
 
 @app.command("check")
 def homework_check(
-    answers: Annotated[str, typer.Argument(help="The sheet with its blanks filled in, or the answers' YAML alone.")],
+    answers: Annotated[str, typer.Argument(help="The completed sheet, or the YAML of its answers.")],
     student: Student,
-    sheet: Annotated[str | None, typer.Option(help="Where the answers do not say: which sheet; lectures.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="The sheet, if the answers do not name it.")] = None,
     seed: Seed = "",
-    form: Written = "table",
-    output: Saved = None,
+    form: DocumentFormat = "table",
+    output: DocumentFiles = None,
 ) -> None:
-    """Which answers are right, and what the wrong ones look like."""
-    known_format(form, WRITTEN)
-    from roofmodel.study.homework import homework as study
-    from roofmodel.views import homework as views
+    """The right and wrong answers, with the likely mistake in each wrong one."""
+    check_format(form, DOCUMENT_FORMATS)
+    from roofmodel import api
 
-    write(views.report(study.check(answers, student, sheet, seed)), form, output)
+    check_outputs(api.Derivation, output)
+    present(api.check_homework(answers, student, sheet, seed=seed), form, output)

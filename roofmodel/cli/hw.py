@@ -1,4 +1,4 @@
-"""`roof hw`: the devices, and the check of one of your own."""
+"""`roof hw`: the known devices, and the validation of a device's YAML file."""
 
 from __future__ import annotations
 
@@ -6,46 +6,40 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import Listing, note, print_text, show
-from roofmodel.errors import RoofError
+from roofmodel.cli.options import Listing, examples
+from roofmodel.cli.output import check_format, present, print_text, remark
 
 app = typer.Typer(
-    add_completion=False, help="The devices that are known by name, and checks of your own.", no_args_is_help=True
+    add_completion=False,
+    help="The known devices, and the validation of a device's YAML file.",
+    no_args_is_help=True,
+    epilog=examples("roof hw list", "roof hw show a100", "roof hw check own.yaml"),
 )
 
 
 @app.command("list")
 def hw_list(form: Listing = "table") -> None:
     """The devices known by name."""
-    from roofmodel.devices import library
-    from roofmodel.views import listing
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    found = []
-    for name in library.names():
-        try:
-            found.append(library.load(name))
-        except RoofError as error:  # one file of the user's own must not hide the others
-            note(f"warning: {error}")
-    show(listing.devices(found, library.ALIASES), form)
+    present(api.list_hardware(), form)
 
 
 @app.command("show")
 def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")], form: Listing = "table") -> None:
     """A device's ceilings, with their sources."""
-    from roofmodel.devices import library
-    from roofmodel.views import listing
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    show(listing.device(library.load(name)), form)
+    present(api.show_hardware(name), form)
 
 
 @app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
-    """Validate a device's YAML file: units, names, sources, and whether its numbers reproduce."""
-    from roofmodel.devices import library, schema
+    """Validate a device's YAML file: units, names, sources, and whether its numbers agree."""
+    from roofmodel import api
 
-    device = library.load(file)
-    doubts = schema.doubtful_entries(device)
-    for doubt in doubts:
-        note(f"warning: {file}: {doubt}")
-    count = f", {len(doubts)} warning{'s' if len(doubts) > 1 else ''}" if doubts else ""
-    print_text(f"{file}: {device.name}: valid{count}")
+    report = api.check_hardware(file)
+    remark(report)
+    print_text(str(report))

@@ -1,4 +1,4 @@
-"""`roof models`: what is packaged, and what it says."""
+"""`roof models`: the packaged models, the families, and the architecture of one model."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import Listing, note, show
+from roofmodel.cli.options import Listing, examples
+from roofmodel.cli.output import check_format, present
 
-app = typer.Typer(add_completion=False, help="The models that are known by name.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    help="The packaged models, the families, and the architecture of one model.",
+    no_args_is_help=True,
+    epilog=examples("roof models list", "roof models families", "roof models show gpt2-xl"),
+)
 
 
 @app.command("list")
 def models_list(form: Listing = "table") -> None:
     """The packaged models."""
-    from roofmodel.models import hub
-    from roofmodel.views import listing
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    show(listing.models(list(hub.catalogue())), form)
+    present(api.list_models(), form)
 
 
 @app.command("families")
 def models_families(form: Listing = "table") -> None:
-    """The model types that are counted, exactly as the real classes or as what was published of checkpoints."""
-    from roofmodel.models.families import CUSTOM_CODE, FAMILIES
-    from roofmodel.views import listing
+    """The model types that can be counted, with the source of each family's structure."""
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    show(listing.families(FAMILIES, CUSTOM_CODE), form)
+    present(api.list_families(), form)
 
 
 @app.command("show")
 def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: Listing = "table") -> None:
-    """What a model is, and which config key says so."""
-    from roofmodel.models import hub
-    from roofmodel.views import listing
+    """A model's architecture, and the config key of each field."""
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    arch = hub.load(name)
-    show(listing.model(arch, hub.packaged(name)), form)
-    for remark in arch.notes:
-        note(remark)
+    present(api.show_model(name), form)

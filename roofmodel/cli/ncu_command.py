@@ -1,4 +1,4 @@
-"""`roof ncu-command`: the line that collects what roof reads."""
+"""`roof ncu-command`: the ncu command line that collects the metrics of a roofline."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import known_format, note, print_text
+from roofmodel.cli.options import examples, format_option
+from roofmodel.cli.output import check_format, print_text, remark
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("ncu-command", context_settings={"allow_interspersed_args": False})
+@app.command(
+    "ncu-command",
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "roof ncu-command --hw a100 -- python train.py",
+        "roof ncu-command --hw h100 --nvtx decode --count 200 -- python serve.py",
+        "roof ncu-command --nvprof -- python train.py",
+    ),
+)
 def ncu_command(
-    program: Annotated[list[str] | None, typer.Argument(metavar="-- CMD…", help="What to profile.")] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="The device it will run on; a100 if absent.")] = None,
+    program: Annotated[list[str] | None, typer.Argument(metavar="-- CMD…", help="The program to profile.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="The device of the run (default: a100).")] = None,
     nvtx: Annotated[str | None, typer.Option("--nvtx", help="Only launches within this NVTX range.")] = None,
-    skip: Annotated[int | None, typer.Option("--skip", help="Without this many launches at the start.")] = None,
-    count: Annotated[int | None, typer.Option("--count", help="No more launches than this.")] = None,
-    nvprof: Annotated[bool, typer.Option("--nvprof", help="Times of a V100 in production, by nvprof.")] = False,
-    form: Annotated[str, typer.Option("--format", help="line or json.")] = "line",
+    skip: Annotated[int | None, typer.Option("--skip", help="Skip this many launches at the start.")] = None,
+    count: Annotated[int | None, typer.Option("--count", help="At most this many launches.")] = None,
+    nvprof: Annotated[bool, typer.Option("--nvprof", help="Times only, by nvprof on a V100.")] = False,
+    form: Annotated[str, format_option("line or json.")] = "line",
 ) -> None:
-    """The ncu line that collects what roof reads; on stderr, why each part stands in it."""
-    known_format(form, ("line", "json"))
-    from roofmodel.study.profile.ncu_command import collect
-    from roofmodel.views.profile import ncu_command as views
+    """The ncu command that collects the metrics of a roofline; on stderr the reason for each part."""
+    check_format(form, ("line", "json"))
+    from roofmodel import api
 
-    collection = collect(program or (), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
-    print_text(views.line(collection) if form == "line" else views.as_json(collection))
-    sys.stderr.write(views.reasons(collection))
-    for remark in collection.notes:
-        note(remark)
+    report = api.ncu_command(program or (), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
+    print_text(report.text(form))
+    sys.stderr.write(report.reasons)
+    remark(report)

@@ -1,4 +1,4 @@
-"""`roof sweep`: grids over workload, models, devices and widths."""
+"""`roof sweep`: totals of all combinations of models, devices and option values."""
 
 from __future__ import annotations
 
@@ -7,58 +7,66 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.doors import devices, ignored, known_format, note, print_rich
-from roofmodel.cli.workload import takes_grid
-from roofmodel.errors import WorkloadError
+from roofmodel.cli.options import (
+    Family,
+    Models,
+    devices,
+    examples,
+    format_option,
+    output_option,
+    required_device,
+    takes_grid,
+)
+from roofmodel.cli.output import check_format, check_outputs, ignored, note, print_rich, remark
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("sweep")
+@app.command(
+    "sweep",
+    epilog=examples(
+        "roof sweep gpt2-xl --hw a100,h100 --batch 1:256:*2 --phase decode",
+        "roof sweep llama-3.1-8b --hw h100 --batch 1,8,64 --seq 512:4096:512 -o sweep.csv",
+        "roof sweep llama-3.1-8b --hw a100,h100 --batch 1:64 --price a100=1.5,h100=3 -o costs.png",
+    ),
+)
 @takes_grid
 def sweep_command(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL…", help="As for estimate; several, one after another.")],
-    hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw once for each.")] = None,
-    family: Annotated[str | None, typer.Option(help="As for estimate.")] = None,
+    models: Models,
+    hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
+    family: Family = None,
     price: Annotated[
-        str | None, typer.Option(help="Dollars an hour of each device, or of each: a100=1.5,h100=3.")
+        str | None, typer.Option(help="Dollars per hour, of all devices or of each: a100=1.5,h100=3.")
     ] = None,
     picture: Annotated[
-        str | None, typer.Option(help="What -o FILE.png shows: rates, roofs or costs; rates, with --price costs.")
+        str | None,
+        typer.Option(help="The picture of -o FILE.png: rates, roofs or costs (default: costs with --price, or rates)."),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Dask: a scheduler's address, or local for processes on this machine.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, json or csv, on stdout.")] = "table",
-    output: Annotated[
-        list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .csv .json .parquet .png .svg .pdf")
-    ] = None,
+    form: Annotated[str, format_option("table, json or csv, on stdout.")] = "table",
+    output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .parquet .png .svg .pdf")] = None,
     **grid: Any,
 ) -> None:
-    """Grids: totals of every combination. Each option of estimate takes 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
-    known_format(form, ("table", "json", "csv"))
-    if hw is None:
-        raise WorkloadError("--hw is missing; give devices such as --hw a100,h100 (see 'roof hw list')")
-    from roofmodel.models import hub
-    from roofmodel.study.sweep.sweep import sweep
-    from roofmodel.views.kit import files
-    from roofmodel.views.sweep import files as sweep_files
+    """Totals of all combinations. Each workload option takes values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
+    check_format(form, ("table", "json", "csv"))
+    required_device(hw, "devices such as --hw a100,h100")
+    from roofmodel import api
+    from roofmodel.views.kit.files import PICTURES
     from roofmodel.views.sweep import picture as sweep_picture
-    from roofmodel.views.sweep.table import View
 
-    for path in output or ():
-        files.check(path, sweep_files.SUFFIXES)
+    check_outputs(api.SweepReport, output)
     sweep_picture.check(picture, price is not None)
-    found = sweep([hub.load(model, family) for model in models], devices(hw), price=price, cluster=cluster, **grid)
+    report = api.sweep(models, devices(hw or []), family=family, price=price, cluster=cluster, **grid)
     if len(output or ()) > 1 or (output and form != "table"):
-        found = found.kept()
+        report = report.evaluated()
     for path in output or ():
-        note(f"wrote {sweep_files.save(found, path, picture)}")
+        note(f"wrote {report.save(path, picture)}")
     if form == "table":
-        print_rich(View(found))
+        print_rich(report)
     else:
-        {"json": sweep_files.write_json, "csv": sweep_files.write_csv}[form](found, sys.stdout)
-    if picture and not any(path.lower().endswith(files.PICTURES) for path in output or ()):
-        ignored(["picture"], f"no -o FILE .{', .'.join(files.PICTURES)} is asked for")
-    for remark in found.notes:
-        note(remark)
+        report.write(form, sys.stdout)
+    if picture and not any(path.lower().endswith(PICTURES) for path in output or ()):
+        ignored(["picture"], f"no -o FILE .{', .'.join(PICTURES)} is asked for")
+    remark(report)

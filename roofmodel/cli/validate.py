@@ -1,4 +1,4 @@
-"""`roof validate`: how far bound and expectation are from measured operations."""
+"""`roof validate`: errors of bound and expected time on measured operations."""
 
 from __future__ import annotations
 
@@ -6,36 +6,32 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.doors import known_format, note, print_rich, print_text
+from roofmodel.cli.options import examples, format_option, output_option
+from roofmodel.cli.output import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("validate")
+@app.command(
+    "validate",
+    epilog=examples(
+        "roof validate measured.csv --hw a100",
+        "roof validate measured.csv --hw h100 -o errors.png",
+        "roof validate measured.csv --hw own.yaml --format json -o rows.csv",
+    ),
+)
 def validate_command(
     table: Annotated[str, typer.Argument(help="CSV of measured operations: op, dtype, latency_us and shapes.")],
-    hw: Annotated[str, typer.Option("--hw", help="The device that it was measured on.")],
-    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    hw: Annotated[str, typer.Option("--hw", help="The device of the measurements.")],
+    form: Annotated[str, format_option("table or json.")] = "table",
     output: Annotated[
         list[str] | None,
-        typer.Option("-o", "--output", help="FILE .csv (every row, bounded) .json .png .svg .pdf"),
+        output_option("FILE .csv (all rows, with bound and expected time) .json .png .svg .pdf"),
     ] = None,
 ) -> None:
-    """How far bound and expectation are from measured operations: by operation, size, and set of parameters."""
-    known_format(form, ("table", "json"))
-    from roofmodel.devices import library
-    from roofmodel.study.benchmark.validate import validate
-    from roofmodel.views.benchmark import validate as views
-    from roofmodel.views.kit import files
+    """Errors of bound and expected time on measured operations: by operation, size, and parameter set."""
+    check_format(form, ("table", "json"))
+    from roofmodel import api
 
-    for path in output or ():
-        files.check(path, views.SUFFIXES)
-    found = validate(table, library.load(hw))
-    for path in output or ():
-        note(f"wrote {views.save(found, path)}")
-    if form == "json":
-        print_text(views.as_json(found))
-    else:
-        print_rich(views.table(found))
-    for text in found.warnings:
-        note(f"warning: {text}")
+    check_outputs(api.ValidationReport, output)
+    present(api.validate(table, hw), form, output)

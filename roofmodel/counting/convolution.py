@@ -15,7 +15,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import norm, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.convolutional import (
     Activation,
     Convolution,
@@ -115,8 +115,9 @@ def through(parts: Iterable[PixelStep], pixels: Map) -> Map:
         rows, columns = (_places(n, k - 2 * part.padding, s) for n, k, s in sides)
         if any(isinstance(n, int) and n < 1 for n in (rows, columns)):
             raise WorkloadError(
-                f"the image is too small: {pixels.rows} × {pixels.columns} pixels are left of it where a filter of "
-                f"{kernel[0]} × {kernel[1]} is to slide; try a larger --image"
+                f"the image is too small: {pixels.rows} × {pixels.columns} pixels are left of it where a filter "
+                f"of {kernel[0]} × {kernel[1]} is to slide; try a larger ",
+                Option("image"),
             )
         pixels = Map(part.out if isinstance(part, Convolution) else pixels.channels, rows, columns)
     return pixels

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from roofmodel.algebra import Number
+from roofmodel.errors import Text
 from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.models.layers import Layer, Part, parts
@@ -145,7 +146,7 @@ class Architecture:
     tied: bool  # the head reuses the token table as its matrix
     max_tokens: int | None  # the longest sequence its positions allow; None: no limit (ALiBi)
     facts: dict[str, Fact]  # by field of `fields.FIELDS`
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     encoder: Stack | None = None  # of an encoder-decoder, whose decoder is `stack`
     max_source: int | None = None  # the longest source sequence that the encoder's positions allow
     plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofmodel.errors import ModelError, choices, shorten, suggest
+from roofmodel.errors import Message, ModelError, Option, Text, choices, shorten, suggest
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
@@ -53,13 +53,13 @@ def architecture(config: Config, name: str, where: str, family: str | None = Non
     return replace(arch, head=text_head(arch, text, where), tied=text.tied)
 
 
-def _read(config: Config, name: str, where: str, notes: tuple[str, ...] = ()) -> Architecture:
+def _read(config: Config, name: str, where: str, notes: tuple[Text, ...] = ()) -> Architecture:
     model_type, family = _family(config, where)
     return architecture_from_row(config, name, ConfigLocation(where), model_type, family, notes)
 
 
 def architecture_from_row(
-    config: Config, name: str, where: ConfigLocation, model_type: str, family: Family, notes: tuple[str, ...] = ()
+    config: Config, name: str, where: ConfigLocation, model_type: str, family: Family, notes: tuple[Text, ...] = ()
 ) -> Architecture:
     """Read a config with a family's row, from `families` or written by the caller. Raises ModelError."""
     fields, plan = _fields(family, family.fields, config, where)
@@ -249,13 +249,13 @@ def _look_up(config: Config, name: str) -> Any:
 
 def _head(
     family: Family, fields: Fields, config: Config, model_type: str, where: ConfigLocation
-) -> tuple[str, Head, tuple[str, ...]]:
+) -> tuple[str, Head, tuple[Text, ...]]:
     """The class suffix and the head that `architectures` names; without it, the family's usual head and a note."""
     classes = {f"{family.prefix}{suffix}": suffix for suffix in family.classes}
     named = config.get("architectures")
     if not named:
         name = next(iter(classes))
-        notes: tuple[str, ...] = (f"{where}: no 'architectures'; the usual head of {model_type} is assumed, {name}",)
+        notes: tuple[Text, ...] = (f"{where}: no 'architectures'; the usual head of {model_type} is assumed, {name}",)
     else:
         if not (isinstance(named, list) and all(isinstance(n, str) for n in named)):
             raise ModelError(f"{where}: 'architectures' is {shorten(named)}; it must be a list of class names")
@@ -322,14 +322,24 @@ def _assumptions(
     return (f"{where}: not in the config, so the defaults of {family.config_class} are used: {values}",)
 
 
-def _quantization(config: Config, where: ConfigLocation) -> tuple[str, ...]:
+def _quantization(config: Config, where: ConfigLocation) -> tuple[Text, ...]:
     settings = config.get("quantization_config")
     if not isinstance(settings, dict):
         return ()
     method = shorten(settings.get("quant_method", "unnamed"))
     option = _weights(settings)
-    advice = f"; to count them, use --weights {option}" if option else ""
-    return (f"{where}: quantization_config ({method}) is ignored; --dtype, --weights and --kv set the formats{advice}",)
+    advice = Message("; to count them, use ", Option("weights", option)) if option else ""
+    return (
+        Message(
+            f"{where}: quantization_config ({method}) is ignored; ",
+            Option("dtype"),
+            ", ",
+            Option("weights"),
+            " and ",
+            Option("kv"),
+            f" set the formats{advice}",
+        ),
+    )
 
 
 def _weights(settings: Config) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from roofmodel.errors import ModelError, shorten, suggest
+from roofmodel.errors import Message, ModelError, Option, Text, shorten, suggest
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import Key
@@ -74,7 +74,7 @@ def _head_suffix(name: str) -> str:
     return max(known, key=len, default="").replace("LMHeadModel", "ForCausalLM")
 
 
-def offer(config: Config) -> str:
+def offer(config: Config) -> Text:
     """The families whose keys fit a config of an unknown `model_type`, as the end of a message; empty if none does.
 
     Families that ignore the fewest keys come first.
@@ -89,7 +89,7 @@ def offer(config: Config) -> str:
     best = sorted(fitting, key=rank)
     if not best:
         return ""
-    return f"; its keys fit {' or '.join(best[:3])}: --family {best[0]} reads it as {best[0]};"
+    return Message(f"; its keys fit {' or '.join(best[:3])}: ", Option("family", best[0]), f" reads it as {best[0]};")
 
 
 def _ignored_keys(family: Family, config: Config) -> list[str]:
@@ -107,7 +107,9 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[st
     row = family_of(family)
     if row is None:
         near = suggest(family, FAMILIES) or ";"
-        raise ModelError(f"--family: unknown family {shorten(family)}{near} `roof models families` lists them")
+        raise ModelError(
+            Option("family"), f": unknown family {shorten(family)}{near} `roof models families` lists them"
+        )
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, shorten, suggest
+from roofmodel.errors import ModelError, Option, shorten, suggest
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.text_files import expand, read_text
@@ -132,7 +132,12 @@ def _from_path(path: Path, family: str | None) -> Architecture:
 
 def _from_yaml(file: Path, family: str | None) -> Architecture:
     if family is not None:
-        raise ModelError(f"--family: {file} is a YAML description, which has no family; --family needs a config.json")
+        raise ModelError(
+            Option("family"),
+            f": {file} is a YAML description, which has no family; ",
+            Option("family"),
+            " needs a config.json",
+        )
     from roofmodel.models import yaml_description
 
     return yaml_description.load(file)

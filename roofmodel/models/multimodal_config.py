@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, shorten
+from roofmodel.errors import ModelError, Text, shorten
 from roofmodel.models.architecture import Architecture, Head
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.families.multimodal import COMPOSITES, SIZES, Composite
@@ -23,7 +23,7 @@ class TextConfig(NamedTuple):
     whole: str  # model_type of the multimodal config
     architectures: Any
     tied: bool
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
 
 def text_part(config: Config, where: str) -> TextConfig | None:

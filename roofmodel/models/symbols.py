@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number
+from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 
@@ -112,7 +113,7 @@ class Source(NamedTuple):
 
     meaning: str
     value: int
-    origin: str
+    origin: Text
     assumed: bool = False  # the config lacks it: the default of the config class
 
 

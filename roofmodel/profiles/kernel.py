@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from roofmodel.errors import Text
+
 Extent = tuple[int, int, int]  # grid or block size (x, y, z)
 
 
@@ -142,7 +144,7 @@ class Profile:
     files: tuple[str, ...]
     kernels: Sequence[Kernel]
     evidence: tuple[Evidence, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[Text, ...] = field(default=())
 
     def summed(self) -> Sequence[Kernel]:
         """The kernels summed by name and NVTX range if there are very many (`KernelColumns`), else all kernels."""

@@ -23,7 +23,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
-from roofmodel.errors import RoofError, WorkloadError, choices, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import Placement, place
 
 # FLOPs for each element of the output
@@ -99,12 +99,11 @@ class Count(NamedTuple):
         return sum((op.cost for op in self.operators), Cost())
 
 
-def count(target: str, inputs: list[str], dtype: str = "fp16", hw: str | None = None) -> Count:
+def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | None = None) -> Count:
     """Count `MODULE:FACTORY` on inputs such as `1x3x224x224` or `int:1x1024`. Raises RoofError with a place."""
     if dtype not in COMPUTE_FORMATS:
-        raise WorkloadError(f"--dtype: unknown value {shorten(dtype)}{choices(dtype, COMPUTE_FORMATS)}")
+        raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(dtype, COMPUTE_FORMATS)}")
     shapes = [_shape(text) for text in inputs]
-    device = None if hw is None else Device.load(hw)
     try:
         import torch
     except ImportError:
@@ -119,7 +118,9 @@ def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
     kind, _, sizes = text.rpartition(":")
     parts = sizes.split("x")
     if kind not in ("", "int", "float") or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
-        raise WorkloadError(f"--input {shorten(text)}: not a shape; try 1x3x224x224, or int:1x1024 for whole numbers")
+        raise WorkloadError(
+            Option("input"), f" is {shorten(text)}: not a shape; try 1x3x224x224, or int:1x1024 for whole numbers"
+        )
     return kind == "int", tuple(map(int, parts))
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.devices.device import Device
+from roofmodel.errors import Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
@@ -55,7 +56,10 @@ def models(entries: list[Entry]) -> Listing:
         count = units.grouped(entry.parameters) if entry.parameters is not None else "unconfirmed"
         table.add_row(entry.id, entry.config["model_type"], count)
     return Listing(
-        Group(table, Text("The part after the slash is enough: roof estimate gpt2-xl --hw a100", style="dim")),
+        Group(
+            table,
+            Text("The part after the slash is enough: roof estimate gpt2-xl --hw a100", style="dim"),
+        ),
         [{"name": e.id, "model_type": e.config["model_type"], "parameters": e.parameters} for e in entries],
     )
 
@@ -97,7 +101,10 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
         if name in told or fact.key is not None:
             origin = "the family's code" if fact.key is None else fact.key
             table.add_row(name, _value(fact.value), f"{origin} (default)" if fact.assumed else origin)
-    rest = Text("fields that the family leaves at their usual values are left out; --format json has them", style="dim")
+    rest = Text(
+        f"fields with the usual value of the family are not shown; {Option('format', 'json')} has them",
+        style="dim",
+    )
     data: dict[str, Any] = {
         "name": arch.name,
         "model_type": arch.model_type,

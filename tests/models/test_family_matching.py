@@ -28,7 +28,7 @@ def suggested(config: dict[str, Any]) -> list[str]:
         read(config)
     _, fits, rest = str(caught.value).partition("its keys fit ")
     names = rest.partition(":")[0].split(" or ")
-    assert not fits or f": --family {names[0]} reads it as {names[0]}" in rest
+    assert not fits or f': family="{names[0]}" reads it as {names[0]}' in rest
     return names if fits else []
 
 
@@ -78,5 +78,5 @@ def test_reading_a_config_as_another_family_notes_what_that_assumes() -> None:
 
 
 def test_an_unknown_family_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(ModelError, match="--family: unknown family 'lama'; did you mean 'llama'"):
+    with pytest.raises(ModelError, match="family: unknown family 'lama'; did you mean 'llama'"):
         read(UNKNOWN, "lama")

@@ -32,7 +32,7 @@ REFUSED = {
     "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
     "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
-    "mimo": ("unknown model_type 'mimo'", "--family"),  # no class of transformers to hold it to
+    "mimo": ("unknown model_type 'mimo'", "family"),  # no class of transformers to hold it to
     "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer selects"),
     "step3p7": ("'text_config'", "step3p7"),  # not as its class has it
 }

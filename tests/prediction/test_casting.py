@@ -237,11 +237,11 @@ def test_parameters_are_fp32_and_training_keeps_16_bytes_of_each() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"dtype": "fp32"}, "multiplies in bf16 or fp16, not in fp32; try --dtype bf16"),
+        ({"dtype": "fp32"}, 'computes GEMMs in bf16 or fp16, not in fp32; try dtype="bf16"'),
         ({"dtype": "fp8"}, "not in fp8"),
         (
             {"dtype": "bf16", "activations": "fp32"},
-            "--activations: --runtime autocast has some in --dtype and some in fp32",
+            'activations: runtime="autocast" keeps some activations in dtype and others in fp32',
         ),
     ],
 )

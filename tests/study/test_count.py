@@ -13,6 +13,7 @@ from roofmodel.errors import WorkloadError
 
 torch = pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[dev]'")
 
+from roofmodel.devices.device import Device  # noqa: E402
 from roofmodel.study.count import Count, count  # noqa: E402
 from roofmodel.views import count as views  # noqa: E402
 
@@ -46,7 +47,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_linear_layer_by_hand(code: Path) -> None:
-    counted = count(f"{code}:wide", ["4x64"], "fp16", "v100")
+    counted = count(f"{code}:wide", ["4x64"], "fp16", Device.load("v100"))
     (op,) = counted.operators
     assert op.cost.matmul_flops == 2 * 4 * 64 * 256
     assert op.cost.bytes_read == 2 * (4 * 64 + 64 * 256 + 256)  # x, W, b
@@ -107,7 +108,7 @@ def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -
         ("{}:text", ["1"], "gives a str, no torch module"),
         ("{}:Slip", ["int:1x2"], r"Slip on int:1x2: RuntimeError: .* at .*user_code_for_count.py:13"),
         ("{}:wide", ["4x65"], "wide on 4x65: RuntimeError"),
-        ("{}:wide", ["4xx"], "--input '4xx': not a shape; try 1x3x224x224"),
+        ("{}:wide", ["4xx"], "input is '4xx': not a shape; try 1x3x224x224"),
         ("{}", ["1"], "no MODULE:FACTORY"),
         ("./nothing_here.py:make", ["1"], "no such file"),
         ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import attention_work
@@ -114,7 +114,13 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
     The options are the workload options of `roof estimate`. Raises WorkloadError for invalid options.
     """
     if options.get("phase") == "generate":
-        raise WorkloadError("--phase generate: operators are measured a pass at a time; try --phase decode --context N")
+        raise WorkloadError(
+            Option("phase", "generate"),
+            ": operators are measured a pass at a time; try ",
+            Option("phase", "decode"),
+            " ",
+            Option("context", "N"),
+        )
     cases: dict[Case, None] = {}
     others: dict[str, None] = {}
     for step in workload(arch, **options)[0].steps():

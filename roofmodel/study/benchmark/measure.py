@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.study.benchmark.cases import DTYPES, KERNELS, Case
 from roofmodel.study.benchmark.clocks import Reading
 from roofmodel.study.benchmark.operations import OPERATIONS
@@ -57,7 +57,7 @@ def chosen(option: str, given: str | None, known: Iterable[str], default: Iterab
     words = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
     for word in words:
         if word not in known:
-            raise WorkloadError(f"{option}: unknown {shorten(word)}{choices(word, known)}")
+            raise WorkloadError(Option(option), f": unknown {shorten(word)}{choices(word, known)}")
     return words
 
 
@@ -66,10 +66,10 @@ def types(machine: Machine, ops: Sequence[str], given: str | None) -> tuple[str,
 
     Raises WorkloadError for one that is not known, or that none of the operations has.
     """
-    dtypes = chosen("--dtype", given, DTYPES, machine.dtypes)
+    dtypes = chosen("dtype", given, DTYPES, machine.dtypes)
     if not any(dtype in KERNELS[op][0] for op in ops for dtype in dtypes):
         has = dict.fromkeys(dtype for op in ops for dtype in KERNELS[op][0])
-        raise WorkloadError(f"--dtype {given}: {', '.join(ops)} is measured in {', '.join(has)} only")
+        raise WorkloadError(Option("dtype", given), f": {', '.join(ops)} is measured in {', '.join(has)} only")
     return dtypes
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-from roofmodel.errors import WorkloadError, choices
+from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.benchmark.clocks import Clocks, Reading
 
@@ -72,18 +72,18 @@ def machine(device: str | None = None) -> Machine:
     except ImportError:
         raise WorkloadError("measuring needs torch; pip install torch brings it") from None
     if device not in (None, "cuda", "cpu"):
-        raise WorkloadError(f"--device: unknown device {device!r}{choices(str(device), ('cuda', 'cpu'))}")
+        raise WorkloadError(Option("device"), f": unknown device {device!r}{choices(str(device), ('cuda', 'cpu'))}")
     sees = torch.cuda.is_available()
     if device == "cuda" and not sees:
         built = torch.version.cuda or torch.version.hip
         why = "torch sees no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
-        raise WorkloadError(f"--device cuda: {why}; --device cpu measures the CPU")
+        raise WorkloadError(Option("device", "cuda"), f": {why}; ", Option("device", "cpu"), " measures the CPU")
     if not sees or device == "cpu":
         return Cpu()
     try:
         return Gpu()
     except RuntimeError as error:
-        raise WorkloadError(f"{_unusable(torch, error)}; --device cpu measures the CPU") from None
+        raise WorkloadError(f"{_unusable(torch, error)}; ", Option("device", "cpu"), " measures the CPU") from None
 
 
 class Cpu:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, joined
+from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, joined, warnings_in
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
@@ -103,7 +103,7 @@ def _comparison(
     phases = [phase.step.phase for phase in predicted.phases]
     tally = Tally(matched.matching, matched.sequences, phases, matched.chosen, identified.device)
     absent = set(phases) - {each.phase for each in matched.chosen.passes}
-    warnings = [note.removeprefix("warning: ") for note in predicted.notes if note.startswith("warning: ")]
+    warnings = warnings_in(predicted.notes)
     return Comparison(
         estimate=predicted,
         identified=identified,
@@ -120,7 +120,7 @@ def _comparison(
             *profile.warnings,
             *identified.warnings,
             *([] if mismatch is None else [mismatch.message]),
-            *(warning for warning in warnings if warning.partition(" ")[0] not in absent),
+            *(warning for warning in warnings if str(warning).partition(" ")[0] not in absent),
             *matched.notes,
         ),
     )

@@ -12,6 +12,7 @@ from roofmodel.counting.feed_forward import touched_experts
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.vector_flops import FlopCount
 from roofmodel.counting.workload import Workload, attended, pairs
+from roofmodel.errors import Message, Option, Text
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
 
@@ -22,7 +23,7 @@ class Point(NamedTuple):
     point: str
     convention: str
     formula: Any = None
-    switch: str = ""
+    switch: Text = ""
 
 
 def points() -> Iterator[Point]:
@@ -40,18 +41,22 @@ def points() -> Iterator[Point]:
         "counted separately (matmul_flops, vector_flops), since they run on different pipes with different peaks; the "
         "constants of vector operations are listed below with their sources",
     )
-    yield Point("causal attention, eager", "all pairs of query and key", pairs(eager, None, True), "--attention eager")
+    yield Point(
+        "causal attention, eager", "all pairs of query and key", pairs(eager, None, True), Option("attention", "eager")
+    )
     yield Point(
         "causal attention, fused",
         "only the pairs inside the causal mask (FlashAttention, arXiv 2205.14135); both counts are reported",
         pairs(flash, None, True),
-        "--attention flash",
+        Option("attention", "flash"),
     )
     yield Point("a chunk of T tokens after C", "fused attention, T new and C cached tokens", pairs(chunk, None, True))
     yield Point("sliding window W", "fused prefill of S tokens", pairs(flash, W, True))
     yield Point("a decode in a window", "the tokens inside the window, including the new one", attended(decode, W))
     yield Point("embedding", "a lookup: no FLOPs, only the bytes of the selected rows; same for position embeddings")
-    yield Point("LM head", "counted: at the last position in prefill, at all positions in forward", switch="--logits")
+    yield Point(
+        "LM head", "counted: at the last position in prefill, at all positions in forward", switch=Option("logits")
+    )
     yield Point(
         "grouped-query attention",
         "FLOPs count query heads, bytes count key-value heads: each key and value is read from DRAM once "
@@ -61,7 +66,7 @@ def points() -> Iterator[Point]:
     yield Point(
         "multi-head latent attention",
         "decode computes on the latents, as serving engines do, or expands them (DeepSeek-V2, arXiv 2405.04434)",
-        switch="--mla",
+        switch=Option("mla"),
     )
     yield Point(
         "mixture of experts",
@@ -74,24 +79,24 @@ def points() -> Iterator[Point]:
         "training",
         "forward pass, gradients of inputs and of weights, and recomputation are listed separately; the optimizer step "
         "is counted in bytes",
-        switch="--recompute",
+        switch=Option("recompute"),
     )
     yield Point(
         "bytes",
         "compulsory DRAM traffic: each tensor is read or written once per kernel, a lower bound. Only attention fuses",
-        switch="--attention",
+        switch=Option("attention"),
     )
     yield Point(
         "element sizes",
         "by role: weights, activations, KV cache, gradients, optimizer; block formats include their scales",
-        switch="--weights --kv --activations",
+        switch=Message(Option("weights"), " ", Option("kv"), " ", Option("activations")),
     )
     yield Point(
         "several GPUs",
         "counts, times and memory are per GPU; batch and rates are for all GPUs. Tensor parallelism shards heads, MLP "
         "widths, experts and the vocabulary (Megatron-LM, arXiv 1909.08053); sequence parallelism shards the tokens of "
         "norms and residual additions",
-        switch="--tp --dp --ep --sequence-parallel",
+        switch=Message(Option("tp"), " ", Option("dp"), " ", Option("ep"), " ", Option("sequence_parallel")),
     )
     yield Point(
         "pipeline parallelism",
@@ -99,7 +104,7 @@ def points() -> Iterator[Point]:
         "microbatches. Idle time of a stage per pass: (time of a microbatch through all stages - through this stage) / "
         "interleaved parts; per decode step: time of a microbatch through all stages - microbatches x time through "
         "this stage. Transfers between stages do not overlap with computation",
-        switch="--pp --vpp --micro-batch",
+        switch=Message(Option("pp"), " ", Option("vpp"), " ", Option("micro_batch")),
     )
     yield Point(
         "collectives",

@@ -19,7 +19,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Phase, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_bandwidth
@@ -62,7 +62,7 @@ class Crossover(NamedTuple):
     dominant: DominantBound | None = None  # if the subject has several operators
     step: Step | None = None  # for a model, at the smallest size
     op: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     derived: tuple[Explanation, ...] = ()  # of a single operator, at each change
 
     @property
@@ -90,7 +90,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
     dtype = options.get("dtype", "fp16")
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
-    ignored = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    unused = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
     return Crossover(
         name,
         "n",
@@ -98,7 +98,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
         device,
         changes(name, lambda n: textbook_kernels.operator(name, n, widths).cost, symbol("n"), device, dtype),
         op=name,
-        notes=tuple(f"--{option} is ignored: {name} is a kernel" for option in ignored),
+        notes=tuple(ignored(option, f"{name} is a kernel") for option in unused),
     )
 
 
@@ -109,11 +109,13 @@ def _of_model(
     arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any], derive: bool
 ) -> Crossover:
     varies = OPTION_NAMES.get(over, over)
-    notes = [f"--{varies} is ignored: it is the variable"] if varies in given(options) and over != "context" else []
+    notes: list[Text] = (
+        [ignored(varies, "it is the variable")] if varies in given(options) and over != "context" else []
+    )
     counted = _OperatorsBySize(arch, device, _with_phase(arch, over, options), over)
     work, remarks = counted.sized(counted.start)
     refuse_stages(work, "a crossover covers a pass through all layers")
-    notes += [*arch.notes, *(remark for remark in remarks if not remark.startswith(f"--{over} "))]
+    notes += [*arch.notes, *(remark for remark in remarks if Message(remark).parts[:1] != (Option(over),))]
     gpus = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
     notes += link_notes(device, gpus)
     operators, (phase,) = counted.at(counted.start), work.phases
@@ -188,7 +190,7 @@ def _dominant(counted: _OperatorsBySize, indices: Sequence[int], device: Device,
 
 def _position_warnings(
     arch: Architecture, counted: _OperatorsBySize, subject: Changes, others: Sequence[Changes] = ()
-) -> Iterator[str]:
+) -> Iterator[Text]:
     """Warnings for changes at sizes beyond the model's position embeddings."""
     if beyond(arch, first := counted.sized(counted.start)[0]):  # for every variable
         yield from length_notes(arch, first)
@@ -225,7 +227,7 @@ class _OperatorsBySize:
         work = self.sized(n)[0] if isinstance(n, int) else self._symbolic()
         return phases.operators(self.arch, work.steps()[0])
 
-    def sized(self, n: int) -> tuple[Workload, tuple[str, ...]]:
+    def sized(self, n: int) -> tuple[Workload, tuple[Text, ...]]:
         """The workload at a size, with its notes."""
         return workload(self.arch, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
 

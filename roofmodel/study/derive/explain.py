@@ -12,7 +12,7 @@ from roofmodel.counting import memory, phases, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import ModelError, WorkloadError, suggest
+from roofmodel.errors import ModelError, Option, Text, WorkloadError, ignored, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import Source, SymbolicArchitecture, resolve_min_max, symbol, symbolic
@@ -96,7 +96,7 @@ class Explanation(NamedTuple):
     memory: tuple[Quantity, ...] = ()
     peak: tuple[str, tuple[Quantity, ...]] | None = None  # the operator at which most is alive, and what that is
     estimate: Estimate | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
     @property
     def values(self) -> dict[Any, Number]:
@@ -112,10 +112,10 @@ def explain_named(
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
         idle = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
-        return found._replace(notes=tuple(f"--{name} is ignored: {model} is a kernel" for name in idle))
+        return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in idle))
     found = explain(loaded(model, family), device, op, **options)
     if n is not None:
-        return found._replace(notes=(*found.notes, f"--n is ignored: {found.name} is no kernel"))
+        return found._replace(notes=(*found.notes, ignored("n", f"{found.name} is no kernel")))
     return found
 
 
@@ -137,7 +137,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     device = estimated and estimated.device
     shape = symbolic(arch)
     asked, sources = symbolic_workload(arch, work)
-    said = {f"--{option}" for option in given(options)}
+    said = {Option(option) for option in given(options)}
     sources = {name: source._replace(assumed=source.origin not in said) for name, source in sources.items()}
     sections = [
         _section(arch, shape, step, other, device, work, estimated and estimated.phases[i])
@@ -174,7 +174,7 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
         placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
         by = formula(numbers, placed.placement, device, dtype)
     counted = Counted(numbers, symbols, 1, placed, by)
-    sources = {symbol("n"): Source("size", size, "--n", n is None)}
+    sources = {symbol("n"): Source("size", size, Option("n"), n is None)}
     return Explanation(
         name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),)
     )
@@ -188,26 +188,28 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     """
     found: dict[Any, Source] = {}
 
-    def named(name: str, meaning: str, value: Any, option: str) -> Any:
-        if value is None or (option != "--batch" and value <= 1):
+    def named(name: str, meaning: str, value: Any, option: Option) -> Any:
+        if value is None or (option.name != "batch" and value <= 1):
             return value
         found[symbol(name)] = Source(meaning, value, option)
         return symbol(name)
 
     prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
     ways = {"tp": "GPUs that share every layer", "dp": "replicas", "ep": "GPUs that experts are dealt out among"}
-    gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], f"--{name}") for name, which in ways.items()}
+    gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()}
     if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
         found.pop(gpus["dp"], None)
         gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert stands once: no replica has another's
     asked = replace(
         work,
         parallel=work.parallel._replace(**gpus),
-        batch=named("B", "sequences computed together", work.batch, "--batch"),
-        seq=named("S", prompt, work.seq, "--image" if arch.image else "--seq"),
-        context=named("C", "tokens in the cache before", work.context, "--context"),
-        micro_batch=named("B_m", "sequences that a replica computes at a time", work.micro_batch, "--micro-batch"),
-        decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, "--decoder-seq"),
+        batch=named("B", "sequences computed together", work.batch, Option("batch")),
+        seq=named("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),
+        context=named("C", "tokens in the cache before", work.context, Option("context")),
+        micro_batch=named(
+            "B_m", "sequences that a replica computes at a time", work.micro_batch, Option("micro_batch")
+        ),
+        decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, Option("decoder_seq")),
     )
     return asked, found
 
@@ -345,7 +347,7 @@ def meant(op: str, names: Sequence[str]) -> set[str]:
     wanted = {op} & known.keys() or group or {name for name, end in ends.items() if end == op}
     if not wanted:
         near = suggest(op, [*known, *ends.values()]) or ";"
-        raise WorkloadError(f"--op: unknown operator {op!r}{near} known: {', '.join(known)}")
+        raise WorkloadError(Option("op"), f": unknown operator {op!r}{near} known: {', '.join(known)}")
     return wanted
 
 

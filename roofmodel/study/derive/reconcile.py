@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
-from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.recurrent import DeltaRule
@@ -54,7 +54,7 @@ class Reconciliation(NamedTuple):
     ours: Quantity
     terms: tuple[Quantity, ...]
     theirs: Quantity
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
 
 def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
@@ -91,12 +91,12 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
     return Reconciliation(tool, found, ours, terms, theirs, (*_notes(arch, tool, known, fused, options), *found.notes))
 
 
-def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[str]:
-    ignored = given(options, used=("batch", "seq", "image", "attention", "dtype"))
-    yield from (f"--{name} is ignored: {tool} counts a forward pass" for name in ignored)
+def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[Text]:
+    unused = given(options, used=("batch", "seq", "image", "attention", "dtype"))
+    yield from (ignored(name, f"{tool} counts a forward pass") for name in unused)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "fused (SDPA, the default of transformers)" if fused else "eager"
-        yield f"{tool} {known.version} on a model with {how} attention; --attention selects it"
+        yield Message(f"{tool} {known.version} on a model with {how} attention; ", Option("attention"), " selects it")
     if arch.model_type not in known.checked:
         yield (
             f"the rules of {tool} were checked on {', '.join(known.checked)}; for {arch.model_type} they are "

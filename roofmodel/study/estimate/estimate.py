@@ -14,6 +14,7 @@ from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Workload
 from roofmodel.devices.device import Device
+from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context
 from roofmodel.study.estimate.notes import device_notes, host_notes, memory_notes, model_notes, timing_notes, use_notes
@@ -32,7 +33,7 @@ class Estimate(NamedTuple):
     active_parameters: int  # of one token: MoE routes it to some of the experts
     phases: tuple[PhaseEstimate, ...]
     memory: memory.Memory
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
 

@@ -1,4 +1,4 @@
-"""What a person should know beside the numbers: limits that a workload passes, formats, what expected times rest on."""
+"""Notes of an estimate: exceeded limits of the model and device, formats, and the basis of expected times."""
 
 from __future__ import annotations
 
@@ -11,171 +11,191 @@ from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device, Level
+from roofmodel.errors import Message, Option, Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.estimate.phase import PhaseEstimate
 
 NODE = 8
-"""GPUs that a device's links join, as servers are built, where its file does not say."""
+"""GPUs per node, if a device's file does not state it: the usual size of a server."""
 
 PLANNED = 0.9
-"""Of a device's memory, what engines plan with unless told otherwise (vLLM's gpu_memory_utilization). Beyond it goes
-what is not counted: a context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), gaps that
-an allocator leaves, and ECC's bits."""
+"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
+memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
+of the allocator, and ECC."""
 ECC = 1 / 16
-"""Of GDDR, which has no room of its own for them: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
+"""The share of GDDR memory that ECC takes: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
 
-def model_notes(arch: Architecture, work: Workload) -> list[str]:
-    """Lengths and images that the model was not made for."""
+def model_notes(arch: Architecture, work: Workload) -> list[Text]:
+    """Lengths and image sizes outside the model's limits."""
     return [*length_notes(arch, work), *_image_notes(arch, work)]
 
 
 def beyond(arch: Architecture, work: Workload) -> Any:
-    """Whether a workload of one phase reaches beyond the model's positions; an answer each for arrays."""
+    """Whether a workload of one phase exceeds the model's positions; elementwise for arrays."""
     (step,) = work.steps()
     limits = ((step.reach, arch.max_tokens), (work.seq, arch.max_source))
     return reduce(or_, (length > limit for length, limit in limits if limit is not None), False)
 
 
-def length_notes(arch: Architecture, work: Workload) -> list[str]:
-    """Lengths that the model was not made for."""
-    limit, notes = arch.max_tokens, []
+def length_notes(arch: Architecture, work: Workload) -> list[Text]:
+    """Lengths beyond the model's positions."""
+    limit = arch.max_tokens
+    notes: list[Text] = []
     if arch.padded_to not in (None, work.seq):
         notes.append(
-            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted as if it took {work.seq}"
+            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted with {work.seq} tokens"
         )
     elif arch.max_source is not None and work.seq > arch.max_source:
         notes.append(
-            f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
-            f"counted as if it had more (--seq {arch.max_source} stays inside)"
+            Message(
+                f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
+                "counted as if it had more (",
+                Option("seq", arch.max_source),
+                " is within the limit)",
+            )
         )
     for step in work.steps():
         if limit is not None and step.reach > limit:
             notes.append(
-                f"warning: {step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
-                f"counted as if it had more{_stay_inside(arch, step)}"
+                Message(
+                    f"warning: {step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
+                    "counted as if it had more",
+                    _within_limit(arch, step),
+                )
             )
     return notes
 
 
-def _stay_inside(arch: Architecture, step: Step) -> str:
-    """What to ask for instead, where a decode goes one token too far."""
+def _within_limit(arch: Architecture, step: Step) -> Text:
+    """The longest value that stays within the model's positions, if there is one."""
     if step.phase == "generate" and arch.max_tokens is not None:
         longest = arch.max_tokens - step.context - step.passes + 1
-        return f" (--seq {longest} stays inside)" if longest > 0 else ""
+        return Message(" (", Option("seq", longest), " is within the limit)") if longest > 0 else ""
     if step.phase != "decode" or arch.max_tokens is None or arch.max_tokens < 2:
         return ""
-    return f" (--context {arch.max_tokens - 1} stays inside)"
+    return Message(" (", Option("context", arch.max_tokens - 1), " is within the limit)")
 
 
-def _image_notes(arch: Architecture, work: Workload) -> list[str]:
+def _image_notes(arch: Architecture, work: Workload) -> list[Text]:
     if isinstance(arch.body, Network):
         note = (
-            "batch norms are kernels of their own, as in eager PyTorch; compilers for inference fold them into the "
-            "convolutions, and they cost nothing"
+            "batch norms are counted as separate kernels, as in eager PyTorch; inference compilers fold them into the "
+            "convolutions at no cost"
         )
         folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
         return [note] if folds and work.phases != ("train",) else []
     if arch.image not in (None, work.image):
         made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
-        return [f"positions are those of {made_for} pixels, resized to {now}"]
+        return [f"position embeddings of {made_for} pixels are interpolated to {now}"]
     return []
 
 
-def device_notes(device: Device, work: Workload) -> list[str]:
-    """What the device's file leaves open, and which formats hold for what."""
-    notes = []
+def device_notes(device: Device, work: Workload) -> list[Text]:
+    """Missing figures of the device's file, and the tensors that a weight format applies to."""
+    notes: list[Text] = []
     if device.vector_pipe(work.dtype) is None:
-        notes.append(f"{device.id} states no CUDA-core peak (pipe fp32 or fp64): vector work is bounded by bytes alone")
+        notes.append(
+            f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): vector operators are bound by bytes alone"
+        )
     notes += link_notes(device, work.joined)
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
         notes.append(
-            f"--weights {work.weights or work.dtype} holds for the matrices of the layers; tables, head, norms and "
-            f"biases stay {work.activations or work.dtype}, as quantised checkpoints have it"
+            Message(
+                Option("weights", work.weights or work.dtype),
+                " applies to the weight matrices of the layers; "
+                f"embeddings, head, norms and biases stay {work.activations or work.dtype}, as in quantized "
+                "checkpoints",
+            )
         )
     return notes
 
 
 def memory_notes(device: Device, needed: Number) -> Iterator[str]:
-    """That what fits a device by its datasheet leaves little for what is not counted."""
+    """A warning if the workload fits, but leaves less memory than inference engines reserve."""
     dram = device.levels["dram"]
     if dram.capacity is None or not PLANNED * dram.capacity < needed <= dram.capacity:
         return
-    ecc = f"ECC where it is on ({units.binary(ECC * dram.capacity)} of {dram.kind})"
+    ecc = f"ECC if enabled ({units.binary(ECC * dram.capacity)} of {dram.kind})"
     yield (
-        f"warning: {units.binary(dram.capacity - needed)} of {device.id}'s memory are left for what is not counted: a "
-        f"context and libraries (some hundred MB), gaps between allocations"
-        f"{f', {ecc}' if _corrects_within(dram) else ''}; engines plan with {PLANNED:.0%} of it unless told otherwise"
+        f"warning: {units.binary(dram.capacity - needed)} of {device.id}'s memory are left for memory that is not "
+        f"counted: CUDA context and libraries (some hundred MB), fragmentation"
+        f"{f', {ecc}' if _corrects_within(dram) else ''}; inference engines use {PLANNED:.0%} by default"
     )
 
 
 def _corrects_within(dram: Level) -> bool:
-    """Whether ECC's bits take their place in the memory that the datasheet states: HBM has more of it for them."""
+    """Whether ECC uses part of the stated capacity, as with GDDR; HBM has extra memory for it."""
     return (dram.kind or "").startswith("GDDR")
 
 
 def link_notes(device: Device, gpus: int) -> Iterator[str]:
-    """What is not known of the links that join so many GPUs."""
+    """The links between this number of GPUs, and missing figures of them."""
     if gpus > 1 and not device.links:
-        yield f"{device.id} states no link to other GPUs: what they exchange is bounded by bytes alone"
+        yield f"{device.id} has no link between GPUs: communication is bound by DRAM bytes alone"
     elif gpus > node(device) and (network := device.network):
         yield (
-            f"what leaves a node of {node(device)} GPUs goes over {network.name}, "
-            f"{units.si(network.bandwidth / 2, 'B/s')} from each GPU and to it; those that share a layer are "
-            f"neighbours, then replicas, then stages"
+            f"between nodes of {node(device)} GPUs: {network.name}, "
+            f"{units.si(network.bandwidth / 2, 'B/s')} per GPU and direction; rank order: TP, DP, PP"
         )
     elif gpus > node(device):
         yield (
-            f"warning: {gpus} GPUs are more than a node of {node(device)}: {device.id}'s file knows no network between "
-            f"nodes, which are counted as if its own links joined them"
+            f"warning: {gpus} GPUs exceed one node of {node(device)}, and {device.id}'s file has no network between "
+            f"nodes: they are counted with the links within a node"
         )
 
 
 def node(device: Device) -> int:
-    """How many GPUs a node has."""
+    """GPUs per node."""
     return device.network.beyond or NODE if device.network else NODE
 
 
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """What expected times rest on, or why there are none."""
+    """The basis of expected times, or why there are none."""
     operators = [one for phase in found for one in phase.placed]
     unknown = sorted({one.operator.kind for one in operators if one.expected is None})
     if device.calibration is None:
-        yield f"only the bound is known: {device.id} is not calibrated, so expected times are null; see roof calibrate"
+        yield f"{device.id} is not calibrated, so expected times are null; see roof calibrate"
     elif device.missing_timing_fields:
         missing = " and ".join(device.missing_timing_fields)
-        yield f"expected times are null: {device.id}'s file lacks {missing}, which the timing model counts with"
+        yield f"expected times are null: {device.id}'s file lacks {missing}, which the timing model needs"
     elif unknown:
         whole = "times are" if all(one.expected is None for one in operators) else "totals are"
         yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"
     elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
         yield (
-            f"expected totals of {' and '.join(waiting)} are null: the stage waits for others, which do what "
-            f"{device.id} is not calibrated for, as sending to their neighbours"
+            f"expected totals of {' and '.join(waiting)} are null: a stage waits for other stages, whose sends "
+            f"{device.id} is not calibrated for"
         )
     else:
         for other, kinds in device.calibration.borrowed.items():
-            yield f"expected times of {', '.join(kinds)} take the parameters of {other} with {device.id}'s datasheet"
+            yield (
+                f"{', '.join(kinds)} kernels are not calibrated on {device.id}; {other} parameters scaled to its "
+                "datasheet are used"
+            )
 
 
 def use_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """Phases whose use of the peak is above it, by the way that papers count."""
+    """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
     for phase in found:
         used, (peak, _) = phase.expected, phase.ceilings
         if used and plain(phase.model_flops) > peak * plain(used.seconds):
             yield (
-                f"the MFU of {phase.step.phase} is above 100 %: it counts all pairs of tokens, as papers do, of which "
-                "flash attention skips those that the mask hides"
+                f"the MFU of {phase.step.phase} is above 100 %: its definition counts all pairs of tokens, and flash "
+                "attention skips masked pairs"
             )
 
 
-def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
-    """Phases that wait for the host."""
+def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
+    """Launch-bound phases."""
     for phase in found:
         if phase.host_bound:
-            yield (
-                f"{phase.step.phase} waits for the host: {phase.kernels} operators, launched one by one in "
-                f"{units.seconds(phase.launch.seconds)} each, take longer than they run; see --launch, --runtime graph"
+            yield Message(
+                f"{phase.step.phase} is launch-bound: {phase.kernels} operator launches at "
+                f"{units.seconds(phase.launch.seconds)} each take longer than the kernels; see ",
+                Option("launch"),
+                ", ",
+                Option("runtime", "graph"),
             )

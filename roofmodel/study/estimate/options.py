@@ -1,15 +1,15 @@
-"""The options of a workload: what each may say, which of them apply to a model, and the Workload that they describe."""
+"""The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
-from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.convolutional import Network
@@ -21,11 +21,11 @@ DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 LONGEST = 10**9
 LONGEST_LAUNCH = 1.0  # seconds
-TRAINED_BITS = 16  # at least, of formats that training is counted with
+TRAINED_BITS = 16  # the narrowest format that training is counted with
 
 
 class Options(NamedTuple):
-    """As the command line has them; None: that depends on the model, the phase, or another option."""
+    """The options of the command line. The default of None depends on the model, the phase, or another option."""
 
     phase: Phase | None = None
     batch: int = 1
@@ -44,7 +44,7 @@ class Options(NamedTuple):
     recompute: Recompute = "none"
     decoder_seq: int | None = None
     runtime: Runtime = "eager"
-    launch: float | None = None  # seconds; a quantity as text is read
+    launch: float | None = None  # seconds; also text with a unit
     tp: int = 1
     dp: int = 1
     pp: int = 1
@@ -52,6 +52,36 @@ class Options(NamedTuple):
     vpp: int = 1
     micro_batch: int | None = None
     sequence_parallel: Literal["off", "on"] = "off"
+
+
+class WorkloadOptions(TypedDict, total=False):
+    """The fields of Options as keyword arguments; None where a field has a default of its own selects that default."""
+
+    phase: Phase | None
+    batch: int
+    seq: int | None
+    context: int | None
+    dtype: str
+    weights: str | None
+    kv: str | None
+    activations: str | None
+    attention: Literal["flash", "eager"]
+    logits: Literal["last", "all"] | None
+    new_tokens: int | None
+    image: int | None
+    mla: Literal["absorbed", "naive"]
+    optimizer: Optimizer | None
+    recompute: Recompute
+    decoder_seq: int | None
+    runtime: Runtime
+    launch: float | str | None
+    tp: int
+    dp: int
+    pp: int
+    ep: int
+    vpp: int
+    micro_batch: int | None
+    sequence_parallel: Literal["off", "on"]
 
 
 USUAL: Mapping[str, Any] = Options._field_defaults
@@ -70,19 +100,19 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "runtime": get_args(Runtime),
     "sequence_parallel": ("off", "on"),
 }
-"""What the options that name something may say."""
+"""The values of the options that are names."""
 
 LEAST = {
     "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
     "micro_batch": 1,
 }  # fmt: skip
-"""The smallest number that an option may say."""
+"""The smallest value of the options that are numbers."""
 
 
-def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[str, ...]]:
-    """The Workload that Options describe, checked, with notes on options that do not apply.
+def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[Text, ...]]:
+    """The Workload of a model under Options, with notes on options that do not apply.
 
-    Raises WorkloadError, with what would work, for options that are not known or make no sense.
+    Raises WorkloadError for an unknown option, an invalid value, or an invalid combination.
     """
     if strange := [name for name in asked if name not in Options._fields]:
         raise WorkloadError(f"unknown option {strange[0]!r}{choices(strange[0], Options._fields)}")
@@ -90,7 +120,7 @@ def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[str, ...
     phases = _phases(arch, said.phase)
     said = _checked(said)
     idle = dict(_idle(arch, phases, said))
-    notes = [f"--{flag(name)} is ignored: {why}" for name, why in idle.items() if getattr(said, name) != USUAL[name]]
+    notes: list[Text] = [ignored(name, why) for name, why in idle.items() if getattr(said, name) != USUAL[name]]
     said = said._replace(**{name: USUAL[name] for name in idle})
     trains = phases == ("train",)
     if trains:
@@ -101,7 +131,11 @@ def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[str, ...
     shared, remarks = parallel(arch, trains, said.batch, micro_batch, gpus)
     if shared.sequence and seq % said.tp:
         most = -(-seq // said.tp)
-        notes.append(f"{seq} tokens are no multiple of --tp {said.tp}: counted for a GPU that has {most} of them")
+        notes.append(
+            Message(
+                f"{seq} tokens are not divisible by ", Option("tp", said.tp), f": a GPU with {most} tokens is counted"
+            )
+        )
     work = Workload(
         phases, said.batch, seq, said.context, said.dtype, said.weights, said.kv, said.activations, said.attention,
         said.logits, said.new_tokens or NEW_TOKENS, pixels, said.mla, said.optimizer or "adam", said.recompute,
@@ -111,70 +145,80 @@ def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[str, ...
 
 
 def _checked(said: Options) -> Options:
-    """The same, with `launch` in seconds and the weights of autocast. Raises WorkloadError for what an option cannot
-    say."""
+    """The options with `launch` in seconds and the weights of autocast. Raises WorkloadError for an invalid value."""
     for name, value in said._asdict().items():
         if name != "phase" and name in CHOICES and (value is not None or USUAL[name] is not None):
             check_choice(name, value)
     if FORMATS[said.activations or said.dtype].bits < FORMATS[said.dtype].bits:
         raise WorkloadError(
-            f"--activations {said.activations} is narrower than --dtype {said.dtype}, which products are computed in; "
-            f"try --dtype {said.activations}"
+            Option("activations", said.activations),
+            " is narrower than the compute format ",
+            Option("dtype", said.dtype),
+            "; try ",
+            Option("dtype", said.activations),
         )
     for name, least in LEAST.items():
         value = getattr(said, name)
         if value is not None or USUAL[name] is not None:
-            _whole(flag(name), value, least)
+            _whole(name, value, least)
     if said.runtime == "autocast":
         said = _autocast(said)
     return said if said.launch is None else said._replace(launch=launch_seconds(said.launch))
 
 
 def _autocast(said: Options) -> Options:
-    """The same with the weights that autocast casts from. Raises WorkloadError for formats that it has not."""
+    """The options with the weights that autocast casts from. Raises WorkloadError for a format that it lacks."""
     if said.dtype not in AUTOCAST_FORMATS:
         raise WorkloadError(
-            f"--runtime autocast multiplies in {' or '.join(AUTOCAST_FORMATS)}, not in {said.dtype}; "
-            f"try --dtype {AUTOCAST_FORMATS[0]}"
+            Option("runtime", "autocast"),
+            f" computes GEMMs in {' or '.join(AUTOCAST_FORMATS)}, not in {said.dtype}; try ",
+            Option("dtype", AUTOCAST_FORMATS[0]),
         )
     if said.activations:
-        raise WorkloadError("--activations: --runtime autocast has some in --dtype and some in fp32; leave it out")
+        raise WorkloadError(
+            Option("activations"),
+            ": ",
+            Option("runtime", "autocast"),
+            " keeps some activations in ",
+            Option("dtype"),
+            " and others in fp32; remove the option",
+        )
     if said.weights and FORMATS[said.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
-            f"--weights {said.weights}: autocast casts {PARAMETER_FORMAT}, and leaves wider ones as they are"
+            Option("weights", said.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
         )
     return said._replace(weights=said.weights or PARAMETER_FORMAT)
 
 
-def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Iterator[tuple[str, str]]:
-    """The options that do not apply, be they given or not, and why."""
+def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Iterator[tuple[str, Text]]:
+    """The options that do not apply to this model and phase, and why."""
     if arch.image:
-        yield "seq", f"{arch.name} reads images; --image says how large"
+        yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
     else:
-        yield "image", f"{arch.name} takes no images"
+        yield "image", f"{arch.name} does not read images"
     if not arch.encoder:
-        yield "decoder_seq", f"{arch.name} is no encoder-decoder"
+        yield "decoder_seq", f"{arch.name} is not an encoder-decoder"
     if phases in (("forward",), ("train",)):
-        passed = "a training step" if phases == ("train",) else "a forward pass"
-        yield "context", f"{passed} reads no KV cache"
-        yield "kv", f"{passed} keeps no KV cache"
+        step = "a training step" if phases == ("train",) else "a forward pass"
+        yield "context", f"{step} reads no KV cache"
+        yield "kv", f"{step} writes no KV cache"
     if not any(stage.rows == "logits" for stage in arch.head.stages):
-        yield "logits", f"{arch.head.name} has no logits to choose from"
+        yield "logits", f"{arch.head.name} computes no logits"
     if isinstance(arch.body, Network):
         yield "attention", f"{arch.name} has no attention"
     if phases != ("generate",):
-        yield "new_tokens", f"text comes of --phase generate, not of {' or '.join(phases)}"
+        yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
         yield "mla", f"{arch.name} has no multi-head latent attention"
     if said.runtime == "graph":
         yield "launch", "a graph is launched once, not operator by operator"
     if phases != ("train",):
-        yield "optimizer", "only training steps an optimizer"
-        yield "recompute", "only training recomputes"
+        yield "optimizer", "only training runs an optimizer"
+        yield "recompute", "only training recomputes activations"
 
 
 def _lengths(arch: Architecture, said: Options) -> tuple[Number, Number | None, tuple[Number, Number]]:
-    """Tokens a sequence, those of an encoder-decoder's prompt, and pixels of an image."""
+    """Tokens per sequence, tokens of an encoder-decoder's prompt, and pixels (rows, columns) of an image."""
     pixels, seq = NO_IMAGE, said.seq
     if arch.image:
         pixels = (said.image, said.image) if said.image else arch.image
@@ -185,31 +229,35 @@ def _lengths(arch: Architecture, said: Options) -> tuple[Number, Number | None, 
 
 
 def within(limit: int | None, length: Number) -> Number:
-    """A length, or the model's limit where that is smaller."""
+    """The smaller of a length and the model's limit."""
     return length if limit is None else maximum(1, minimum(length, limit))
 
 
-def _training_notes(arch: Architecture, said: Options) -> Iterator[str]:
-    """What training does with its options. Raises WorkloadError for formats that weights are not trained in."""
+def _training_notes(arch: Architecture, said: Options) -> Iterator[Text]:
+    """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
     for option, name in (("dtype", said.dtype), ("weights", said.weights or said.dtype)):
         if FORMATS[name].bits < TRAINED_BITS:
             raise WorkloadError(
-                f"--{option} {name}: training is counted with {TRAINED_BITS} bits or more; try --{option} bf16"
+                Option(option, name),
+                f": training needs formats of {TRAINED_BITS} bits or more; try ",
+                Option(option, "bf16"),
             )
     if said.runtime == "autocast":
         yield (
-            "what is kept for the backward pass is counted in 16 bits; autocast keeps in fp32 what norms, softmax and "
-            "sums give, and beside it what was cast"
+            "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
+            "and sums in fp32, and their cast copies"
         )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
     if said.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
-        yield f"--recompute selective changes nothing: {arch.name} has no attention"
+        yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
     elif said.recompute == "selective" and said.attention == "flash":
-        yield "--recompute selective changes nothing: flash attention keeps no scores, and computes them again anyway"
+        yield Message(
+            Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
+        )
     if any(isinstance(part, LatentAttention) and part.indexer for part in parts):
         yield (
-            "the indexer takes no gradient, as in the reference code; the loss of its own that it is trained by is not "
-            "counted, its optimizer state is"
+            "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
+            "optimizer state is"
         )
 
 
@@ -225,61 +273,62 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
     if phase not in known:
         if phase in get_args(Phase):
             raise WorkloadError(
-                f"--phase {phase}: {arch.name} is an encoder and has no such phase; try --phase forward or train"
+                Option("phase", phase),
+                f": {arch.name} is an encoder and has no such phase; try ",
+                Option("phase", "forward"),
+                " or ",
+                Option("phase", "train"),
             )
-        raise WorkloadError(f"--phase: unknown phase {shorten(phase)}{choices(str(phase), known)}")
+        raise WorkloadError(Option("phase"), f": unknown phase {shorten(phase)}{choices(str(phase), known)}")
     return (phase,)
 
 
 def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
-    """How many tokens an image becomes; none in a network of convolutions."""
+    """The number of tokens of an image; 0 in a convolutional network."""
     if isinstance(arch.body, Network) or not isinstance(arch.stack.embedding, Patches):
         return 0
     rows, columns = arch.stack.embedding.patch
     if pixels[0] < rows or pixels[1] < columns:
         raise WorkloadError(
-            f"--image {pixels[0]}: no patch of {rows} × {columns} pixels fits into it; try a larger --image"
+            Option("image", pixels[0]),
+            f" is smaller than one patch of {rows} × {columns} pixels; try a larger ",
+            Option("image"),
         )
     return arch.stack.embedding.tokens(pixels)
 
 
 def check_choice(option: str, value: object) -> None:
-    """Raises WorkloadError, with what would work, for a name that the option does not know."""
+    """Raises WorkloadError, with the known values, for an unknown value of the option."""
     if value not in CHOICES[option]:
-        raise WorkloadError(f"--{flag(option)}: unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
 
 
 def launch_seconds(asked: object) -> float:
-    """What --launch says, a quantity as text or seconds from Python. Raises WorkloadError for what is neither."""
+    """Launch overhead in seconds, from seconds or text with a unit. Raises WorkloadError for another value."""
     try:
         seconds = float(units.parse(asked, "s") if isinstance(asked, str) else asked)  # type: ignore[arg-type]
     except ValueError as error:
-        raise WorkloadError(f"--launch: {error}") from None
+        raise WorkloadError(Option("launch"), f": {error}") from None
     except TypeError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_LAUNCH:
         raise WorkloadError(
-            f"--launch {shorten(asked)}: this is no time that a host takes for an operator; try --launch 12us"
+            Option("launch"), f" is {shorten(asked)}: implausible launch overhead; try ", Option("launch", "12us")
         )
     return seconds
 
 
 def _whole(option: str, value: object, low: int) -> None:
     if type(value) is not int or not low <= value <= LONGEST:
-        raise WorkloadError(f"--{option} is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
-
-
-def flag(option: str) -> str:
-    """An option's name on the command line, without its dashes."""
-    return option.replace("_", "-")
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
 
 
 def given(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:
-    """The options that say something else than their default, apart from those used: by plain kernels, the type."""
-    return [flag(name) for name, value in options.items() if name not in used and value != USUAL.get(name)]
+    """The names of the options that are not at their default, without those in `used`."""
+    return [name for name, value in options.items() if name not in used and value != USUAL.get(name)]
 
 
 def check_kernel(size: object, dtype: str) -> None:
-    """Raises WorkloadError for a size or a type that a plain kernel cannot have."""
+    """Raises WorkloadError for an invalid size or format of a textbook kernel."""
     _whole("n", size, 1)
     check_choice("dtype", dtype)

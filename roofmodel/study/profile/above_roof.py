@@ -30,7 +30,7 @@ def explained(
     """The points of the groups, those above their roof with the reasons as their `finding`."""
     if not any(_above(point) for point in found):
         return [*found]
-    stated = points(groups, with_ceilings(drawn.stated, None, drawn.measured))  # as without --clock
+    stated = points(groups, with_ceilings(drawn.stated, None, drawn.measured))  # without another clock
     readings = [(why, points(groups, device)) for why, device in _readings(drawn)]
     others = [] if identified.how == "attributes" else [*_candidates(drawn.stated, evidence)]
     elsewhere = [(other.id, points(groups, with_ceilings(other, drawn.clock, drawn.measured))) for other in others]

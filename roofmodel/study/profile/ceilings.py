@@ -13,7 +13,7 @@ from typing import NamedTuple
 from roofmodel import units
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.device import Device, Pipe
-from roofmodel.errors import ProfileError, WorkloadError, choices
+from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
 from roofmodel.study.profile.points import work
@@ -45,7 +45,7 @@ class Conditions(NamedTuple):
     clock: float | None  # hertz that the roofs were scaled to; None: they stand as stated
     counters: Clock | None  # what the kernels ran at; None where the files do not tell
     measured: bool  # whether benchmarks' ceilings were asked for
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
     @property
     def apart(self) -> float | None:
@@ -92,14 +92,14 @@ def settle(
     Raises RoofError for a clock or a kind of ceilings that is not known, and for a clock that no kernel tells.
     """
     if ceilings not in CEILINGS:
-        raise WorkloadError(f"--ceilings: unknown ceilings {ceilings!r}{choices(ceilings, CEILINGS)}")
+        raise WorkloadError(Option("ceilings"), f": unknown ceilings {ceilings!r}{choices(ceilings, CEILINGS)}")
     counters = counters_clock(kernels)
     hertz = _asked(clock, device, counters)
     used = {pipe for kernel in kernels for pipe, flops in work(kernel.flops).items() if flops}
     driven = [pipe for pipe in device.pipes.values() if pipe.clock]
     top = max([p for p in driven if p.name in used] or driven, key=lambda pipe: pipe.peak, default=None)
     if hertz and top is None:
-        raise WorkloadError(f"--clock: the file of {device.id} names no clocks to scale its ceilings from")
+        raise WorkloadError(Option("clock"), f": the file of {device.id} names no clocks to scale its ceilings from")
     measured = ceilings == "measured"
     settled = Conditions(with_ceilings(device, hertz, measured), device, top, hertz, counters, measured)
     notes = [*(_scaled(settled) if hertz else _unscaled(settled, may_be_locked)), *([_kept(device)] * measured)]
@@ -113,32 +113,33 @@ def _asked(text: str, device: Device, counters: Clock | None) -> float | None:
     if text == "measured":
         if counters is None:
             raise ProfileError(
-                f"--clock measured: no file tells the clock that {device.id} ran at; collect {CLOCK}, or give the "
-                "clock, as in --clock 1312MHz"
+                Option("clock", "measured"),
+                f": no file tells the clock that {device.id} ran at; collect {CLOCK}, or give the clock, as in ",
+                Option("clock", "1312MHz"),
             )
         return counters.mean
     if text in device.clocks:
         return device.clocks[text]
     if not text[:1].isdigit():
         known = ["measured", *dict.fromkeys(["boost", *device.clocks])]
-        raise WorkloadError(f"--clock: unknown clock {text!r}{choices(text, known)}, or one such as 1312MHz")
+        raise WorkloadError(Option("clock"), f": unknown clock {text!r}{choices(text, known)}, or one such as 1312MHz")
     try:
         hertz = units.parse(text, "Hz")
     except ValueError as error:
-        raise WorkloadError(f"--clock: {error}") from None
+        raise WorkloadError(Option("clock"), f": {error}") from None
     top = max(device.clocks.values(), default=hertz)
     if not hertz or not top / 20 <= hertz <= top * 2:  # a slip of a prefix
-        raise WorkloadError(f"--clock: {text!r} is no clock of {device.id}, whose highest is {_hertz(top)}")
+        raise WorkloadError(Option("clock"), f": {text!r} is no clock of {device.id}, whose highest is {_hertz(top)}")
     return hertz
 
 
-def _scaled(settled: Conditions) -> list[str]:
+def _scaled(settled: Conditions) -> list[Text]:
     """What a clock that was asked for did to the roofs."""
     clock, counters = settled.clock, settled.counters
     assert clock is not None
     same = counters is not None and counters.mean == clock
     source = f"the clock that the kernels ran at, {counters}" if same else _hertz(clock)
-    notes = [f"compute, L2 and L1 roofs are drawn at {source}: {settled.moved(clock)}"]
+    notes: list[Text] = [f"compute, L2 and L1 roofs are drawn at {source}: {settled.moved(clock)}"]
     if stay := ceilings_without_clock(settled.stated):
         notes.append(f"{', '.join(stay)}: the device's file names no clock, so that the roof stays as stated")
     if settled.apart:
@@ -146,33 +147,41 @@ def _scaled(settled: Conditions) -> list[str]:
     return notes
 
 
-def _unscaled(settled: Conditions, may_be_locked: bool) -> list[str]:
+def _unscaled(settled: Conditions, may_be_locked: bool) -> list[Text]:
     """Whether the kernels ran at another clock than the roofs are stated at, and what that would change."""
     top, counters, apart = settled.top, settled.counters, settled.apart
     if top is None or top.clock is None:
         return []
     if counters is None and may_be_locked:
         return [
-            f"the clock that the kernels ran at is not in the file, the roofs are at {_hertz(top.clock)}; Nsight "
-            f"Compute holds it at base by default: add {CLOCK}, or give --clock"
+            Message(
+                f"the clock that the kernels ran at is not in the file, the roofs are at {_hertz(top.clock)}; "
+                f"Nsight Compute holds it at base by default: add {CLOCK}, or give ",
+                Option("clock"),
+            )
         ]
     if counters is None or apart is None:
         return []
     which, way = ("below", "down") if apart < 0 else ("above", "up")
     return [
-        f"the kernels ran at {counters}, {abs(apart):.0%} {which} the {_hertz(top.clock)} of the roofs; --clock "
-        f"measured would bring compute, L2 and L1 {way}: {settled.moved(counters.mean)}"
+        Message(
+            f"the kernels ran at {counters}, {abs(apart):.0%} {which} the {_hertz(top.clock)} of the roofs; ",
+            Option("clock", "measured"),
+            f" would bring compute, L2 and L1 {way}: {settled.moved(counters.mean)}",
+        )
     ]
 
 
-def _kept(device: Device) -> str:
+def _kept(device: Device) -> Text:
     """Which ceilings a benchmark reached, by what, and which stay the datasheet's."""
     best = measured_ceilings(device)
     wanted = [*device.pipes, *device.levels]
     found = ", ".join(f"{name} ({best[name].by})" for name in wanted if name in best)
     missing = ", ".join(name for name in wanted if name not in best)
     if not found:
-        return f"--ceilings measured: {device.id} has no measured ceiling; the datasheet's are drawn"
+        return Message(
+            Option("ceilings", "measured"), f": {device.id} has no measured ceiling; the datasheet's are drawn"
+        )
     rest = f"; none is known, and the datasheet's drawn, for {missing}" if missing else ""
     return f"ceilings as benchmarks reached them: {found}{rest}"
 

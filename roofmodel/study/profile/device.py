@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.errors import ProfileError
+from roofmodel.errors import Message, Option, ProfileError, Text
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
@@ -29,9 +29,9 @@ _WORDS = re.compile(
 class UnknownDevice(ProfileError):
     """Nothing tells a profile's device, or files tell several; `what` says so without the names that are known."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: Text) -> None:
         known = f"known: {', '.join([*library.ALIASES, *library.names()])}, or a YAML file"
-        super().__init__(f"{what}; {known}")
+        super().__init__(what, f"; {known}")
         self.what = what
 
 
@@ -40,7 +40,7 @@ class Identified(NamedTuple):
 
     device: Device
     how: Literal["given", "attributes", "assumed"]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Text, ...] = ()
 
 
 def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[str]) -> Identified:
@@ -74,7 +74,9 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
             return Identified(device, "assumed", (note,))
     said = next((f"it was taken on {e.name!r}, which no device file describes" for e in seen if e.name), None)
     where = ", ".join([*files][:3])
-    raise UnknownDevice(f"{where}: {said or 'nothing in it tells the device'}; name one, as in: --hw a100")
+    raise UnknownDevice(
+        Message(f"{where}: {said or 'nothing in it tells the device'}; name one, as in: ", Option("hw", "a100"))
+    )
 
 
 def _known() -> list[Device]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices import library
-from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.errors import DeviceError, Option, WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Profile
 from roofmodel.study.profile.times import with_times
@@ -41,8 +41,10 @@ def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> lis
         if device not in counted:
             known = ", ".join(filter(None, counted))
             raise WorkloadError(
-                f"--times {stray[0]}: which device's times? name one of the files' as in --times FILE@HW; they are of "
-                f"{known or 'a device that was not named'}"
+                Option("times", stray[0]),
+                ": the device of these times is unclear; name one as in ",
+                Option("times", "FILE@HW"),
+                f"; the profiler files are of {known or 'a device without a name'}",
             )
     runs = []
     for device, paths in counted.items():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
-from roofmodel.errors import DeviceError, WorkloadError, shorten
+from roofmodel.errors import DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.profiles.ncu import metric_catalog
 
 USAGE = "roof ncu-command [--hw HW] -- CMD…, as in: roof ncu-command --hw a100 -- python train.py"
@@ -41,7 +41,7 @@ class Collection(NamedTuple):
     hardware: str
     hardware_from: Literal["given", "assumed"]
     compute_capability: str
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -67,29 +67,40 @@ def collect(
     if not program or program[0].startswith("-"):
         what = f"{shorten(program[0])} is no program" if program else "no command to profile was given"
         raise WorkloadError(f"{what}; usage: {USAGE}")
-    for option, value, least in (("--skip", skip, 0), ("--count", count, 1)):
+    for option, value, least in (("skip", skip, 0), ("count", count, 1)):
         if value is not None and value < least:
-            raise WorkloadError(f"{option} {value}: give a number of launches, {least} or more")
+            raise WorkloadError(Option(option, value), f": give a number of launches, {least} or more")
     alias = hw or ("v100" if nvprof else "a100")
     device = library.load(alias)
     generation = device.compute_capability
     if generation not in metric_catalog.CHIPS:
         stated = f"the metrics of compute capability {generation}" if generation else "its compute capability"
         raise DeviceError(
-            f"--hw {alias}: {device.id}: {stated} {'are' if generation else 'is'} not known; "
-            f"ncu lines are known for compute capabilities {', '.join(metric_catalog.CHIPS)}"
+            Option("hw", alias),
+            f": {device.id}: {stated} {'are' if generation else 'is'} not known; "
+            f"ncu lines are known for compute capabilities {', '.join(metric_catalog.CHIPS)}",
         )
-    notes = []
+    notes: list[Text] = []
     if not hw:
-        notes.append(f"no --hw was given: assumed {device.id} ({alias}); metric names differ between generations")
+        notes.append(
+            Message("no ", Option("hw"), f": {device.id} ({alias}) is assumed; metric names differ between generations")
+        )
     if nvprof:
         parts = _nvprof(generation)
-        filters = {"--nvtx": nvtx, "--skip": skip, "--count": count}
-        notes += [f"{name} is ignored: nvprof prints every launch" for name, value in filters.items() if value]
+        filters = {"nvtx": nvtx, "skip": skip, "count": count}
+        notes += [ignored(name, "nvprof prints every launch") for name, value in filters.items() if value]
     else:
         parts = [*_ncu(generation), *_filter(nvtx, skip, count)]
         if nvtx is None and count is None:
-            notes.append("every launch is replayed, which is slow; --nvtx RANGE or --count N limits it to a few")
+            notes.append(
+                Message(
+                    "every launch is replayed, which is slow; ",
+                    Option("nvtx", "RANGE"),
+                    " or ",
+                    Option("count", "N"),
+                    " limits the launches",
+                )
+            )
     return Collection(
         tool="nvprof" if nvprof else "ncu",
         parts=tuple(parts),
@@ -145,8 +156,9 @@ def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[Part]
 def _nvprof(generation: str) -> list[Part]:
     if not generation.startswith("7."):
         raise WorkloadError(
-            f"--nvprof: nvprof does not serve compute capability {generation}, only 7.x and before; for times take "
-            "Nsight Systems: nsys profile -o times CMD, then nsys export --type sqlite times.nsys-rep"
+            Option("nvprof"),
+            f": nvprof does not support compute capability {generation}, only 7.x and before; for times take "
+            "Nsight Systems: nsys profile -o times CMD, then nsys export --type sqlite times.nsys-rep",
         )
     return [
         Part(("--print-gpu-trace",), "a line a launch, with its time in production: no counters, no replay"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.device import Device
-from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
@@ -33,7 +33,7 @@ class Kernels(NamedTuple):
     """What several files hold: a profile a device, and what they leave open."""
 
     runs: tuple[Measured, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Text, ...]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -56,7 +56,7 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
     Raises ProfileError for what is no profile; a device that nobody knows is a warning here.
     """
     found: list[Measured] = []
-    warnings: list[str] = []
+    warnings: list[Text] = []
     for named, profile in runs.read(files, hw, times):
         warnings += profile.warnings
         try:
@@ -90,9 +90,9 @@ class Placed(NamedTuple):
 
     rooflines: tuple[Roofline, ...]
     model: str | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Text, ...]
     by: str = "name"  # what the kernels are grouped by
-    notes: tuple[str, ...] = ()  # on options that do not apply
+    notes: tuple[Text, ...] = ()  # on options that do not apply
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -107,14 +107,15 @@ class Placed(NamedTuple):
 
 def place(
     files: Sequence[str],
-    hw: str | None,
-    by: str,
+    hw: str | None = None,
+    *,
+    by: str = "name",
     model: str | None = None,
+    family: str | None = None,
     workload: Mapping[str, Any] | None = None,
     times: Sequence[str] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
-    family: str | None = None,
 ) -> Placed:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
@@ -122,12 +123,18 @@ def place(
     Raises RoofError: no device is known, nothing is given, a file is no profile.
     """
     if not files and (model is None or hw is None):
-        raise WorkloadError("nothing to plot; give profiler files, or --model MODEL --hw HW, or all of them")
+        raise WorkloadError(
+            "nothing to plot; give profiler files, or ",
+            Option("model", "MODEL"),
+            " ",
+            Option("hw", "HW"),
+            ", or all of them",
+        )
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
     idle = [*(["family"] if family else []), *given(workload or {}, used=())] if architecture is None else []
-    ignored = [f"--{option} is ignored: there is no --model" for option in idle]
-    warnings: list[str] = []
+    unused = [ignored(option, Message("there is no ", Option("model"))) for option in idle]
+    warnings: list[Text] = []
     read = runs.read(files, hw, times) if files else []
     for run in read or [runs.Run(hw, Profile("", (), ()))]:
         identified = identify(run.profile.evidence, run.hw, run.profile.files)
@@ -142,15 +149,15 @@ def place(
         if architecture is not None:
             report = estimate(architecture, drawn.device, **(workload or {}))
             found += points.predicted(report)
-            said += [note.removeprefix("warning: ") for note in report.notes if note.startswith("warning: ")]
+            said += warnings_in(report.notes)
         rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found), report))
-        warnings += [f"{identified.device.id}: {text}" for text in said] if len(read) > 1 else said
-    return Placed(tuple(rooflines), model, tuple(warnings), by, tuple(ignored))
+        warnings += [Message(f"{identified.device.id}: ", text) for text in said] if len(read) > 1 else said
+    return Placed(tuple(rooflines), model, tuple(warnings), by, tuple(unused))
 
 
 def _measured(
     profile: Profile, by: str, identified: Identified, drawn: Conditions, hw: str | None
-) -> tuple[list[points.Point], list[str]]:
+) -> tuple[list[points.Point], list[Text]]:
     """A profile's points under the roofs as drawn, and what is to be said of them."""
     groups = points.group(profile.summed(), by)
     found = points.points(groups, drawn.device)
@@ -174,9 +181,9 @@ def _lacking(profile: Profile) -> str:
     return "for no kernel has FLOPs, bytes and a time"
 
 
-def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
+def _missing(profile: Profile, found: Sequence[points.Point]) -> list[Text]:
     """Why a picture has fewer points than the file has kernels, and what to collect."""
-    notes = []
+    notes: list[Text] = []
     timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
     if timeless:
         them = f"{units.count(timeless, 'kernel launch', 'es')} without a time"
@@ -193,7 +200,7 @@ def _missing(profile: Profile, found: Sequence[points.Point]) -> list[str]:
     return notes
 
 
-def _to_collect(profile: Profile, hw: str | None, device: Device | None) -> list[str]:
+def _to_collect(profile: Profile, hw: str | None, device: Device | None) -> list[Text]:
     """How to collect what the counters of a profile lack; nothing where they lack nothing."""
     known = device is None or device.compute_capability in CHIPS
     lacking = any(

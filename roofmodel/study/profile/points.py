@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError, suggest
+from roofmodel.errors import Option, WorkloadError, suggest
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.estimate.estimate import Estimate
 
@@ -131,7 +131,9 @@ GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {
 def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
     """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first."""
     if by not in GROUPINGS:
-        raise WorkloadError(f"--by: unknown grouping {by!r}{suggest(by, GROUPINGS)}; known: {', '.join(GROUPINGS)}")
+        raise WorkloadError(
+            Option("by"), f": unknown grouping {by!r}{suggest(by, GROUPINGS)}; known: {', '.join(GROUPINGS)}"
+        )
     bundles: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)

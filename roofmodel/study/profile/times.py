@@ -64,8 +64,8 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
         kernels=tuple(kernels),
         evidence=(*counted.evidence, *timed.evidence),
         warnings=(
-            *(w for w in counted.warnings if alone or not _ON_TIMES.search(w)),
-            *(w for w in timed.warnings if not _ON_COUNTERS.search(w)),
+            *(w for w in counted.warnings if alone or not _ON_TIMES.search(str(w))),
+            *(w for w in timed.warnings if not _ON_COUNTERS.search(str(w))),
             *warnings,
         ),
     )

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 
 Piece = TypeVar("Piece")
 Found = TypeVar("Found")
@@ -24,7 +24,9 @@ def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], addre
         waiting: deque[Any] = deque()
         cores = sum(client.nthreads().values())
         if not cores:
-            raise WorkloadError(f"--cluster {address}: the scheduler has no workers; start some with 'dask worker'")
+            raise WorkloadError(
+                Option("cluster", address), ": the scheduler has no workers; start some with 'dask worker'"
+            )
         for piece in pieces:
             waiting.append(client.submit(function, piece, pure=False))
             if len(waiting) > AHEAD * cores:
@@ -37,7 +39,7 @@ def _client(address: str) -> Any:
     try:
         import distributed
     except ImportError:
-        raise WorkloadError("--cluster needs Dask: pip install distributed") from None
+        raise WorkloadError(Option("cluster"), " needs Dask: pip install distributed") from None
     client: Any = distributed.Client
     if address == "local":
         return client(threads_per_worker=1, dashboard_address=None)
@@ -45,8 +47,8 @@ def _client(address: str) -> Any:
         return client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise WorkloadError(
-            f"--cluster {address}: no Dask scheduler answers there ({error}); "
-            "give an address such as tcp://host:8786, or local"
+            Option("cluster", address),
+            f": no Dask scheduler answers there ({error}); give an address such as tcp://host:8786, or local",
         ) from None
 
 
@@ -57,14 +59,16 @@ def _result(future: Any, address: str) -> Any:
         return future.result()
     except ImportError as error:
         raise WorkloadError(
-            f"--cluster {address}: its workers cannot import what they need ({error}); install roofmodel there"
+            Option("cluster", address), f": its workers cannot import what they need ({error}); install roofmodel there"
         ) from None
     except distributed.KilledWorker:
         raise WorkloadError(
-            f"--cluster {address}: workers died, again and again, over one piece of the work; as a rule of too little "
-            "memory: give them more, or the axes fewer sizes"
+            Option("cluster", address),
+            ": workers died, again and again, over one piece of the work; as a rule of too little memory: give "
+            "them more, or the axes fewer sizes",
         ) from None
     except (distributed.CancelledError, OSError) as error:  # CommClosedError is an OSError
         raise WorkloadError(
-            f"--cluster {address}: the scheduler was lost ({str(error) or type(error).__name__}); start it again"
+            Option("cluster", address),
+            f": the scheduler was lost ({str(error) or type(error).__name__}); start it again",
         ) from None

@@ -10,12 +10,49 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from math import log, prod
 from operator import index
+from typing import TypedDict
 
-from roofmodel.errors import WorkloadError, shorten
+from roofmodel.errors import Option, WorkloadError, shorten
 
 MOST = 10**7
 """Values of an axis."""
 EXAMPLES = "1,8,64 or 1:64, 0:4096:512, 1:256:*2"
+
+
+Numbers = int | str | Iterable[int]
+"""One value, text such as `1:256:*2`, or several values."""
+Names = str | Iterable[str]
+"""One value, text such as `fp16,fp8`, or several values."""
+
+
+class GridOptions(TypedDict, total=False):
+    """The options of a sweep as keyword arguments: those of an estimate, each with one value or several."""
+
+    phase: Names | None
+    batch: Numbers | None
+    seq: Numbers | None
+    context: Numbers | None
+    dtype: Names | None
+    weights: Names | None
+    kv: Names | None
+    activations: Names | None
+    attention: Names | None
+    logits: Names | None
+    new_tokens: Numbers | None
+    image: Numbers | None
+    mla: Names | None
+    optimizer: Names | None
+    recompute: Names | None
+    decoder_seq: Numbers | None
+    runtime: Names | None
+    launch: float | str | Iterable[float | str] | None
+    tp: Numbers | None
+    dp: Numbers | None
+    pp: Numbers | None
+    ep: Numbers | None
+    vpp: Numbers | None
+    micro_batch: Numbers | None
+    sequence_parallel: Names | None
 
 
 def numbers(option: str, asked: object, low: int, high: int) -> list[int]:
@@ -29,7 +66,7 @@ def numbers(option: str, asked: object, low: int, high: int) -> list[int]:
         found = asked if isinstance(asked, Iterable) else [asked]
     values = [_whole(option, value, low, high) for value in found]
     if not values:
-        raise WorkloadError(f"--{option}: no values; try --{option} {EXAMPLES}")
+        raise WorkloadError(Option(option), f": no values; try {EXAMPLES}")
     return list(dict.fromkeys(values))
 
 
@@ -44,7 +81,7 @@ def _range(option: str, text: str) -> Sequence[int]:
     """`8`, `1:8`, `0:100:25`, `1:256:*2` as the whole numbers that it stands for."""
 
     def refuse(token: str, why: str) -> WorkloadError:
-        return WorkloadError(f"--{option} {shorten(text)}: {shorten(token)} {why}; try --{option} {EXAMPLES}")
+        return WorkloadError(Option(option), f" is {shorten(text)}: {shorten(token)} {why}; try {EXAMPLES}")
 
     def whole(token: str) -> int:
         try:
@@ -97,7 +134,7 @@ def _whole(option: str, value: object, low: int, high: int) -> int:
     except TypeError:
         number = low - 1
     if isinstance(value, bool) or not low <= number <= high:
-        raise WorkloadError(f"--{option} is {shorten(value)}; it must be a whole number from {low} to {high}")
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
     return number
 
 

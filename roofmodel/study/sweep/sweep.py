@@ -15,7 +15,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.study.estimate.notes import beyond, device_notes, timing_notes, use_notes
@@ -25,7 +25,6 @@ from roofmodel.study.estimate.options import (
     LONGEST,
     Options,
     check_choice,
-    flag,
     launch_seconds,
     workload,
 )
@@ -40,7 +39,7 @@ class Sweep(NamedTuple):
     """A grid that is evaluated on demand."""
 
     cases: tuple[Case, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Text, ...]
     cluster: str | None = None  # of Dask: an address, or `local`
     found: tuple[Columns, ...] | None = None  # its rows, if they are in memory
 
@@ -84,7 +83,7 @@ def sweep(
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     prices = _prices(price, devices)
     cases: dict[object, Case] = {}
-    notes: dict[str, None] = {}
+    notes: dict[Text, None] = {}
     for arch in models:
         notes |= dict.fromkeys(arch.notes)
         for device, values in product(devices, product(*(axes[name] for name in chosen_names))):
@@ -98,14 +97,16 @@ def sweep(
     if len(refusals) == len(cases):
         raise WorkloadError(refusals[0])
     if prices and (others := {device.id for device in devices} - prices.keys()):
-        notes[f"--price has none for {', '.join(sorted(others))}: what tokens cost there is not known"] = None
+        notes[
+            Message(Option("price"), f" has none for {', '.join(sorted(others))}: what tokens cost there is not known")
+        ] = None
     return Sweep(tuple(cases.values()), tuple(notes), cluster)
 
 
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
     if name in LEAST:
-        return list(grid.numbers(flag(name), asked, LEAST[name], LONGEST))
+        return list(grid.numbers(name, asked, LEAST[name], LONGEST))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
     if name not in CHOICES:
@@ -126,7 +127,9 @@ def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[D
         return dict.fromkeys((device.id for device in devices), _price(asked))
     found = {library.load(name.strip()).id: _price(price) for name, price in asked.items()}
     if strangers := found.keys() - {device.id for device in devices}:
-        raise WorkloadError(f"--price: {', '.join(sorted(strangers))} is no device of this sweep; see --hw")
+        raise WorkloadError(
+            Option("price"), f": {', '.join(sorted(strangers))} is no device of this sweep; see ", Option("hw")
+        )
     return found
 
 
@@ -136,7 +139,13 @@ def _price(asked: object) -> float:
     except (TypeError, ValueError):
         price = -1.0
     if not 0 < price < float("inf"):
-        raise WorkloadError(f"--price: {shorten(asked)} is no price; try --price 2.5, or --price a100=1.5,h100=3")
+        raise WorkloadError(
+            Option("price"),
+            f": {shorten(asked)} is no price; try ",
+            Option("price", "2.5"),
+            ", or ",
+            Option("price", "a100=1.5,h100=3"),
+        )
     return price
 
 
@@ -145,7 +154,7 @@ def _price(asked: object) -> float:
 
 def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
-    notes: dict[str, None],
+    notes: dict[Text, None],
 ) -> Iterator[Case]:  # fmt: skip
     """The cases of batches that replicas and stages can share evenly, and of the other batches."""
     batches, ways = lengths.get("batch", (1,)), {way: chosen.get(way, 1) for way in GPUS}
@@ -157,7 +166,7 @@ def _all_cases(
 
 def _cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
-    notes: dict[str, None],
+    notes: dict[Text, None],
 ) -> Iterator[Case]:  # fmt: skip
     """A case per phase; warnings and remarks are added to `notes`."""
     if "phase" in chosen:
@@ -171,7 +180,7 @@ def _cases(
 
 def _case(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
-    notes: dict[str, None],
+    notes: dict[Text, None],
 ) -> Case:  # fmt: skip
     """A phase with the lengths that apply. The largest ones are evaluated here as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
@@ -188,8 +197,11 @@ def _case(
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
-            f"{step.phase} waits for the host where there is little work: its launches take as long on every device, "
-            "so that these look alike there; see --runtime graph"
+            Message(
+                f"{step.phase} waits for the host where there is little work: its launches take as long on every "
+                "device, so that these look alike there; see ",
+                Option("runtime", "graph"),
+            )
         ] = None
     if beyond(arch, work):
         notes[f"warning: points beyond the positions of {arch.name} are counted as if it had more, and marked"] = None

@@ -1,4 +1,4 @@
-"""A table of measurements as it grows, how far it is on stderr, and what it holds in the end."""
+"""A run of `roof measure`: the table that grows row by row, progress on stderr, and the summary."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.errors import OutputError
-from roofmodel.study.benchmark.measure import COLUMNS, Done, identity_of_row
+from roofmodel.errors import Message, Option, OutputError, WorkloadError
+from roofmodel.errors import Text as Remark
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.benchmark import cases, stopwatch
+from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
 from roofmodel.study.benchmark.stopwatch import Machine
+from roofmodel.study.profile.device import UnknownDevice, identify
 from roofmodel.units import seconds, si
 from roofmodel.views.kit import files
 from roofmodel.views.kit.columns import bare
@@ -36,15 +41,15 @@ class Growing:
     def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
         self.target = files.check(path, ("csv",))
         self.beside = self.target.with_name(f"{self.target.name}.part")
-        ways = "--resume goes on with it, --force gives it up"
+        ways = Message(Option("resume"), " continues it, ", Option("force"), " replaces it")
         if not (resume or force):
             if self.beside.exists():
-                raise OutputError(f"-o {path}: a run that was killed left {self.beside.name!r}; {ways}")
+                raise OutputError(f"{path}: a run that was killed left {self.beside.name!r}; ", ways)
             if self.target.exists() and self.target.stat().st_size:
-                raise OutputError(f"-o {path}: is there already; {ways}, or give another name")
+                raise OutputError(f"{path}: already exists; ", ways, ", or give another name")
         source = self.beside if self.beside.exists() else self.target
         old = _rows(source, machine) if resume and source.exists() else []
-        self.known = {identity_of_row(row) for row in old}
+        self.known = {identity_of_row(cells) for cells in old}
         self.count = 0  # rows of this run
         self._whole = True  # as far as is known, whether every row is on disk
         files.replace(self.beside, lambda file: _write(file, old))
@@ -59,7 +64,10 @@ class Growing:
         except OSError as error:
             self._whole = False
             raise OutputError(
-                f"-o {self.target}: cannot be written ({error.strerror}); --resume goes on with {self.beside.name!r}"
+                Option("output", self.target),
+                f": cannot be written ({error.strerror}); ",
+                Option("resume"),
+                f" continues from {self.beside.name!r}",
             ) from None
         self.count += 1
 
@@ -87,18 +95,21 @@ def _rows(path: Path, machine: Machine) -> list[dict[str, str]]:
         text = path.read_bytes().decode()
         whole = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(whole, newline=""), strict=True)
-        rows = [row for row in reader if None not in row and None not in row.values()]
+        rows = [cells for cells in reader if None not in cells and None not in cells.values()]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"{path}: cannot be read as a table ({reason}); --resume cannot go on") from None
+        raise OutputError(f"{path}: not a readable table ({reason}); ", Option("resume"), " cannot continue") from None
     if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise OutputError(f"{path}: is no table of roof measure in its present columns; --resume cannot go on")
+        raise OutputError(
+            f"{path}: not a table of roof measure with its current columns; ", Option("resume"), " cannot continue"
+        )
     this = (str(machine.evidence.name), machine.framework)
-    for row in rows:
-        if (other := (row["gpu"], row["framework"])) != this:
+    for old in rows:
+        if (other := (old["gpu"], old["framework"])) != this:
             raise OutputError(
-                f"{path}: measured on {' with '.join(other)}, and this is {' with '.join(this)}; --resume mixes no "
-                "machines: give another file"
+                f"{path}: measured on {' with '.join(other)}, not on {' with '.join(this)}; ",
+                Option("resume"),
+                " needs the same machine: give another file",
             )
     return rows
 
@@ -129,8 +140,104 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
 
 
-def summary(measured: Sequence[Done], name: str, l2: str) -> RenderableType:
-    """By operation, type and kernel: how many rows, and the most that they reached."""
+class Measurement(NamedTuple):
+    """The measured cases of a run, and the table with their rows and those of earlier runs."""
+
+    path: Path
+    plan: Plan
+    done: tuple[Done, ...]
+    rows: int  # of the table
+    notes: tuple[Remark, ...]
+    interrupted: bool
+
+    @property
+    def cases(self) -> int:
+        return len(self.plan.cases)
+
+
+def run(
+    output: str,
+    *,
+    ops: str | None,
+    dtype: str | None,
+    architecture: Architecture | None,
+    workload: Mapping[str, Any],
+    l2: str,
+    budget: float,
+    device: str | None,
+    seed: int,
+    resume: bool,
+    force: bool,
+    remark: Callable[[str], None],
+) -> Measurement:
+    """Measure the operators of a model under `workload`, or a sweep of shapes, into a CSV table at `output`.
+
+    Raises OutputError for a table that cannot be written or continued, WorkloadError for an unknown operation, format
+    or device, and if nothing was measured.
+    """
+    files.check(output, ("csv",))
+    wanted = chosen("ops", ops, cases.KERNELS, cases.KERNELS)
+    machine = stopwatch.machine(device)
+    try:
+        dtypes = types(machine, wanted, dtype)
+        if architecture is None:
+            planned = cases.sweep(wanted, dtypes, cases.Limits(*machine.largest), seed)
+        else:
+            planned, others = cases.of_model(architecture, dtypes, **workload)
+            planned = [case for case in planned if case.op in wanted]
+            if others:
+                remark(f"not measured (no single torch kernel, or no name in the tables): {', '.join(others)}")
+        plan = Plan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
+        if machine.device == "cpu":
+            remark(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch sees no GPU'}")
+        return _record(plan, Growing(output, machine, resume, force))
+    finally:
+        machine.close()
+
+
+def _record(plan: Plan, table: Growing) -> Measurement:
+    """Measure until the plan or its budget ends, or an interrupt; the table keeps the rows measured until then."""
+    done, failed, interrupted = [], dict[str, dict[str, None]](), False
+    progress = Progress(len(plan.cases), plan.budget)
+    try:
+        for found in measure(plan, table.known):
+            progress.see(found.case)
+            if isinstance(found, Failed):
+                failed.setdefault(found.reason, {})[" ".join(found.case.kind)] = None
+            else:
+                table.add(row(found, plan))
+                done.append(found)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        progress.end()
+        table.close()
+    notes: list[Remark] = [
+        f"not measured, all or some: {', '.join(kinds)}: {reason[:160]}" for reason, kinds in failed.items()
+    ]
+    if not done and not table.known:
+        raise WorkloadError(
+            *notes, "; " * bool(notes), f"{table.target}",
+            f": nothing was measured of {len(plan.cases)} cases, so nothing is written",
+        )  # fmt: skip
+    if interrupted:
+        notes.append(Message("interrupted; ", Option("resume"), " continues"))
+    else:
+        notes.append(f"to go on: roof validate {table.target} --hw {_hardware(plan.machine)}")
+    return Measurement(table.target, plan, tuple(done), len(table.known) + len(done), tuple(notes), interrupted)
+
+
+def _hardware(machine: Machine) -> str:
+    """The device's name if its attributes identify it, else a placeholder."""
+    try:
+        return identify([machine.evidence], None, []).device.id
+    except UnknownDevice:
+        return "DEVICE.yaml"
+
+
+def summary(measurement: Measurement) -> RenderableType:
+    """By operation, type and kernel: the number of rows, the shortest time, and the highest rates reached."""
+    measured, name, l2 = measurement.done, str(measurement.plan.machine.evidence.name), measurement.plan.l2
     found = bare()
     for column in ("operation", "type", "kernel"):
         found.add_column(column)

@@ -22,7 +22,7 @@ def document() -> Document:
             ),
             Table(
                 ("topic", "convention", "formula", "option"),
-                [(p.point, p.convention, _form(p.formula), p.switch) for p in points],
+                [(p.point, p.convention, _form(p.formula), str(p.switch)) for p in points],
             ),
             Heading("Vector FLOPs per element"),
             Table(("operation", "|FLOPs", "source"), [(c.name, str(c.flops), c.why) for c in constants]),

@@ -263,7 +263,7 @@ def to_dict(found: Crossover) -> dict[str, Any]:
             }
             for each in found.operators
         ],
-        "notes": list(found.notes),
+        "notes": list(map(str, found.notes)),
     }
 
 

@@ -33,7 +33,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
             for section in explanation.sections
         ],
         "memory": [describe_quantity(quantity) for quantity in explanation.memory],
-        "notes": list(explanation.notes),
+        "notes": list(map(str, explanation.notes)),
     }
 
 

@@ -32,7 +32,7 @@ def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
 
 def origin(source: Source) -> str:
     """The config key or option of a symbol, marked if it has its default."""
-    return f"{source.origin} (default)" if source.assumed else source.origin
+    return f"{source.origin} (default)" if source.assumed else str(source.origin)
 
 
 def forms(expression: Any, explanation: Explanation, value: Number, unit: str) -> list[Form]:

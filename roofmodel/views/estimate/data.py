@@ -56,7 +56,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "largest_batch": estimate.largest_batch,
             "largest_context": estimate.largest_context,
         },
-        "notes": list(estimate.notes),
+        "notes": list(map(str, estimate.notes)),
     }
 
 

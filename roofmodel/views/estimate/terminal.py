@@ -11,6 +11,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.counting.operator import Cost
+from roofmodel.errors import Option
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate.estimate import Estimate
@@ -80,7 +81,9 @@ class EstimateView:
             yield Text()
             yield from _roofline(estimate, marks, width)
         if self.hint:
-            more = ["--ops (every operator)"] * (not self.ops) + ["--roofline (chart)"] * (not self.roofline)
+            more = [f"{Option('ops')} (every operator)"] * (not self.ops) + [f"{Option('roofline')} (chart)"] * (
+                not self.roofline
+            )
             yield Text()
             yield Text(f"more: {' · '.join([*more, '-o FILE.png (picture) or .html'])}", style="dim")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roofmodel import units
+from roofmodel.errors import Option
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, total_cost
 from roofmodel.views.kit.workload_text import describe_rate
@@ -74,10 +75,10 @@ def describe_largest(estimate: Estimate) -> str:
     limit = arch.max_source if arch.encoder and option == "seq" else arch.max_tokens
     length = "unlimited" if longest is None else str(longest) if longest else "none fits"
     if arch.encoder and longest != 0:
-        length += f" with --decoder-seq {estimate.workload.decoder_seq}"
+        length += f" with {Option('decoder_seq', estimate.workload.decoder_seq)}"
     if limit and longest and longest > limit:
         length += f" (the model has positions for {limit})"
-    return f"{text}; longest --{option} at batch {estimate.workload.batch}: {length}"
+    return f"{text}; longest {Option(option)} at batch {estimate.workload.batch}: {length}"
 
 
 def describe_training(estimate: Estimate, phase: PhaseEstimate) -> str | None:

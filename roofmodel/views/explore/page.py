@@ -127,7 +127,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [nameless(note, ()) for note in arch.notes],
+        "notes": [nameless(str(note), ()) for note in arch.notes],
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from roofmodel.errors import Message, Option
 from roofmodel.views.kit import encoding, files
 from roofmodel.views.kit.columns import bare
 
@@ -74,7 +75,7 @@ class Document(NamedTuple):
 
     blocks: Sequence[Block]
     data: Any
-    notes: Sequence[str] = ()
+    notes: Sequence[str | Option | Message] = ()
 
     @property
     def title(self) -> str:

@@ -23,11 +23,11 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
     if suffix not in suffixes:
         known = ", ".join(f".{s}" for s in suffixes)
         what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix, which selects the format"
-        raise OutputError(f"-o {path}: {what}; known: {known}")
+        raise OutputError(f"{path}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
-        raise OutputError(f"-o {path}: folder {str(target.parent)!r} does not exist; create it first")
+        raise OutputError(f"{path}: folder {str(target.parent)!r} does not exist; create it first")
     if os.path.isdir(target):
-        raise OutputError(f"-o {path}: is a folder; name a file in it")
+        raise OutputError(f"{path}: is a folder; name a file in it")
     try:
         target.stat()
     except FileNotFoundError:
@@ -79,4 +79,4 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _cannot_write(target: Path, error: OSError) -> OutputError:
-    return OutputError(f"-o {target}: cannot be written ({error.strerror or error})")
+    return OutputError(f"{target}: cannot be written ({error.strerror or error})")

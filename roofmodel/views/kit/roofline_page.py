@@ -45,7 +45,7 @@ def of_points(placed: Placed) -> str:
         nameless(heading(placed), ()),
         sources(placed),
         panels_of(placed),
-        [nameless(w, placed.files) for w in placed.warnings],
+        [nameless(str(w), placed.files) for w in placed.warnings],
     )
 
 
@@ -53,7 +53,9 @@ def of_estimate(estimate: Estimate) -> str:
     """The page of an estimate: its operators at their bounds. Raises as `html`."""
     device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
     panel = Panel(device, "given", predicted(estimate))
-    return html(head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], estimate.notes)
+    return html(
+        head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], [*map(str, estimate.notes)]
+    )
 
 
 def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ def kernels_document(found: Kernels) -> dict[str, Any]:
             for profile, identified in found.runs
             for kernel in profile.kernels
         ],
-        "warnings": list(found.warnings),
+        "warnings": list(map(str, found.warnings)),
     }
 
 
@@ -98,7 +98,7 @@ def points_document(placed: Placed) -> dict[str, Any]:
         "devices": [_device(roofline) for roofline in rooflines],
         "ceilings": [_of(rooflines, p.device.id) | ceiling for p in rooflines for ceiling in ceilings(p.device)],
         "points": point_rows(rooflines),
-        "warnings": list(placed.warnings),
+        "warnings": list(map(str, placed.warnings)),
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.profile.ncu_command import Collection
-from roofmodel.views.kit import encoding
 
 
 def line(collection: Collection) -> str:
@@ -14,18 +14,17 @@ def line(collection: Collection) -> str:
     return shlex.join(collection.command)
 
 
-def as_json(collection: Collection) -> str:
+def document(collection: Collection) -> dict[str, Any]:
     """The document `roofmodel.ncu-command/1`: the words of the line, and for each part why it stands there."""
-    document = {
+    return {
         "schema": "roofmodel.ncu-command/1",
         "command": list(collection.command),
         "why": [{"part": " ".join(part.words), "why": part.why} for part in collection.parts],
         "hardware": collection.hardware,
         "hardware_from": collection.hardware_from,
         "compute_capability": collection.compute_capability,
-        "notes": list(collection.notes),
+        "notes": list(map(str, collection.notes)),
     }
-    return encoding.as_json(document)
 
 
 def reasons(collection: Collection) -> str:

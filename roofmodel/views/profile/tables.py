@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from roofmodel import units
+from roofmodel.errors import Option
 from roofmodel.study.profile.place import Kernels, Measured, Placed
 from roofmodel.study.profile.points import Point, incomplete, work
 from roofmodel.views.kit.columns import bare, fitting
@@ -111,7 +112,7 @@ def _points(
 
 
 def _more(rest: int) -> Text:
-    return Text(f"and {rest} more; all of them in --format csv or json", style="dim")
+    return Text(f"and {rest} more; all of them in {Option('format', 'csv')} or {Option('format', 'json')}", style="dim")
 
 
 def _part(point: Point) -> str:

@@ -66,4 +66,4 @@ def document(sweep: Sweep) -> dict[str, Any]:
 
 def summary(sweep: Sweep) -> dict[str, Any]:
     """The document without its rows."""
-    return {"schema": "roofmodel.sweep/1", "points": sweep.points, "notes": list(sweep.notes)}
+    return {"schema": "roofmodel.sweep/1", "points": sweep.points, "notes": list(map(str, sweep.notes))}

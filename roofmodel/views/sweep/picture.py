@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roofmodel import units
-from roofmodel.errors import WorkloadError, choices
+from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.study.sweep.case import DEALT, LENGTHS, NAMED
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels
@@ -48,9 +48,15 @@ FOOTS = {
 def check(kind: str | None, priced: bool) -> None:
     """Raises WorkloadError for a kind of picture that is not known, or that lacks prices."""
     if kind is not None and kind not in KINDS:
-        raise WorkloadError(f"--picture: unknown value {kind!r}{choices(kind, KINDS)}")
+        raise WorkloadError(Option("picture"), f": unknown value {kind!r}{choices(kind, KINDS)}")
     if kind == "costs" and not priced:
-        raise WorkloadError("--picture costs needs dollars an hour: --price 2.5, or --price a100=1.5,h100=3")
+        raise WorkloadError(
+            Option("picture", "costs"),
+            " needs dollars an hour: ",
+            Option("price", "2.5"),
+            ", or ",
+            Option("price", "a100=1.5,h100=3"),
+        )
 
 
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
@@ -182,7 +188,10 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             waits = True
         labels.place(axes, signs, figure.dpi, between="\n")
     if waits:
-        remarks += ["dotted: what the host's launches take;", "no device is faster (--runtime graph)"]
+        remarks += [
+            "dotted: what the host's launches take;",
+            f"no device is faster ({Option('runtime', 'graph')})",
+        ]
     _legend(figure, series, edge, *remarks)
 
 
@@ -309,7 +318,7 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     table = table[table["bound_dollars_per_million_tokens"].notna()]
     if table.empty:
         raise WorkloadError(
-            "--picture costs: there is no price of tokens, for no model of the sweep reads or gives any"
+            Option("picture", "costs"), ": there is no price of tokens, for no model of the sweep reads or gives any"
         )
     series = {name: each for name, each in _series(table).items() if _fitting(each[0]).any()}
     phases, shapes = list(table["phase"].unique())[:3], dict[str, str]()

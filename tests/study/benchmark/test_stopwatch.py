@@ -39,7 +39,7 @@ def test_long_runs_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(WorkloadError, match=r"--device cuda: torch .*--device cpu"):
+    with pytest.raises(WorkloadError, match=r'device="cuda": torch .*device="cpu"'):
         stopwatch.machine("cuda")
     with pytest.raises(WorkloadError, match=r"'tpu'.*cuda, cpu"):
         stopwatch.machine("tpu")
@@ -175,7 +175,7 @@ def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.
     with pytest.raises(WorkloadError, match=r"does not support this GPU .* 7\.0\), only sm_75, sm_80; .*'torch<2\.11'"):
         stopwatch.machine("cuda")
     message = "CUDA error: out of memory\nadvice"
-    with pytest.raises(WorkloadError, match="the GPU does not work: CUDA error: out of memory; --device cpu"):
+    with pytest.raises(WorkloadError, match='the GPU does not work: CUDA error: out of memory; device="cpu"'):
         stopwatch.machine()
 
 

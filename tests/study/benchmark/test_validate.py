@@ -126,7 +126,7 @@ def test_rows_without_a_bound_have_a_note_and_the_others_are_predicted(tmp_path:
         GEMM | {"dtype": "fp8"}, GEMM, MOE | {"distribution": "zipf"}, NCCL | {"collective": "all"},
     )  # fmt: skip
     found = validate(table(tmp_path, *rows), A100)
-    assert [note[:24] for note in found.notes] == [
+    assert [note[:24] for note in map(str, found.notes)] == [
         "", "unknown op 'gem'; did yo", "unknown dtype 'fp7'; did", "gemm: m is '?'; it must ",
         "gemm: latency_us is '0';", "NVIDIA A100 SXM4 80 GB h", "", "unknown distribution 'zi",
         "unknown collective 'all'",

@@ -44,7 +44,7 @@ def test_kinds_of_work_stand_beside_their_operators_a_pass_at_a_time(tmp_path: P
     whole = found.estimate.phases[0].cost
     assert sum(each.cost.matmul_flops for each in found.rows) == whole.matmul_flops
     assert not found.unmatched_operators
-    assert any("over 10 passes (160 attention kernels, 16 per pass)" in note for note in found.notes)
+    assert any("over 10 passes (160 attention kernels, 16 per pass)" in note for note in map(str, found.notes))
 
 
 def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path) -> None:
@@ -59,7 +59,10 @@ def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path)
 def test_passes_told_otherwise_than_kernels_tell_are_taken_and_doubted(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 10 * list(traces.vllm_decode(16, 10)))
     found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode"})
-    assert any("over 3 passes (as given; the kernels suggest 10: 160 attention kernels" in note for note in found.notes)
+    assert any(
+        "over 3 passes (as given; the kernels suggest 10: 160 attention kernels" in note
+        for note in map(str, found.notes)
+    )
 
 
 def test_which_pass_it_is_must_be_told(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_symbol_names_the_key_that_it_came_from() -> None:
     symbols = {entry["symbol"]: entry for entry in roofmodel.explain("mixtral-8x7b-v0.1").to_dict()["symbols"]}
     assert symbols["D"]["origin"] == "hidden_size"
     assert symbols["k"]["origin"] == "num_experts_per_tok"
-    assert symbols["B"]["origin"] == "--batch"
+    assert symbols["B"]["origin"] == "batch"
     assert symbols["L"] == {
         "symbol": "L", "latex": "L", "meaning": "layers", "value": 32, "origin": "num_hidden_layers", "assumed": False,
     }  # fmt: skip

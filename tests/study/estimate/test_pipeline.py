@@ -218,12 +218,12 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
-        ("gpt2-xl", {"pp": 49}, "48 layers, which cannot be dealt out to 49 parts; at most --pp 48 would work"),
-        ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most --pp 6 --vpp 7 would work"),
-        ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "--pp 4 --vpp 2: --batch 6 counts"),
-        ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "--dp 2 --micro-batch 3: --batch 8 counts the sequences"),
+        ("gpt2-xl", {"pp": 49}, "48 layers, fewer than 49 chunks; at most pp=48 works"),
+        ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most pp=6 vpp=7 works"),
+        ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "pp=4 vpp=2: batch=6 is the number"),
+        ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "dp=2 micro_batch=3: batch=8 is the number of sequences"),
         ("flan-t5-base", {"pp": 2}, "encoder-decoder"),
-        ("albert-base-v2", {"pp": 2}, "share their parameters; try --pp 1"),
+        ("albert-base-v2", {"pp": 2}, "share their parameters; try pp=1"),
         ("resnet-50", {"pp": 2}, "no transformer layers"),
     ],
 )
@@ -234,8 +234,8 @@ def test_what_cannot_be_staged_is_refused_with_what_would_work(model: str, optio
 
 
 def test_parts_of_stages_are_ignored_with_a_note_where_nothing_takes_turns() -> None:
-    notes = estimate(hub.load("gpt2-xl"), A100, phase="decode", pp=2, vpp=2).notes
-    assert "--vpp is ignored: only training interleaves parts of a stage" in notes
+    notes = [*map(str, estimate(hub.load("gpt2-xl"), A100, phase="decode", pp=2, vpp=2).notes)]
+    assert "vpp is ignored: only training interleaves model chunks" in notes
 
 
 def test_rows_of_a_sweep_are_those_of_the_slowest_stage_of_each_point() -> None:
@@ -248,7 +248,7 @@ def test_rows_of_a_sweep_are_those_of_the_slowest_stage_of_each_point() -> None:
     arch = hub.load("gpt2-xl")
     for (pp, vpp, batch, seq), row in table.iterrows():
         if pp == 5 and vpp == 2 and batch == 4:
-            assert "cannot be dealt out evenly" in row["note"]
+            assert "cannot be sharded evenly" in row["note"]
             continue
         one = estimate(arch, A100, phase="train", pp=pp, vpp=vpp, batch=batch, seq=seq, micro_batch=2, runtime="graph")
         (phase,) = one.phases

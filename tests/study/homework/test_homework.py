@@ -520,7 +520,7 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
         sheet.write_text(text, encoding="utf-8")
         status, out, err = roof(capsys, monkeypatch, *new)
         assert (status, out) == (2, "")
-        assert err == f"error: -o {sheet}: is a sheet with answers; give another name, or --force to replace it\n"
+        assert err == f"error: {sheet}: is a sheet with answers; give another name, or --force to replace it\n"
         assert sheet.read_text(encoding="utf-8") == text
         assert roof(capsys, monkeypatch, *new, "--force")[0] == 0
     for _ in range(2):  # a key has answers, but not a student's

@@ -75,7 +75,7 @@ def test_a_device_that_nobody_describes_is_refused_with_a_line_to_paste(evidence
     with pytest.raises(ProfileError) as caught:
         identify([evidence], None, ["x.csv"])
     assert str(caught.value).startswith("x.csv: ")
-    assert "--hw a100" in str(caught.value)
+    assert 'hw="a100"' in str(caught.value)
     assert "v100-sxm2-16gb" in str(caught.value)
     assert evidence.name is None or evidence.name in str(caught.value)
 

@@ -77,12 +77,12 @@ def test_times_go_to_their_device(folder: Path) -> None:
     assert other.profile.kernels[0].seconds == pytest.approx(20e-6)
     (only,) = inputs.read(["a.csv@a100"], None, ["t.csv"])  # one device needs no name
     assert only.profile.kernels[0].seconds == pytest.approx(20e-6)
-    with pytest.raises(RoofError, match="--times FILE@HW; they are of a100-sxm-80gb, v100-sxm2-32gb"):
+    with pytest.raises(RoofError, match="times=FILE@HW; the profiler files are of a100-sxm-80gb, v100-sxm2-32gb"):
         inputs.read(["a.csv@a100", "b.csv@v100"], None, ["t.csv"])
 
 
 def test_every_device_has_its_roofs_its_points_and_its_share_of_the_time() -> None:
-    placed = place.place(["a.csv@v100", "b.csv"], None, "name", "gpt2", {"phase": "decode"})
+    placed = place.place(["a.csv@v100", "b.csv"], None, model="gpt2", workload={"phase": "decode"})
     v100, a100 = placed.rooflines
     assert (v100.identified.how, a100.identified.how) == ("given", "assumed")
     # 12 MB in 10 µs: against 900 and 2039 GB/s
@@ -103,8 +103,8 @@ def test_every_device_has_its_roofs_its_points_and_its_share_of_the_time() -> No
 def test_files_of_two_devices_without_their_names_are_no_run() -> None:
     Path("v.csv").write_text(SMALL.replace('"8.0"', '"7.0"'), encoding="utf-8")
     with pytest.raises(RoofError, match=r"different devices.*a\.csv@a100 v\.csv@v100"):
-        place.place(["a.csv", "v.csv"], None, "name")
+        place.place(["a.csv", "v.csv"], None)
     found = place.kernels(["a.csv", "v.csv"], None)
     assert len(found.kernels) == 2
     assert any("a.csv@a100 v.csv@v100" in warning for warning in found.warnings)
-    assert len(place.place(["a.csv", "v.csv@v100"], None, "name").rooflines) == 2
+    assert len(place.place(["a.csv", "v.csv@v100"], None).rooflines) == 2

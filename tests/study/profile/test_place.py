@@ -30,7 +30,7 @@ def small(tmp_path: Path) -> str:
 
 
 def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
-    placed = place.place([small], "a100", "name")
+    placed = place.place([small], "a100")
     (roofline,) = placed.rooflines
     (point,) = roofline.points
     assert point.intensity == 2 * 1_000_000 / 12_000_000  # a fused multiply-add is 2 FLOPs; Mbyte is 10^6
@@ -42,27 +42,27 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
 def test_what_is_missing_comes_with_one_command_for_the_device(small: str) -> None:
     line = "to collect what is missing, run the line that `roof ncu-command --hw {} -- CMD` prints"
     assert line.format("a100-sxm-80gb") in place.kernels([small], None).warnings
-    assert line.format("v100-sxm2-32gb") in place.place([small], "v100", "name").warnings
+    assert line.format("v100-sxm2-32gb") in place.place([small], "v100").warnings
     Path(small).write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
     with pytest.raises(ProfileError, match="`roof ncu-command --hw a100-sxm-80gb -- CMD`"):
-        place.place([small], None, "name")
+        place.place([small], None)
 
 
 def test_a_model_stands_beside_the_measurement_or_alone(small: str) -> None:
-    both = place.place([small], "a100", "name", "gpt2", {"phase": "decode"})
+    both = place.place([small], "a100", model="gpt2", workload={"phase": "decode"})
     assert {point.predicted for point in both.rooflines[0].points} == {True, False}
-    alone = place.place([], "a100", "name", "gpt2")
+    alone = place.place([], "a100", model="gpt2")
     assert all(point.predicted for point in alone.rooflines[0].points)
     assert alone.stem == "gpt2"
-    with pytest.raises(WorkloadError, match="--model MODEL --hw HW"):
-        place.place([], None, "name", "gpt2")
+    with pytest.raises(WorkloadError, match="model=MODEL hw=HW"):
+        place.place([], None, model="gpt2")
 
 
 def test_a_launch_of_no_time_is_left_out_and_said_to_be(tmp_path: Path) -> None:
     file = tmp_path / "instant.csv"
     instant = ",".join(f'"{cell}"' for cell in ("1", *CELLS[1:4], "fill", *CELLS[5:], "12", "0", "0", "0", "1000000"))
     file.write_text(f"{SMALL}{instant}\n", encoding="utf-8")
-    placed = place.place([str(file)], "a100", "base")
+    placed = place.place([str(file)], "a100", by="base")
     assert any("1 kernel launch of no time at all left out" in warning for warning in placed.warnings)
 
 
@@ -75,13 +75,13 @@ def test_times_alone_are_no_roofline_but_a_table(tmp_path: Path) -> None:
     file = tmp_path / "times.csv"
     file.write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
     with pytest.raises(ProfileError, match="no bytes were collected"):
-        place.place([str(file)], "a100", "name")
+        place.place([str(file)], "a100")
     assert len(place.kernels([str(file)], None).kernels) == 1
 
 
 @needs_measured
 def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete() -> None:
-    placed = place.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, "name")
+    placed = place.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None)
     (roofline,) = placed.rooflines
     assert (roofline.identified.device.id, roofline.identified.how) == ("a100-sxm-40gb", "attributes")
     assert sum(point.invocations for point in roofline.points if point.level == "dram") == 235
@@ -94,7 +94,7 @@ def test_resnet18_on_the_a100_is_placed_by_its_attributes_and_called_incomplete(
 @needs_measured
 def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     folder = MEASURED / "ncu" / "nersc_v100" / "TF-fp32-batch1-fw-noamp-732370"
-    placed = place.place([str(folder / "*")], "v100-sxm2-16gb", "name")
+    placed = place.place([str(folder / "*")], "v100-sxm2-16gb")
     (roofline,) = placed.rooflines
     for level in ("dram", "l2", "l1"):
         assert sum(point.invocations for point in roofline.points if point.level == level) == 465
@@ -117,4 +117,4 @@ def test_a_trace_tells_its_device() -> None:
 def test_a_device_that_nobody_describes_keeps_its_table() -> None:
     found = place.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
     assert found.runs[0].identified is None
-    assert any("--hw" in warning for warning in found.warnings)
+    assert any("hw" in warning for warning in found.warnings)

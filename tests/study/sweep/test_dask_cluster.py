@@ -69,7 +69,7 @@ def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
         def result(self) -> None:
             raise error
 
-    with pytest.raises(WorkloadError, match=r"--cluster tcp://a:1: the scheduler was lost \(.+\); start it again"):
+    with pytest.raises(WorkloadError, match=r'cluster="tcp://a:1": the scheduler was lost \(.+\); start it again'):
         _result(Future(), "tcp://a:1")
 
 

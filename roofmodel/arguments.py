@@ -1,0 +1,88 @@
+"""Arguments of the functions in `api`, checked and loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import Option, RoofError, shorten
+
+if TYPE_CHECKING:
+    from roofmodel.models.architecture import Architecture
+
+PathLike = str | os.PathLike[str]
+Model = PathLike
+"""A packaged name, the path of a config.json or its folder, or a Hub id."""
+Hardware = PathLike | Device
+"""A device's name, alias, YAML file, or a Device."""
+
+
+def architecture(model: Model, family: str | None) -> Architecture:
+    """A model by name or path. Raises ModelError."""
+    from roofmodel.models import hub
+
+    return hub.load(model, text("family", family))
+
+
+def device(hw: Hardware) -> Device:
+    """A device by name or path, or as it is. Raises DeviceError."""
+    return hw if isinstance(hw, Device) else Device.load(hw)
+
+
+def optional_device(hw: Hardware | None) -> Device | None:
+    """A device, or None without one. Raises DeviceError."""
+    return None if hw is None else device(hw)
+
+
+def operator_name(op: str | None) -> str | None:
+    """The name of an operator, from its name or from its label in a table."""
+    from roofmodel.views.kit.operator_names import operator_name as name_of
+
+    name = text("op", op)
+    return name_of(name) if name else name
+
+
+def several(given: Any) -> Sequence[Any]:
+    """A list of one value, or the list that was given."""
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def check_texts(**given: object) -> None:
+    """Raises RoofError for an argument that is neither text nor None."""
+    for name, value in given.items():
+        if not (value is None or isinstance(value, str)):
+            raise RoofError(Option(name), f" is {shorten(value)}; give text")
+
+
+def check_required_texts(**given: object) -> None:
+    """Raises RoofError for an argument that is not text."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise RoofError(Option(name), f" is {shorten(value)}; give text")
+
+
+def check_count(**given: object) -> None:
+    """Raises RoofError for an argument that is neither a whole number nor None."""
+    for name, value in given.items():
+        if not (value is None or type(value) is int):
+            raise RoofError(Option(name), f" is {shorten(value)}; give a whole number")
+
+
+def text(name: str, value: str | None) -> str | None:
+    """The argument. Raises RoofError if it is neither text nor None."""
+    check_texts(**{name: value})
+    return value
+
+
+def path(name: str, value: PathLike) -> str:
+    """A path as text. Raises RoofError for another type."""
+    if not isinstance(value, str | os.PathLike):
+        raise RoofError(Option(name), f" is {shorten(value)}; give a path")
+    return os.fspath(value)
+
+
+def paths(name: str, given: PathLike | Sequence[PathLike] | None) -> list[str]:
+    """One or several paths as a list of text. Raises RoofError for another type."""
+    return [] if given is None else [path(name, value) for value in several(given)]

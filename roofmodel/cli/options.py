@@ -1,0 +1,164 @@
+"""Options that several commands share, with their help; the options of a workload."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from roofmodel.errors import Option, WorkloadError
+
+Command = Callable[..., None]
+
+WORKLOAD, PRECISION, PARALLELISM, TRAINING, OUTPUT = "Workload", "Precision", "Parallelism", "Training", "Output"
+"""Groups of options in `--help`."""
+
+Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]
+Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="One or several models, as for estimate.")]
+ModelOrKernel = "As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
+Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")]
+Hardware = Annotated[str | None, typer.Option("--hw", help="A device's name or its YAML file.")]
+ProfileHardware = Annotated[
+    str | None, typer.Option("--hw", help="The device, if the files do not state it or state it wrongly.")
+]
+Family = Annotated[str | None, typer.Option(help="Read an unknown model_type as this family, such as llama.")]
+Times = Annotated[
+    list[str] | None, typer.Option("--times", help="A file whose times replace those of FILE: nsys, nvprof, PyTorch.")
+]
+Listing = Annotated[str, typer.Option("--format", help="table or json.", rich_help_panel=OUTPUT)]
+DocumentFormat = Annotated[
+    str, typer.Option("--format", help="table, json, markdown or latex, on stdout.", rich_help_panel=OUTPUT)
+]
+DocumentFiles = Annotated[
+    list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .md .tex .json", rich_help_panel=OUTPUT)
+]
+
+
+def format_option(help_text: str) -> Any:
+    """`--format`, in the group of output options."""
+    return typer.Option("--format", help=help_text, rich_help_panel=OUTPUT)
+
+
+def output_option(help_text: str) -> Any:
+    """`-o FILE`, in the group of output options."""
+    return typer.Option("-o", "--output", help=help_text, rich_help_panel=OUTPUT)
+
+
+def examples(*commands: str) -> str:
+    """Examples below the options of `--help`."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+def required_device(hw: Any, example: str) -> None:
+    """Raises WorkloadError without `--hw`."""
+    if not hw:
+        raise WorkloadError(Option("hw"), " is missing; give ", example, " (see 'roof hw list')")
+
+
+def devices(hw: list[str]) -> list[str]:
+    """The names in `--hw a100,h100`, or in `--hw` given several times."""
+    return [name.strip() for names in hw for name in names.split(",")]
+
+
+def _option(panel: str, help_text: str) -> Any:
+    return typer.Option(help=help_text, rich_help_panel=panel)
+
+
+def workload_options(
+    phase: Annotated[
+        str | None,
+        _option(WORKLOAD, "prefill, decode, generate, forward or train (default: prefill and decode; else forward)."),
+    ] = None,
+    batch: Annotated[int, _option(WORKLOAD, "Sequences computed together.")] = 1,
+    seq: Annotated[
+        int | None,
+        _option(WORKLOAD, "Tokens of the prompt, or of an encoder-decoder's source (default: 1024 or the limit)."),
+    ] = None,
+    context: Annotated[int | None, _option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
+    dtype: Annotated[str, _option(PRECISION, "Compute format: fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
+    weights: Annotated[
+        str | None, _option(PRECISION, "Format of the weights: also fp8_block, int4, nf4, mxfp4 (default: --dtype).")
+    ] = None,
+    kv: Annotated[
+        str | None, _option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
+    ] = None,
+    activations: Annotated[
+        str | None,
+        _option(PRECISION, "Format between operators (default: --dtype); fp16 if only GEMMs read fp8."),
+    ] = None,
+    attention: Annotated[
+        str, _option(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
+    ] = "flash",
+    logits: Annotated[
+        str | None,
+        _option(WORKLOAD, "Positions of the LM head: last or all (default: last in a prefill, all in a forward pass)."),
+    ] = None,
+    new_tokens: Annotated[int | None, _option(WORKLOAD, "Tokens that --phase generate decodes (default: 128).")] = None,
+    mla: Annotated[str, _option(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed",
+    decoder_seq: Annotated[
+        int | None, _option(WORKLOAD, "Prompt tokens of an encoder-decoder's decoder (default: --seq).")
+    ] = None,
+    image: Annotated[int | None, _option(WORKLOAD, "Pixels per side of an image, for vision models.")] = None,
+    runtime: Annotated[
+        str,
+        _option(
+            WORKLOAD,
+            "How kernels are launched and fused, for expected times: eager; autocast (eager under torch.autocast, "
+            "weights in fp32); megatron (as Megatron-LM trains); graph (CUDA graphs of an inference engine).",
+        ),
+    ] = "eager",
+    launch: Annotated[
+        str | None, _option(WORKLOAD, "Host time per operator launch, such as 12us (default: 40us; not for graphs).")
+    ] = None,
+    optimizer: Annotated[str | None, _option(TRAINING, "adam, momentum or sgd (default: adam).")] = None,
+    recompute: Annotated[
+        str, _option(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
+    ] = "none",
+    tp: Annotated[int, _option(PARALLELISM, "Tensor parallel: GPUs that shard each layer.")] = 1,
+    dp: Annotated[int, _option(PARALLELISM, "Data parallel: replicas, each with a part of the batch.")] = 1,
+    pp: Annotated[int, _option(PARALLELISM, "Pipeline parallel: stages of consecutive layers.")] = 1,
+    ep: Annotated[int, _option(PARALLELISM, "Expert parallel: GPUs that shard the experts.")] = 1,
+    vpp: Annotated[int, _option(PARALLELISM, "Model chunks per stage (interleaved pipeline), for training.")] = 1,
+    micro_batch: Annotated[
+        int | None,
+        _option(PARALLELISM, "Sequences per replica and microbatch (default: all; 1 if pipeline stages train)."),
+    ] = None,
+    sequence_parallel: Annotated[
+        str, _option(PARALLELISM, "on: shard norms and residual sums by tokens over the --tp GPUs, for training.")
+    ] = "off",
+) -> None:
+    """The options of a workload, as a signature."""
+
+
+def takes_workload(command: Command) -> Command:
+    """Replace the `**workload` of a command by the options of a workload."""
+    return _with_options(command, _parameters(workload_options))
+
+
+def takes_grid(command: Command) -> Command:
+    """Replace the `**grid` of a command by the options of a workload as text, which may state several values."""
+    return _with_options(
+        command,
+        [
+            p.replace(annotation=Annotated[str | None, *p.annotation.__metadata__], default=None)
+            for p in _parameters(workload_options)
+        ],
+    )
+
+
+def changed(options: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the options whose value is not the default."""
+    defaults = {p.name: p.default for p in _parameters(workload_options)}
+    return (name for name, value in options.items() if value != defaults.get(name))
+
+
+def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:
+    own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    return command
+
+
+def _parameters(function: Command) -> list[inspect.Parameter]:
+    return list(inspect.signature(function, eval_str=True).parameters.values())

@@ -1,0 +1,99 @@
+"""Output of the commands: results on stdout, notes and warnings on stderr, files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from roofmodel.errors import Option, Text, WorkloadError, choices
+
+DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns: without a terminal; at least
+
+DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
+
+
+def flag(option: Option) -> str:
+    """An option as it is written on the command line: `--ep 8`, `-o FILE`."""
+    name = "-o" if option.name == "output" else f"--{option.name.replace('_', '-')}"
+    value = ", ".join(map(str, option.value)) if isinstance(option.value, tuple) else option.value
+    return name if value is None else f"{name} {value}"
+
+
+def check_format(form: str, known: tuple[str, ...]) -> None:
+    """Raises WorkloadError for an unknown --format."""
+    if form not in known:
+        raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
+
+
+def check_outputs(report: Any, paths: Iterable[str] | None) -> None:
+    """Raises OutputError for a file that this class of report cannot write; called before any work is done."""
+    for path in paths or ():
+        report.check_output(path)
+
+
+def present(report: Any, form: str, paths: Iterable[str] | None = None, table: Any = None) -> None:
+    """Write a report to files and to stdout (as `table` if it is given); its notes and warnings to stderr."""
+    save(report, paths)
+    if form == "table":
+        print_rich(table or report)
+    else:
+        print_text(report.text(form))
+    remark(report)
+
+
+def save(report: Any, paths: Iterable[str] | None) -> None:
+    """Write a report to each of the files."""
+    for path in paths or ():
+        note(f"wrote {report.save(path)}")
+
+
+def remark(report: Any) -> None:
+    """A report's notes and warnings."""
+    for text in report.notes:
+        note(text)
+    for text in report.warnings:
+        note(f"warning: {text}")
+
+
+def ignored(options: Iterable[str], why: str) -> None:
+    """A note for each option that was given and does not apply."""
+    for name in options:
+        note(f"{flag(Option(name))} is ignored: {why}")
+
+
+def print_text(text: str) -> None:
+    """A result on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def print_rich(renderable: Any) -> None:
+    """A result on stdout, as wide as the terminal; without trailing blanks in a file or a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width or DEFAULT_WIDTH, MINIMUM_WIDTH)
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as printed:
+        console.print(renderable)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+    sys.stdout.flush()  # before the notes, if both go to one file
+
+
+def note(message: Text) -> None:
+    """A line on stderr, marked as a note unless it begins with `warning: ` or `wrote `."""
+    text = str(message)
+    print_line(text if text.startswith(("warning: ", "wrote ")) else f"note: {text}")
+
+
+def print_line(text: str) -> None:
+    """A line on stderr; on a terminal wrapped between words."""
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = max(MINIMUM_WIDTH, shutil.get_terminal_size((DEFAULT_WIDTH, 0)).columns)
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    sys.stderr.write(f"{text}\n")

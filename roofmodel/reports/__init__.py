@@ -1,0 +1,1 @@
+"""Results of the functions in `api`, with their tables, files and notebook displays."""

@@ -1,0 +1,245 @@
+"""Results of predictions: estimates, sweeps, derivations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+from roofmodel.arguments import PathLike
+from roofmodel.reports.base import Drawn, Saved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+
+    from roofmodel.study.estimate.estimate import Estimate
+    from roofmodel.study.sweep.sweep import Sweep
+    from roofmodel.views.kit.document import Document
+    from roofmodel.views.kit.notebook import Picture
+
+
+class Report(Drawn):
+    """Result of `estimate`: operators with counts and times, totals, memory.
+
+    A notebook shows the tables that `roof estimate` prints.
+    """
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate = estimate
+
+    @property
+    def totals(self) -> dict[str, dict[str, Any]]:
+        """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
+        from roofmodel.study.estimate.phase import totals
+
+        return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(map(str, self.estimate.notes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof estimate --format json` prints, with notes in Python's spelling of options."""
+        from roofmodel.views.estimate.data import to_dict
+
+        return to_dict(self.estimate)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per operator in base units, with the columns of `roof estimate --format csv`.
+
+        `bound_seconds` and `expected_seconds` are those of one occurrence; `total_bound_seconds` and
+        `total_expected_seconds` are multiplied by `count`.
+        """
+        import pandas
+
+        from roofmodel.views.estimate.data import flat
+
+        frame = pandas.DataFrame(flat(self.estimate))
+        for name in ("bound_seconds", "expected_seconds"):
+            frame[f"total_{name}"] = frame[name].astype(float) * frame["count"]
+        return frame
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        from roofmodel.views.estimate.files import SUFFIXES
+
+        return SUFFIXES
+
+    def text(self, form: str) -> str:
+        from roofmodel.views.estimate.files import as_text
+
+        return as_text(self.estimate, form)
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
+        from roofmodel.views.estimate.files import save
+
+        return save(self.estimate, os.fspath(path))
+
+    def table(self, *, ops: bool = False, roofline: bool = False, hint: bool = False) -> Any:
+        """The tables of `roof estimate`: one row per operator with `ops`, a chart with `roofline`.
+
+        `hint` adds a line on these options.
+        """
+        from roofmodel.views.estimate.terminal import EstimateView
+
+        return EstimateView(self.estimate, ops=ops, roofline=roofline, hint=hint)
+
+    def __rich__(self) -> Any:
+        return self.table()
+
+    def __repr__(self) -> str:
+        phases = ", ".join(f"{phase.step.phase} ≥ {phase.bound_seconds:.3g} s" for phase in self.estimate.phases)
+        return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
+
+
+class SweepReport(Saved):
+    """Result of `sweep`: a grid of points with the totals of each, evaluated when it is read.
+
+    A grid may be larger than memory: `save` and `write` evaluate it block by block; `to_frame` and `to_dict` load all
+    of it.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(map(str, self.sweep.notes))
+
+    def evaluated(self) -> SweepReport:
+        """The same report with all rows in memory, to read them more than once."""
+        return SweepReport(self.sweep.kept())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per point in base units, with the columns of `roof sweep --format csv`."""
+        from roofmodel.views.sweep.data import frame
+
+        return frame(self.sweep)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof sweep --format json` prints."""
+        from roofmodel.views.sweep.data import document
+
+        return document(self.sweep)
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        from roofmodel.views.sweep.files import SUFFIXES
+
+        return SUFFIXES
+
+    def write(self, form: str, out: TextIO) -> None:
+        """Write the rows to a stream as json or csv, block by block."""
+        from roofmodel.views.sweep.files import write_csv, write_json
+
+        {"json": write_json, "csv": write_csv}[form](self.sweep, out)
+
+    def save(self, path: PathLike, picture: str | None = None) -> Path:
+        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
+        from roofmodel.views.sweep.files import save
+
+        return save(self.sweep, os.fspath(path), picture)
+
+    def picture(self, kind: str | None = None, dpi: int = 100) -> Picture:
+        """A picture of `rates`, `roofs` or `costs`, for a notebook."""
+        from roofmodel.views.kit.notebook import picture
+
+        return picture(partial(self.save, picture=kind), dpi)
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.sweep.table import View
+
+        return View(self.sweep)
+
+    def __repr__(self) -> str:
+        return f"<SweepReport of {self.sweep.points} points>"
+
+
+class Derivation(Saved):
+    """Result of `explain`, `crossover`, `conventions`, `reconcile` and homework: a text with formulas."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(map(str, self.document.notes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `--format json` prints."""
+        return self.document.data  # type: ignore[no-any-return]
+
+    def to_markdown(self) -> str:
+        """Markdown, with formulas between dollar signs."""
+        return self.document.written("markdown")
+
+    def to_latex(self) -> str:
+        """A complete LaTeX file that needs amsmath only."""
+        return self.document.written("latex")
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("md", "tex", "json")
+
+    def text(self, form: str) -> str:
+        return self.document.written(form)
+
+    def save(self, path: PathLike) -> Path:
+        """Write md, tex or json, by the suffix."""
+        return self.document.save(os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.kit.document import rich
+
+        return rich(self.document.blocks)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        warnings = "".join(f"\n\n{warning}" for warning in self._all_warnings())
+        return {"text/markdown": self.to_markdown() + warnings, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"<Derivation: {self.document.title}>"
+
+
+class HomeworkSheet(Derivation):
+    """Result of `homework`: a sheet of problems, or its key."""
+
+    @classmethod
+    def check_output(cls, path: PathLike, force: bool = False) -> None:
+        """Raises OutputError, too, if the file is a sheet with answers and `force` is not set."""
+        from roofmodel.errors import Option, OutputError
+        from roofmodel.study.homework.homework import has_answers
+
+        if not force and has_answers(os.fspath(path)):
+            raise OutputError(
+                f"{os.fspath(path)}: is a sheet with answers; give another name, or ", Option("force"),
+                " to replace it",
+            )  # fmt: skip
+
+
+class ExplorePage(Saved):
+    """Result of `explore`: one HTML page with sliders and all data inside."""
+
+    def __init__(self, html: str, names: Sequence[str]) -> None:
+        self.html = html
+        self.names = names
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("html",)
+
+    def save(self, path: PathLike) -> Path:
+        """Write the page (html)."""
+        from roofmodel.views.kit import files
+
+        return files.write(os.fspath(path), None, {"html": lambda: self.html})
+
+    def __rich__(self) -> Any:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"<ExplorePage of {', '.join(self.names)}>"
