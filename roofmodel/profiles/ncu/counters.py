@@ -6,7 +6,7 @@ the sum is None and a note names the missing metrics; a partial sum would be too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofmodel.profiles.ncu import metric_catalog
@@ -19,7 +19,17 @@ def any_contains(parts: Iterable[str], names: Collection[str]) -> bool:
 
 def sum_metric_names(names: Iterable[str]) -> str:
     """The `.sum` metrics of these counters, as a list for a message."""
-    return ", ".join(f"{name}.sum" for name in names)
+    return metric_list([f"{name}.sum" for name in names])
+
+
+LISTED = 3  # metrics that a message names
+
+
+def metric_list(names: Sequence[str]) -> str:
+    """Metrics for a message; of a long list the first ones, and the command that prints all."""
+    if len(names) <= LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:LISTED])} and {len(names) - LISTED} more ('roof ncu-command' prints them all)"
 
 
 @dataclass(frozen=True)

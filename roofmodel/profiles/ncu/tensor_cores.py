@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.profiles.ncu.counters import Counters, any_contains, sum_metric_names
+from roofmodel.profiles.ncu.counters import Counters, any_contains, metric_list, sum_metric_names
 
 # FLOPs of one tensor instruction, 2·M·N·K of its smallest and largest shape: HMMA.884 (per step) and DMMA.884 512,
 # HMMA.1684 1024, .1688 2048, .16816 4096, IMMA.8816 2048, .16832 8192. From compute capability 9 on, the N of a
@@ -138,7 +138,7 @@ class TensorCoreCounters(Counters):
         major = (self.generation or "").split(".")[0]
         shapes = _SHAPES.get(self.generation or "") or _SHAPES.get(major)
         known = metric_catalog.tensor_operations(self.generation)
-        better = ", ".join(known) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
+        better = metric_list(known) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
         if shapes is None:
             self.notes.append(
                 "tensor FLOPs unknown: only instructions were counted, and their size varies on this device; "
@@ -165,7 +165,7 @@ class TensorCoreCounters(Counters):
         vector = any("_thread_inst_executed_op_" in name for name in self.values)
         if not vector or (self.generation and float(self.generation) < 7):
             return []
-        names = ", ".join(metric_catalog.tensor_operations(self.generation)) or "sm__ops_path_tensor_src_*.sum"
+        names = metric_list(metric_catalog.tensor_operations(self.generation)) or "sm__ops_path_tensor_src_*.sum"
         return [f"tensor-core FLOPs unknown: no tensor metric was collected; add {names}"]
 
     def pipe_instructions(self, kind: str) -> float | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.ncu.device_attributes import nvtx_names
 from roofmodel.profiles.reading import read as read_files
@@ -550,7 +551,10 @@ def test_a_raw_page_of_an_a100_names_the_tensor_counters_that_nobody_collected()
     assert profile.evidence[0].name == "NVIDIA A100-SXM4-40GB"
     assert profile.evidence[0].dram_bandwidth == 1_555_200_000_000
     assert {k.flops.tensor_tf32 for k in profile.kernels} == {None}
-    assert any("sm__ops_path_tensor_src_tf32_dst_fp32.sum" in warning for warning in profile.warnings)
+    (missing,) = (warning for warning in profile.warnings if "tensor-core FLOPs" in warning)
+    assert missing.count("sm__ops_path_tensor_src_") == 3  # a long list is summarized
+    assert missing.endswith("more ('roof ncu-command' prints them all)")
+    assert "sm__ops_path_tensor_src_tf32_dst_fp32.sum" in metric_catalog.tensor_operations("8.0")
 
 
 @needs_measured
