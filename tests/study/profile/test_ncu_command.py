@@ -39,7 +39,7 @@ def test_a_device_that_is_not_named_is_assumed_and_said_so():
     for nvprof, device in ((False, "a100-sxm-80gb"), (True, "v100-sxm2-32gb")):
         collection = collect(["./a.out"], nvprof=nvprof)
         assert (collection.hardware, collection.hardware_from) == (device, "assumed")
-        assert "assumed" in map(str, collection.notes)[0]
+        assert "assumed" in str(collection.notes[0])
 
 
 def test_how_it_measures_is_always_said_and_filters_when_given():
