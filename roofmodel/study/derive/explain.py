@@ -1,4 +1,4 @@
-"""Where every number comes from: the operators counted twice by the same lines, with numbers and with symbols."""
+"""Derivation of every count: the same operators are counted with numbers and with symbols."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Sources = Mapping[Any, Source]
 
 
 class Quantity(NamedTuple):
-    """A count: as an expression in symbols, and as the number that it is."""
+    """A count as an expression in symbols, and its value."""
 
     name: str
     symbolic: Any
@@ -37,7 +37,7 @@ class Quantity(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """An axis of an operator's line: what it means, how long it is."""
+    """An axis of an operator: meaning and size."""
 
     letter: str
     meaning: str
@@ -46,14 +46,14 @@ class Axis(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """An operator with numbers and with symbols; `times` is how often it occurs, as a symbol."""
+    """An operator with numbers and with symbols; `times` is its number of occurrences, as an expression."""
 
     operator: Operator
     symbolic: Operator
     times: Any
     placed: Placed | None = None  # None without a device
     formula: Formula | None = None  # of its expected time
-    fused: Fused | None = None  # how an engine runs it, where one does
+    fused: Fused | None = None  # how a fused graph runs it, if the runtime is a graph
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -66,7 +66,7 @@ class Counted(NamedTuple):
         )
 
     def tensors(self, way: str) -> tuple[Quantity, ...]:
-        """What it `reads` or `writes`, tensor by tensor, in bytes."""
+        """The bytes of each tensor that it `reads` or `writes`."""
         pairs = zip(getattr(self.operator, way), getattr(self.symbolic, way), strict=True)
         return tuple(
             Quantity(tensor.name, self.symbolic.bytes_of(other), self.operator.bytes_of(tensor), "B")
@@ -75,7 +75,7 @@ class Counted(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A phase, or a kernel: its operators, and what they come to together."""
+    """A phase or a kernel: its operators and their totals."""
 
     name: str
     operators: tuple[Counted, ...]
@@ -84,7 +84,7 @@ class Section(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """A model or a kernel, derived."""
+    """The derivation of a model or a kernel."""
 
     name: str
     about: str
@@ -94,13 +94,15 @@ class Explanation(NamedTuple):
     sections: tuple[Section, ...]
     model: tuple[Quantity, ...] = ()  # parameters
     memory: tuple[Quantity, ...] = ()
-    peak: tuple[str, tuple[Quantity, ...]] | None = None  # the operator at which most is alive, and what that is
+    peak: tuple[str, tuple[Quantity, ...]] | None = (
+        None  # the operator with most live activations, and these activations
+    )
     estimate: Estimate | None = None
     notes: tuple[Text, ...] = ()
 
     @property
     def values(self) -> dict[Any, Number]:
-        """The number that each symbol stands for."""
+        """The value of each symbol."""
         return {symbol: source.value for symbol, source in self.sources.items()}
 
 
@@ -108,19 +110,19 @@ def explain_named(
     model: str | os.PathLike[str], device: Device | None = None, *, family: str | None = None, op: str | None = None,
     n: int | None = None, **options: Any,
 ) -> Explanation:  # fmt: skip
-    """Derive a model, or a plain kernel of size `n`, by name. Raises RoofError."""
+    """Derive a model or a textbook kernel of size `n` by name. Raises RoofError."""
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        idle = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
+        unused = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
-        return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in idle))
+        return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in unused))
     found = explain(loaded(model, family), device, op, **options)
     if n is not None:
-        return found._replace(notes=(*found.notes, ignored("n", f"{found.name} is no kernel")))
+        return found._replace(notes=(*found.notes, ignored("n", f"{found.name} is a model, not a kernel")))
     return found
 
 
 def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
-    """A model, where a plain kernel is one too: what is neither is told about both. Raises ModelError."""
+    """The architecture of a model. The ModelError for an unknown name also lists the textbook kernels."""
     try:
         return hub.load(model, family)
     except hub.UnknownModel as error:
@@ -128,9 +130,9 @@ def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:
-    """Derive the workload that the options describe, as `estimate` counts it; of one operator, if `op` names it.
+    """Derive the counts of `estimate` for a workload; only the operators that `op` names, if given.
 
-    Raises WorkloadError for options that make no sense, or an operator that is not there.
+    Raises WorkloadError for invalid options or an unknown operator.
     """
     work, notes = workload(arch, **options)
     estimated = estimate(arch, device, **options) if device else None
@@ -164,7 +166,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
 
 
 def explain_kernel(name: str, device: Device | None = None, n: int | None = None, dtype: str = "fp16") -> Explanation:
-    """Derive a plain kernel of one size; 1024 if absent."""
+    """Derive a textbook kernel of size `n` (default 1024)."""
     size = 1024 if n is None else n
     check_kernel(size, dtype)
     widths = Workload((), dtype=dtype).widths
@@ -183,8 +185,8 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
 def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, Source]]:
     """The workload with symbols for batch and lengths.
 
-    A length of 1 stays one: a pass over one token is another pass. So does what generation is asked for, and the number
-    of stages: which layers they have is no formula.
+    A length of 1 stays a number, since a pass over one token has other operators. So do the length of a generation and
+    the number of stages.
     """
     found: dict[Any, Source] = {}
 
@@ -194,21 +196,21 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
         found[symbol(name)] = Source(meaning, value, option)
         return symbol(name)
 
-    prompt = "tokens of the source" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
-    ways = {"tp": "GPUs that share every layer", "dp": "replicas", "ep": "GPUs that experts are dealt out among"}
+    prompt = (
+        "tokens of the encoder" if arch.encoder else "patches and learned tokens" if arch.image else "prompt tokens"
+    )
+    ways = {"tp": "tensor-parallel GPUs", "dp": "replicas", "ep": "expert-parallel GPUs"}
     gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()}
     if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
         found.pop(gpus["dp"], None)
-        gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert stands once: no replica has another's
+        gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert is stored once
     asked = replace(
         work,
         parallel=work.parallel._replace(**gpus),
         batch=named("B", "sequences computed together", work.batch, Option("batch")),
         seq=named("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),
         context=named("C", "tokens in the cache before", work.context, Option("context")),
-        micro_batch=named(
-            "B_m", "sequences that a replica computes at a time", work.micro_batch, Option("micro_batch")
-        ),
+        micro_batch=named("B_m", "sequences per microbatch of a replica", work.micro_batch, Option("micro_batch")),
         decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, Option("decoder_seq")),
     )
     return asked, found
@@ -227,22 +229,22 @@ def _section(
     runs = fused(operators, bounds, device, work.dtype) if device and work.runtime == "graph" else iter(())
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
-        assert (numbers.name, numbers.spec) == (named.name, named.spec)  # the same lines, or it were no derivation
+        assert (numbers.name, numbers.spec) == (named.name, named.spec)  # both countings have the same operators
         here, run, by = phase and phase.placed[i], next(runs, None), None
         if device and here:
             run_as = as_executed(numbers, work.runtime)
             by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
         counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
-    return Section(step.phase, tuple(counted), (*_totals(counted), *_otherwise(arch, shape, step, other)), phase)
+    return Section(step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, other)), phase)
 
 
 def _at_stage(step: Step, of: Step) -> Step:
-    """The pass on a GPU of the stage that another one is of."""
+    """The step on a GPU of the same pipeline stage as `of`."""
     return step._replace(parallel=step.parallel._replace(stage=of.parallel.stage))
 
 
 def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
-    """What the operators come to together, occurrences and all."""
+    """The totals of the operators over all occurrences."""
     for name, field, unit in (
         ("matmul FLOPs", "matmul_flops", "FLOP"),
         ("vector FLOPs", "vector_flops", "FLOP"),
@@ -258,8 +260,8 @@ def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
         )
 
 
-def _otherwise(arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step) -> Iterator[Quantity]:
-    """What the same phase comes to as eager attention computes it; and generation, without a KV cache."""
+def _alternatives(arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step) -> Iterator[Quantity]:
+    """The totals of the phase with eager attention, and of a generation without a KV cache."""
     if step.attention != "eager":
         eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, other))]
         yield _sum("matmul FLOPs of all pairs", "matmul_flops", "FLOP", shape, *eager)
@@ -303,7 +305,7 @@ MEMORY = {
 def _memory(
     arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload, values: dict[Any, Number]
 ) -> tuple[tuple[Quantity, ...], tuple[str, tuple[Quantity, ...]] | None]:
-    """What is resident at the peak, role by role; and the activations alive where most are, unless it trains."""
+    """The peak memory by role, and except for training the live activations at the peak."""
     steps = [
         (one, _at_stage(other, one))
         for step, other in zip(work.steps(), asked.steps(), strict=True)
@@ -337,9 +339,9 @@ def _memory(
 
 
 def meant(op: str, names: Sequence[str]) -> set[str]:
-    """The names of operators that one means: a whole name, all of a group, or the end of a name.
+    """The names of the operators that `op` selects: a full name, a group, or the last part of a name.
 
-    Raises WorkloadError where there is none.
+    Raises WorkloadError if there is none.
     """
     known = dict.fromkeys(names)
     ends = {name: name.rpartition(".")[2] for name in known}
@@ -352,7 +354,7 @@ def meant(op: str, names: Sequence[str]) -> set[str]:
 
 
 def chosen(op: str, sections: Sequence[Section]) -> list[Section]:
-    """Of each phase the operators that a name means. Raises WorkloadError where there is none."""
+    """The operators of each phase that `op` selects. Raises WorkloadError if there is none."""
     wanted = meant(op, [counted.operator.name for section in sections for counted in section.operators])
     found = []
     for section in sections:

@@ -321,7 +321,7 @@ def test_a_collective_is_derived() -> None:
     text = roofmodel.explain(
         "Meta-Llama-3-8B", "h100", tp=4, batch=8, phase="decode", op="mlp.all_reduce"
     ).to_markdown()
-    assert "GPUs that share every layer" in text
+    assert "tensor-parallel GPUs" in text
     assert "98 304 B" in text  # 2 x 3/4 of 8 x 4096 elements of 2 bytes
 
 
