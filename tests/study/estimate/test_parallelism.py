@@ -18,7 +18,7 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
-from roofmodel.study.derive.crossover import _Counted, crossover
+from roofmodel.study.derive.crossover import _OperatorsBySize, crossover
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.phase import totals
@@ -218,9 +218,9 @@ def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
     """A crossover takes a phase's bytes as if all went the way of most: its time of these is the estimate's sum."""
     options = {"phase": "train", "batch": 64, "tp": 8, "dp": 2, "seq": 1024}
     one = estimate(LLAMA, H100, **options).phases[0]
-    counted = _Counted(LLAMA, H100, options, "seq")
+    counted = _OperatorsBySize(LLAMA, H100, options, "seq")
     every = range(len(counted.at(1024)))
-    summed = place(counted.cost_of(every)(1024), H100, "fp16", counted.way_of(every)(1024))
+    summed = place(counted.cost_of(every)(1024), H100, "fp16", counted.collective_of(every)(1024))
     assert summed.link_seconds == pytest.approx(sum(p.operator.count * p.placement.link_seconds for p in one.placed))
 
 
