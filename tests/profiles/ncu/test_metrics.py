@@ -159,7 +159,9 @@ def test_vector_work_of_the_tensor_pipe_is_no_tensor_work():
 
 def test_vector_flops_without_a_tensor_metric_say_so():
     notes = interpret(ops(fadd=1, fmul=1, ffma=1), "8.0").notes
-    assert any(TENSOR.format("src_tf32_dst_fp32") in note for note in notes)
+    (missing,) = (note for note in notes if "no tensor metric was collected" in note)
+    assert TENSOR.format("src_fp16_dst_fp16") in missing
+    assert missing.endswith("and 3 more ('roof ncu-command' prints them all)")
     assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
 
 
@@ -171,7 +173,8 @@ def test_what_was_never_collected_is_null_with_a_note_that_names_the_metric_to_a
     for pipe in ("fp64, fp16 FLOPs unknown", "tensor_fp16, tensor_bf16, tensor_fp64, tensor_int8 FLOPs unknown"):
         assert pipe in said
     added = set(re.findall(r"\w+__\w+\.sum", said))
-    assert added >= {OP.format("hfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
+    assert added >= {OP.format("dfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
+    assert "'roof ncu-command' prints them all" in said  # those of fp16 are not listed
     assert TENSOR.format("src_bf16_dst_fp32") in added
     # what was collected is not asked for again
     assert not added & {OP.format("ffma"), "dram__bytes.sum", TENSOR.format("src_tf32_dst_fp32")}
