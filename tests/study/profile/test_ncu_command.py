@@ -9,6 +9,7 @@ import pytest
 from roofmodel.errors import RoofError
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.profile.ncu_command import advice, collect
+from roofmodel.views.kit.encoding import as_json
 from roofmodel.views.profile import ncu_command as views
 
 TOY = Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"
@@ -75,7 +76,7 @@ def test_each_part_of_the_line_has_one_line_of_why(nvprof):
 
 
 def test_json_has_the_words_and_the_reasons():
-    document = json.loads(views.as_json(collect(["./a.out"], "v100")))
+    document = json.loads(as_json(views.document(collect(["./a.out"], "v100"))))
     assert document["schema"] == "roofmodel.ncu-command/1"
     assert document["command"][0] == "ncu"
     assert {"part": "--nvtx", "why": "the ranges around a launch are written with it, to group by"} in document["why"]
