@@ -1,4 +1,4 @@
-"""`roof kernels` and `roof plot`, as their user runs them."""
+"""The commands `roof kernels` and `roof plot`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def roof(
     return stop.value.code or 0, out, err
 
 
-def test_kernels_as_json_is_one_document_with_the_contracts_keys(
+def test_kernels_as_json_have_the_keys_of_the_contract(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, _ = roof("kernels ncu.csv --format json", monkeypatch, capsys)
@@ -53,7 +53,7 @@ def test_kernels_as_json_is_one_document_with_the_contracts_keys(
     (kernel,) = document["kernels"]
     assert set(kernel) >= KERNEL_KEYS
     assert (kernel["seconds"], kernel["bytes"]["dram"], kernel["flops"]["fp32"]) == (1e-05, 12e6, 2e6)
-    assert kernel["flops"]["tensor_fp16"] is None  # not collected, which is not zero
+    assert kernel["flops"]["tensor_fp16"] is None  # not collected
     assert (kernel["grid"], kernel["block"]) == ([64, 2, 1], [256, 1, 1])
 
 
@@ -66,7 +66,7 @@ def test_kernels_as_csv_and_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "saxpy" in out
 
 
-def test_plot_writes_a_picture_beside_the_call_and_shows_the_table(
+def test_plot_shows_the_table_and_writes_a_picture_into_the_current_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, out, err = roof("plot ncu.csv --hw a100-sxm-40gb", monkeypatch, capsys)
@@ -77,7 +77,7 @@ def test_plot_writes_a_picture_beside_the_call_and_shows_the_table(
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_plot_writes_every_kind_of_picture(
+def test_plot_writes_all_picture_formats(
     suffix: str, magic: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, _, _ = roof(f"plot ncu.csv --hw a100 --model gpt2 -o x.{suffix}", monkeypatch, capsys)
@@ -86,7 +86,7 @@ def test_plot_writes_every_kind_of_picture(
     assert sorted(p.name for p in folder.iterdir()) == sorted(["ncu.csv", "text.txt", f"x.{suffix}"])
 
 
-def test_options_of_a_workload_say_nothing_without_a_model(
+def test_workload_options_are_ignored_without_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, _, err = roof("plot ncu.csv --hw a100 --tp 2 --weights int4 --dtype fp8 -o x.png", monkeypatch, capsys)
@@ -97,7 +97,7 @@ def test_options_of_a_workload_say_nothing_without_a_model(
     assert "ignored" not in err
 
 
-def test_every_output_that_is_named_is_written(
+def test_all_outputs_are_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     status, _, err = roof("plot ncu.csv --hw a100 -o x.png -o x.json -o x.csv", monkeypatch, capsys)
@@ -106,7 +106,7 @@ def test_every_output_that_is_named_is_written(
     assert all((folder / f"x.{suffix}").stat().st_size for suffix in ("png", "json", "csv"))
 
 
-def test_a_format_that_cannot_be_written_is_refused_before_any_file_is_read(
+def test_an_unknown_suffix_is_refused_before_files_are_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     for suffix in ("docx", "md"):
@@ -118,14 +118,14 @@ def test_a_format_that_cannot_be_written_is_refused_before_any_file_is_read(
     assert not (folder / "x.png").exists()
 
 
-def test_a_file_without_a_name_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_file_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["roof", "kernels", ""])
     with pytest.raises(SystemExit, match="2"):
         cli.main()
-    assert capsys.readouterr().err.startswith("error: '' is no file's name; give a profiler file")
+    assert capsys.readouterr().err.startswith("error: '' is not a file name; give a profiler file")
 
 
-def test_a_warning_does_not_list_all_devices_and_a_refusal_does(
+def test_errors_list_the_known_devices_and_warnings_do_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     (folder / "ncu.csv").write_text(SMALL.replace('"8.0"', '"12.0"'), encoding="utf-8")
@@ -133,7 +133,7 @@ def test_a_warning_does_not_list_all_devices_and_a_refusal_does(
     assert "known: v100, a100" in roof("plot ncu.csv", monkeypatch, capsys)[2]
 
 
-def test_points_as_json_have_the_contracts_keys(
+def test_points_as_json_have_the_keys_of_the_contract(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = roof("plot ncu.csv --hw a100 --format json -o x.csv", monkeypatch, capsys)
@@ -147,7 +147,7 @@ def test_points_as_json_have_the_contracts_keys(
     assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 2
 
 
-def test_points_of_one_device_name_it_once_and_say_the_clocks(
+def test_points_of_one_device_have_its_name_once_and_the_clocks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, err = roof("plot ncu.csv --hw v100 --clock 1312MHz --ceilings measured --format json", monkeypatch, capsys)
@@ -164,10 +164,10 @@ def test_points_of_one_device_name_it_once_and_say_the_clocks(
         }
     ]
     ceilings = {c["name"]: c.get("flops_per_second") or c["bytes_per_second"] for c in document["ceilings"]}
-    assert ceilings["dram"] == 867e9  # as a benchmark read it
+    assert ceilings["dram"] == 867e9  # measured by a read benchmark
     assert ceilings["fp32"] == pytest.approx(15.7e12 * 1312 / 1530)
     assert not any("hardware" in item for item in (*document["ceilings"], *document["points"]))
-    assert "drawn at 1.312 GHz" in err
+    assert "ceilings are scaled to 1.312 GHz" in err
 
 
 def test_several_devices_in_one_figure(
@@ -182,8 +182,8 @@ def test_several_devices_in_one_figure(
     names = ["v100-sxm2-32gb", "a100-sxm-80gb"]
     assert [device["hardware"] for device in document["devices"]] == names
     assert [device["files"] for device in document["devices"]] == [["ncu.csv"], ["other.csv"]]
-    roofs = {c["hardware"]: c["bytes_per_second"] for c in document["ceilings"] if c["name"] == "dram"}
-    assert roofs == dict(zip(names, (900e9, 2039e9), strict=True))
+    bandwidths = {c["hardware"]: c["bytes_per_second"] for c in document["ceilings"] if c["name"] == "dram"}
+    assert bandwidths == dict(zip(names, (900e9, 2039e9), strict=True))
     kinds = {(name, predicted) for name in names for predicted in (True, False)}
     assert {(p["hardware"], p["predicted"]) for p in document["points"]} == kinds
     rows = list(csv.DictReader(io.StringIO(Path("x.csv").read_text(encoding="utf-8"))))
@@ -196,7 +196,7 @@ def test_several_devices_in_one_figure(
     assert "NVIDIA A100 SXM4 80 GB" in svg
 
 
-def test_a_point_above_its_roof_is_flagged_everywhere(
+def test_a_point_above_its_ceiling_is_marked_in_all_outputs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     # 12 MB in 10 µs are 1.2 TB/s: above the V100's 0.9, and more than its L2 of 6 MiB holds
@@ -205,12 +205,14 @@ def test_a_point_above_its_roof_is_flagged_everywhere(
     (point,) = json.loads(out)["points"]
     assert point["fraction"] == pytest.approx(12e6 / 900e9 / 10e-6)
     assert point["finding"].startswith("no clock, sparsity, cache or known device explains it")
-    assert "warning: saxpy stands at 133% of its dram roof, which no kernel can: no clock" in err
+    assert "warning: saxpy reaches 133% of its dram ceiling, which is impossible; explanation: no clock" in " ".join(
+        err.split()
+    )
     _, out, _ = roof("plot ncu.csv", monkeypatch, capsys)
     assert "133%!" in out
 
 
-def test_kernels_of_several_devices_say_which(
+def test_kernels_of_several_devices_have_their_device(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     (folder / "other.csv").write_text(SMALL, encoding="utf-8")
@@ -229,7 +231,7 @@ def test_kernels_of_several_devices_say_which(
     [
         ("kernels ncu.csv@v1000", "did you mean 'v100'"),
         ("plot ncu.csv@a100 --hw a1000", "did you mean 'a100'"),
-        ("plot ncu.csv@a100 --clock measured", "no file tells the clock"),
+        ("plot ncu.csv@a100 --clock measured", "no file contains the clock"),
         ("plot ncu.csv@a100 --clock 1.41", "'1.41' has no unit"),
         ("plot ncu.csv@a100 --ceilings stream", "known: datasheet, measured"),
         ("kernels missing.csv", "missing.csv"),
@@ -246,7 +248,7 @@ def test_kernels_of_several_devices_say_which(
         ("plot ncu.csv --hw a100 --model nope", "unknown model 'nope'"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2_and_nothing_is_written(
+def test_a_wrong_input_is_one_line_and_status_2_and_nothing_is_written(
     command: str, fragment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roofmodel.study.compare.comparison import Comparison
     from roofmodel.study.count import Count
     from roofmodel.study.profile.ncu_command import Collection
-    from roofmodel.study.profile.place import Kernels, Placed
+    from roofmodel.study.profile.place import MeasuredKernels, RooflinePlot
     from roofmodel.views import listing
     from roofmodel.views.benchmark.measure import Measurement
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ProfileReport(Saved):
     """Result of `read_profile`: the measured kernels of profiler files."""
 
-    def __init__(self, measured: Kernels) -> None:
+    def __init__(self, measured: MeasuredKernels) -> None:
         self.measured = measured
 
     @property
@@ -75,7 +75,7 @@ class ProfileReport(Saved):
 class PlotReport(Drawn):
     """Result of `plot`: measured and predicted points on a device's roofline."""
 
-    def __init__(self, placed: Placed) -> None:
+    def __init__(self, placed: RooflinePlot) -> None:
         self.placed = placed
 
     @property

@@ -30,7 +30,7 @@ _TOKENS = (
 def check(data: bytes, path: Path) -> None:
     """Read `data`, written to `path`, and fail unless it is refused properly or gives figures that make sense."""
     from roofmodel.profiles import reading  # not before atheris watches what is imported
-    from roofmodel.study.profile.place import Kernels, Measured
+    from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
     from roofmodel.views.profile.data import kernels_document
 
     path.write_bytes(data)
@@ -42,7 +42,7 @@ def check(data: bytes, path: Path) -> None:
         assert len(message) < 2000, message
         assert message.isprintable(), message
         return
-    document = kernels_document(Kernels((Measured(profile, None),), profile.warnings))
+    document = kernels_document(MeasuredKernels((DeviceProfile(profile, None),), profile.warnings))
     json.dumps(document, allow_nan=False)
     assert document["kernels"] or document["warnings"]
     for kernel in document["kernels"]:

@@ -26,8 +26,8 @@ from roofmodel.study.compare.tally import Tally
 from roofmodel.study.estimate.estimate import Estimate, estimate
 from roofmodel.study.estimate.parallelism import refuse_stages
 from roofmodel.study.profile import inputs
-from roofmodel.study.profile.device import Identified, identify
-from roofmodel.study.profile.points import work
+from roofmodel.study.profile.device import DeviceIdentification, identify
+from roofmodel.study.profile.points import flops_by_pipe
 
 MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model
 OPPOSITE_PHASE = {"prefill": "decode", "decode": "prefill"}
@@ -58,7 +58,7 @@ def compare(
     if steps is not None and steps < 1:
         raise WorkloadError(Option("steps", steps), " is not a number of passes; give 1 or more")
     architecture = hub.load(model, family)
-    runs = inputs.read(files, hw, times)
+    runs = inputs.read_runs(files, hw, times)
     if len(runs) != 1:
         devices = ", ".join(run.hw or "device of the file" for run in runs)
         raise WorkloadError(f"the files are of several devices ({devices}): compare takes the files of one device")
@@ -98,7 +98,11 @@ def _match(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, pr
 
 
 def _comparison(
-    predicted: Estimate, identified: Identified, profile: Profile, matched: _Matched, mismatch: FormatMismatch | None
+    predicted: Estimate,
+    identified: DeviceIdentification,
+    profile: Profile,
+    matched: _Matched,
+    mismatch: FormatMismatch | None,
 ) -> Comparison:
     phases = [phase.step.phase for phase in predicted.phases]
     tally = Tally(matched.matching, matched.sequences, phases, matched.chosen, identified.device)
@@ -215,7 +219,7 @@ def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
         kernel for kernel in profile.kernels
         if device is None or (kernel.process if kernel.device is None else kernel.device) == device
     ]  # fmt: skip
-    if not any(k.seconds is not None or work(k.flops) or k.bytes.dram is not None for k in chosen):
+    if not any(k.seconds is not None or flops_by_pipe(k.flops) or k.bytes.dram is not None for k in chosen):
         raise ProfileError(f"{where}: the kernels have neither times nor counters; there is nothing to compare with")
     return chosen if any(k.start is None for k in chosen) else sorted(chosen, key=lambda kernel: kernel.start or 0.0)
 

@@ -13,7 +13,7 @@ from roofmodel.profiles.kernel import Profile
 from roofmodel.study.compare.formats import FormatMismatch
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.profile.device import Identified
+from roofmodel.study.profile.device import DeviceIdentification
 
 
 class Row(NamedTuple):
@@ -121,7 +121,7 @@ class Comparison(NamedTuple):
     """Predicted operators matched with measured kernels."""
 
     estimate: Estimate
-    identified: Identified
+    identified: DeviceIdentification
     profile: Profile
     passes: tuple[Passes, ...]
     rows: tuple[Row, ...]  # by excess time, largest first

@@ -14,7 +14,7 @@ from roofmodel.algebra import product
 from roofmodel.counting.operator import Gemm
 from roofmodel.profiles.kernel import Call, Kernel
 from roofmodel.study.compare.naming import Hint, anchor, auxiliary_role, direction, hint, words
-from roofmodel.study.profile.points import incomplete, work
+from roofmodel.study.profile.points import flops_by_pipe, incomplete
 
 if TYPE_CHECKING:
     from roofmodel.devices.device import Device
@@ -209,4 +209,4 @@ def counted_flops(run: Sequence[Kernel], device: Device) -> float | None:
     """Measured FLOPs of kernels; None if some were not counted."""
     if any(incomplete(kernel.flops, device) for kernel in run):
         return None
-    return sum(sum(work(kernel.flops).values()) for kernel in run)
+    return sum(sum(flops_by_pipe(kernel.flops).values()) for kernel in run)

@@ -15,7 +15,7 @@ from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import category_of, display_name
 from roofmodel.study.compare.passes import Chosen
 from roofmodel.study.compare.sequence import Occurrence
-from roofmodel.study.profile.points import incomplete, total, work
+from roofmodel.study.profile.points import flops_by_pipe, incomplete, total
 
 
 class Tally(NamedTuple):
@@ -72,7 +72,7 @@ class Tally(NamedTuple):
             total(kernel.bytes.dram for kernel in kernels),
         )
         uncounted = any(incomplete(kernel.flops, self.device) for kernel in kernels)
-        flops = sum(sum(work(kernel.flops).values()) for kernel in kernels)
+        flops = sum(sum(flops_by_pipe(kernel.flops).values()) for kernel in kernels)
         return Row(
             phase=self.phases[phase],
             operators=names,

@@ -1,1 +1,1 @@
-"""Profiler files placed on a device's roofline."""
+"""Kernels of profiler files on a device's roofline."""

@@ -1,7 +1,7 @@
-"""The roofs as they are drawn: at which clock, the datasheet's or as far as benchmarks got.
+"""The ceilings of a roofline: their clock, and whether they are the datasheet's or measured by benchmarks.
 
-What counters count does not depend on the clock; times, and with them every FLOP/s, do. Points belong under roofs at
-the clock that they were measured at, which a file may tell: it is inferred and said, and `--clock measured` takes it.
+Counts do not depend on the clock; times, and with them FLOP/s, do. Points should be compared with ceilings at the clock
+of their measurement. If a file contains that clock, a note states it, and `--clock measured` scales the ceilings to it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from roofmodel.devices.device import Device, Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
-from roofmodel.study.profile.points import work
+from roofmodel.study.profile.points import flops_by_pipe
 
-CEILINGS = ("datasheet", "measured")
-NOTABLE = 0.02  # a clock this far off is worth a word; drivers round to 7.5 or 15 MHz
+CEILING_SOURCES = ("datasheet", "measured")
+CLOCK_TOLERANCE = 0.02  # a smaller difference is not reported: drivers round to 7.5 or 15 MHz
 
 
-class Clock(NamedTuple):
-    """The clock of the multiprocessors over some kernels, in hertz: cycles over seconds, and its extremes."""
+class KernelClock(NamedTuple):
+    """The SM clock during some kernels, in hertz: cycles divided by seconds, and the extremes."""
 
     mean: float
     low: float
@@ -31,159 +31,168 @@ class Clock(NamedTuple):
 
     def __str__(self) -> str:
         text = _hertz(self.mean)
-        if self.high / self.low - 1 < NOTABLE:
+        if self.high / self.low - 1 < CLOCK_TOLERANCE:
             return text
         return f"{text} (from {_hertz(self.low)} to {_hertz(self.high)})"
 
 
-class Conditions(NamedTuple):
-    """A device with the ceilings as drawn, and what was asked and inferred of them."""
+class Ceilings(NamedTuple):
+    """A device with the ceilings of a roofline, and how they were chosen."""
 
     device: Device
-    stated: Device  # with the ceilings of its file
-    top: Pipe | None  # the highest roof in use that a clock drives, as stated
-    clock: float | None  # hertz that the roofs were scaled to; None: they stand as stated
-    counters: Clock | None  # what the kernels ran at; None where the files do not tell
-    measured: bool  # whether benchmarks' ceilings were asked for
+    stated_device: Device  # with the ceilings of its file
+    reference_pipe: Pipe | None  # the fastest pipe in use that has a clock, as in the device's file
+    clock: float | None  # hertz that the ceilings were scaled to; None: not scaled
+    kernel_clock: KernelClock | None  # clock of the kernels; None if the files do not contain it
+    measured: bool  # whether benchmarks' ceilings were requested
     notes: tuple[Text, ...] = ()
 
     @property
-    def apart(self) -> float | None:
-        """How far from the roofs' clock the kernels ran, where that is notable: -0.14 is 14 % below."""
-        against = self.clock or (self.top and self.top.clock)
-        if self.counters is None or not against:
+    def clock_deviation(self) -> float | None:
+        """The kernels' clock relative to that of the ceilings if it differs: -0.14 is 14 % below."""
+        ceiling_clock = self.clock or (self.reference_pipe and self.reference_pipe.clock)
+        if self.kernel_clock is None or not ceiling_clock:
             return None
-        apart = self.counters.mean / against - 1
-        return apart if abs(apart) > NOTABLE else None
+        deviation = self.kernel_clock.mean / ceiling_clock - 1
+        return deviation if abs(deviation) > CLOCK_TOLERANCE else None
 
     def __str__(self) -> str:
-        """What a title adds to the device's name; nothing where roofs and clock are the datasheet's."""
-        said = [f"roofs at {_hertz(self.clock)}"] if self.clock else []
-        if self.counters and (apart := self.apart):
-            said.append(f"kernels at {_hertz(self.counters.mean)} ({apart:+.0%})")
+        """What a title adds to the device's name; empty for the datasheet's ceilings and clock."""
+        parts = [f"ceilings at {_hertz(self.clock)}"] if self.clock else []
+        if self.kernel_clock and (deviation := self.clock_deviation):
+            parts.append(f"kernels at {_hertz(self.kernel_clock.mean)} ({deviation:+.0%})")
         if self.measured:
-            said.append("measured ceilings")
-        return "".join(f", {text}" for text in said)
+            parts.append("measured ceilings")
+        return "".join(f", {text}" for text in parts)
 
-    def moved(self, hertz: float) -> str:
-        """What a clock makes of the highest roof in use, in words."""
-        assert self.top is not None
-        was = with_ceilings(self.stated, None, self.measured).pipes[self.top.name].peak
-        now = with_ceilings(self.stated, hertz, self.measured).pipes[self.top.name].peak
-        return f"{self.top.name} {units.si(was, 'FLOP/s')} to {units.si(now, 'FLOP/s')} ({now / was - 1:+.0%})"
+    def effect_of_clock(self, hertz: float) -> str:
+        """The effect of a clock on the ceiling of the reference pipe, in words."""
+        assert self.reference_pipe is not None
+        name = self.reference_pipe.name
+        before = with_ceilings(self.stated_device, None, self.measured).pipes[name].peak
+        after = with_ceilings(self.stated_device, hertz, self.measured).pipes[name].peak
+        return f"{name} {units.si(before, 'FLOP/s')} to {units.si(after, 'FLOP/s')} ({after / before - 1:+.0%})"
 
 
-def counters_clock(kernels: Iterable[Kernel]) -> Clock | None:
-    """The clock of the kernels that tell it, each weighted with its time."""
-    told = [(k.clock, k.seconds) for k in kernels if k.clock and k.seconds and 0 < k.clock < math.inf and k.seconds > 0]
-    if not told:
+def kernel_clock(kernels: Iterable[Kernel]) -> KernelClock | None:
+    """The mean clock of the kernels that have one, weighted by time; None if none has one."""
+    timed = [
+        (k.clock, k.seconds) for k in kernels if k.clock and k.seconds and 0 < k.clock < math.inf and k.seconds > 0
+    ]
+    if not timed:
         return None
-    clocks = [clock for clock, _ in told]
-    cycles = sum(clock * seconds for clock, seconds in told)
-    return Clock(cycles / sum(seconds for _, seconds in told), min(clocks), max(clocks))
+    clocks = [clock for clock, _ in timed]
+    cycles = sum(clock * seconds for clock, seconds in timed)
+    return KernelClock(cycles / sum(seconds for _, seconds in timed), min(clocks), max(clocks))
 
 
-def settle(
-    device: Device, clock: str, ceilings: str, kernels: Sequence[Kernel], may_be_locked: bool = False
-) -> Conditions:
-    """The device's roofs as asked: `clock` is boost, measured, a clock of the device's file, or a quantity.
+def choose_ceilings(
+    device: Device, clock: str, source: str, kernels: Sequence[Kernel], may_be_locked: bool = False
+) -> Ceilings:
+    """The device's ceilings at a `clock`: boost, measured, a clock of the device's file, or a quantity.
 
-    `may_be_locked`: the profiler holds clocks unless told otherwise, so that a file without one wants a word.
-    Raises RoofError for a clock or a kind of ceilings that is not known, and for a clock that no kernel tells.
+    `source` is one of CEILING_SOURCES. `may_be_locked`: the profiler locks clocks by default, so a file without a clock
+    gets a note. Raises RoofError for an unknown clock or source, and for `measured` if no kernel has a clock.
     """
-    if ceilings not in CEILINGS:
-        raise WorkloadError(Option("ceilings"), f": unknown ceilings {ceilings!r}{choices(ceilings, CEILINGS)}")
-    counters = counters_clock(kernels)
-    hertz = _asked(clock, device, counters)
-    used = {pipe for kernel in kernels for pipe, flops in work(kernel.flops).items() if flops}
-    driven = [pipe for pipe in device.pipes.values() if pipe.clock]
-    top = max([p for p in driven if p.name in used] or driven, key=lambda pipe: pipe.peak, default=None)
-    if hertz and top is None:
-        raise WorkloadError(Option("clock"), f": the file of {device.id} names no clocks to scale its ceilings from")
-    measured = ceilings == "measured"
-    settled = Conditions(with_ceilings(device, hertz, measured), device, top, hertz, counters, measured)
-    notes = [*(_scaled(settled) if hertz else _unscaled(settled, may_be_locked)), *([_kept(device)] * measured)]
-    return settled._replace(notes=tuple(notes))
+    if source not in CEILING_SOURCES:
+        raise WorkloadError(Option("ceilings"), f": unknown value {source!r}{choices(source, CEILING_SOURCES)}")
+    ran_at = kernel_clock(kernels)
+    hertz = _requested_clock(clock, device, ran_at)
+    used = {pipe for kernel in kernels for pipe, flops in flops_by_pipe(kernel.flops).items() if flops}
+    clocked = [pipe for pipe in device.pipes.values() if pipe.clock]
+    reference = max([p for p in clocked if p.name in used] or clocked, key=lambda pipe: pipe.peak, default=None)
+    if hertz and reference is None:
+        raise WorkloadError(
+            Option("clock"), f": the file of {device.id} has no clocks, so its ceilings cannot be scaled"
+        )
+    measured = source == "measured"
+    chosen = Ceilings(with_ceilings(device, hertz, measured), device, reference, hertz, ran_at, measured)
+    clock_notes = _notes_on_scaling(chosen) if hertz else _notes_on_deviation(chosen, may_be_locked)
+    return chosen._replace(notes=(*clock_notes, *([_note_on_measured_ceilings(device)] if measured else [])))
 
 
-def _asked(text: str, device: Device, counters: Clock | None) -> float | None:
+def _requested_clock(text: str, device: Device, ran_at: KernelClock | None) -> float | None:
     """The clock to scale to, in hertz; None for the datasheet's own."""
     if text == "boost":
         return None
     if text == "measured":
-        if counters is None:
+        if ran_at is None:
             raise ProfileError(
                 Option("clock", "measured"),
-                f": no file tells the clock that {device.id} ran at; collect {CLOCK}, or give the clock, as in ",
+                f": no file contains the clock of the kernels on {device.id}; collect {CLOCK}, or give one, as in ",
                 Option("clock", "1312MHz"),
             )
-        return counters.mean
+        return ran_at.mean
     if text in device.clocks:
         return device.clocks[text]
     if not text[:1].isdigit():
         known = ["measured", *dict.fromkeys(["boost", *device.clocks])]
-        raise WorkloadError(Option("clock"), f": unknown clock {text!r}{choices(text, known)}, or one such as 1312MHz")
+        raise WorkloadError(
+            Option("clock"), f": unknown clock {text!r}{choices(text, known)}, or a quantity such as 1312MHz"
+        )
     try:
         hertz = units.parse(text, "Hz")
     except ValueError as error:
         raise WorkloadError(Option("clock"), f": {error}") from None
-    top = max(device.clocks.values(), default=hertz)
-    if not hertz or not top / 20 <= hertz <= top * 2:  # a slip of a prefix
-        raise WorkloadError(Option("clock"), f": {text!r} is no clock of {device.id}, whose highest is {_hertz(top)}")
+    highest = max(device.clocks.values(), default=hertz)
+    if not hertz or not highest / 20 <= hertz <= highest * 2:  # a wrong unit prefix
+        raise WorkloadError(
+            Option("clock"), f": {text!r} is not a clock of {device.id}; its highest clock is {_hertz(highest)}"
+        )
     return hertz
 
 
-def _scaled(settled: Conditions) -> list[Text]:
-    """What a clock that was asked for did to the roofs."""
-    clock, counters = settled.clock, settled.counters
+def _notes_on_scaling(chosen: Ceilings) -> list[Text]:
+    """The effect of a requested clock on the ceilings."""
+    clock, ran_at = chosen.clock, chosen.kernel_clock
     assert clock is not None
-    same = counters is not None and counters.mean == clock
-    source = f"the clock that the kernels ran at, {counters}" if same else _hertz(clock)
-    notes: list[Text] = [f"compute, L2 and L1 roofs are drawn at {source}: {settled.moved(clock)}"]
-    if stay := ceilings_without_clock(settled.stated):
-        notes.append(f"{', '.join(stay)}: the device's file names no clock, so that the roof stays as stated")
-    if settled.apart:
-        notes.append(f"the kernels ran at {counters}, and the roofs are drawn at {_hertz(clock)}")
+    same = ran_at is not None and ran_at.mean == clock
+    source = f"the clock of the kernels, {ran_at}" if same else _hertz(clock)
+    notes: list[Text] = [f"compute, L2 and L1 ceilings are scaled to {source}: {chosen.effect_of_clock(clock)}"]
+    if unscaled := ceilings_without_clock(chosen.stated_device):
+        notes.append(f"not scaled, because the device's file has no clock for them: {', '.join(unscaled)}")
+    if chosen.clock_deviation:
+        notes.append(f"the kernels ran at {ran_at}, but the ceilings are at {_hertz(clock)}")
     return notes
 
 
-def _unscaled(settled: Conditions, may_be_locked: bool) -> list[Text]:
-    """Whether the kernels ran at another clock than the roofs are stated at, and what that would change."""
-    top, counters, apart = settled.top, settled.counters, settled.apart
-    if top is None or top.clock is None:
+def _notes_on_deviation(chosen: Ceilings, may_be_locked: bool) -> list[Text]:
+    """Whether the kernels ran at another clock than that of the ceilings, and how scaling would change them."""
+    reference, ran_at, deviation = chosen.reference_pipe, chosen.kernel_clock, chosen.clock_deviation
+    if reference is None or reference.clock is None:
         return []
-    if counters is None and may_be_locked:
+    if ran_at is None and may_be_locked:
         return [
             Message(
-                f"the clock that the kernels ran at is not in the file, the roofs are at {_hertz(top.clock)}; "
-                f"Nsight Compute holds it at base by default: add {CLOCK}, or give ",
+                f"the file does not contain the clock of the kernels; the ceilings are at {_hertz(reference.clock)}. "
+                f"Nsight Compute locks the base clock by default: collect {CLOCK}, or give ",
                 Option("clock"),
             )
         ]
-    if counters is None or apart is None:
+    if ran_at is None or deviation is None:
         return []
-    which, way = ("below", "down") if apart < 0 else ("above", "up")
+    relation, change = ("below", "lowers") if deviation < 0 else ("above", "raises")
     return [
         Message(
-            f"the kernels ran at {counters}, {abs(apart):.0%} {which} the {_hertz(top.clock)} of the roofs; ",
+            f"the kernels ran at {ran_at}, {abs(deviation):.0%} {relation} the {_hertz(reference.clock)} "
+            "of the ceilings; ",
             Option("clock", "measured"),
-            f" would bring compute, L2 and L1 {way}: {settled.moved(counters.mean)}",
+            f" {change} the compute, L2 and L1 ceilings: {chosen.effect_of_clock(ran_at.mean)}",
         )
     ]
 
 
-def _kept(device: Device) -> Text:
-    """Which ceilings a benchmark reached, by what, and which stay the datasheet's."""
+def _note_on_measured_ceilings(device: Device) -> Text:
+    """Which ceilings were measured, with the benchmark, and which are the datasheet's."""
     best = measured_ceilings(device)
-    wanted = [*device.pipes, *device.levels]
-    found = ", ".join(f"{name} ({best[name].by})" for name in wanted if name in best)
-    missing = ", ".join(name for name in wanted if name not in best)
+    names = [*device.pipes, *device.levels]
+    found = ", ".join(f"{name} ({best[name].by})" for name in names if name in best)
+    missing = ", ".join(name for name in names if name not in best)
     if not found:
         return Message(
-            Option("ceilings", "measured"), f": {device.id} has no measured ceiling; the datasheet's are drawn"
+            Option("ceilings", "measured"), f": {device.id} has no measured ceiling; the datasheet's are used"
         )
-    rest = f"; none is known, and the datasheet's drawn, for {missing}" if missing else ""
-    return f"ceilings as benchmarks reached them: {found}{rest}"
+    return f"measured ceilings: {found}" + (f"; datasheet ceilings: {missing}" if missing else "")
 
 
 def _hertz(value: float) -> str:

@@ -1,7 +1,7 @@
-"""Which files belong together, and to which device: FILE, FILE@HW, and --hw for those that name none.
+"""Profiler files grouped by device, given as FILE@HW, or FILE with --hw.
 
-The files of one device are one run: they are read together, and those of one metric each are joined. Files that
-name no device, where --hw names none either, are one run as well, which must tell its device itself.
+The files of one device are one run: they are read together, and files of one metric each are joined. Files without a
+given device are one run, whose device must follow from the files.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from roofmodel.study.profile.times import with_times
 
 
 class Run(NamedTuple):
-    """What one device did: the device's name as given (None: the files must tell it), and what was read."""
+    """The profile of one device, and the device's name as given (None: not given)."""
 
     hw: str | None
     profile: Profile
 
 
-def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[Run]:
-    """Profiler files as a run a device, in the order given; `times` are files whose times replace theirs.
+def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[Run]:
+    """Read profiler files: one run per device, in the given order; times of the files in `times` replace theirs.
 
-    Raises RoofError for no files, what is no profile, a device that is not known, times of a device without counters.
+    Raises RoofError for no files, a file that is not a profile, an unknown device, times without a device to match.
     """
     if not files:
-        raise WorkloadError("no files; give those that a profiler wrote: of Nsight Compute or Systems, nvprof, PyTorch")
+        raise WorkloadError(
+            "no files given; expected files of Nsight Compute, Nsight Systems, nvprof or the PyTorch profiler"
+        )
     if hw is not None:
-        library.load(hw)  # a slip is one, even where every file names a device of its own
+        library.load(hw)  # raises for an unknown device, even if every file has its own FILE@HW
     counted, timed = _by_device(files, hw), _by_device(times, hw)
     if len(counted) == 1 and len(timed) == 1:
         timed = dict(zip(counted, timed.values(), strict=True))
@@ -48,7 +50,7 @@ def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> lis
             )
     runs = []
     for device, paths in counted.items():
-        # An old export does not name its device; what its counters mean depends on the one that was given.
+        # The meaning of some counters depends on the device, which old exports do not name.
         profile = reading.read(paths, library.load(device).compute_capability if device else None)
         if device in timed:
             profile = with_times(profile, reading.read(timed[device]))
@@ -59,24 +61,24 @@ def read(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> lis
 def _by_device(files: Iterable[str], hw: str | None) -> dict[str | None, list[str]]:
     found: dict[str | None, list[str]] = {}
     for file in files:
-        path, device = split(file)
+        path, device = split_device(file)
         device = hw if device is None else device
         found.setdefault(device and library.ALIASES.get(device.lower(), device), []).append(path)
     return found
 
 
-def split(file: str) -> tuple[str, str | None]:
+def split_device(file: str) -> tuple[str, str | None]:
     """`a.csv@v100` -> (`a.csv`, `v100`); (`a.csv`, None) for a name without a device.
 
-    A file or pattern that exists under the whole name is that file. Raises DeviceError for a device that is unknown.
+    An existing file or pattern with @ in its name is that file. Raises DeviceError for an unknown device.
     """
     path, at, device = file.rpartition("@")
     if not at or os.path.exists(file) or (glob.has_magic(file) and glob.glob(file, recursive=True)):
         return file, None
     if not path or not device:
-        raise WorkloadError(f"{file}: there is no such file, and FILE@HW wants both, as in a.csv@v100")
+        raise WorkloadError(f"{file}: no such file; FILE@HW needs a file and a device, as in a.csv@v100")
     try:
         library.load(device)
     except DeviceError as error:
-        raise DeviceError(f"{file}: there is no such file, and as FILE@HW: {error}") from None
+        raise DeviceError(f"{file}: no such file; read as FILE@HW: ", *error.args) from None
     return path, device

@@ -1,7 +1,7 @@
-"""The command that collects what roof reads, with a reason for each of its parts.
+"""The Nsight Compute (or nvprof) command that collects the metrics of a roofline, with the reason for each part.
 
-The metrics are those of the device's generation (`profiles.ncu.metric_catalog`). Counts do not depend on the clock and
-times do; how clock and caches are left decides what a point can be compared with, so the line always says both.
+The metrics depend on the device's generation (`profiles.ncu.metric_catalog`). Times depend on clock and caches, so the
+command always sets both explicitly.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from roofmodel.devices import library
 from roofmodel.errors import DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.profiles.ncu import metric_catalog
 
-USAGE = "roof ncu-command [--hw HW] -- CMD…, as in: roof ncu-command --hw a100 -- python train.py"
+EXAMPLE = "roof ncu-command --hw a100 -- python train.py"
 
 
-def advice(hw: str | None) -> str:
-    """What to say where counters are lacking: the one way to collect them, on this device."""
+def collection_advice(hw: str | None) -> str:
+    """How to collect missing counters on a device."""
     if hw and library.load(hw).compute_capability is None:
-        return f"counters are read of NVIDIA's GPUs only, so that kernels on {shorten(hw)} have times and no more"
+        return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(hw)} have times only"
     device = shlex.quote(hw) if hw else "HW"
-    return f"to collect what is missing, run the line that `roof ncu-command --hw {device} -- CMD` prints"
+    return f"to collect the missing metrics, run the command that `roof ncu-command --hw {device} -- CMD` prints"
 
 
 class Part(NamedTuple):
-    """Words of a command line that belong together, and why they stand in it."""
+    """An option of the command with its value, and the reason for it."""
 
     words: tuple[str, ...]
     why: str
 
 
 class Collection(NamedTuple):
-    """A command line, part by part, around a program, and the device that it is for."""
+    """A profiler command with its options, the program to profile, and the device."""
 
     tool: Literal["ncu", "nvprof"]
     parts: tuple[Part, ...]
@@ -45,7 +45,7 @@ class Collection(NamedTuple):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The words of the whole line."""
+        """The words of the complete command."""
         return (self.tool, *(word for part in self.parts for word in part.words), *self.program)
 
 
@@ -58,47 +58,46 @@ def collect(
     count: int | None = None,
     nvprof: bool = False,
 ) -> Collection:
-    """The command line around `program` that collects what roof reads on the device `hw` (an A100 where absent).
+    """The command that profiles `program` on the device `hw` (default: a100) and collects the metrics of a roofline.
 
-    `nvtx` limits it to launches within a range, `skip` and `count` to some of them. With `nvprof` it collects no
-    counters, only the times of a run as it is in production, on a V100. Raises RoofError: no program, a device
-    whose metrics are not known, a number that makes no sense.
+    `nvtx` limits it to launches within a range, `skip` and `count` to a number of launches. `nvprof` collects only
+    times, without replay, on a V100. Raises RoofError for a missing program, a device with unknown metrics, or an
+    invalid number.
     """
     if not program or program[0].startswith("-"):
-        what = f"{shorten(program[0])} is no program" if program else "no command to profile was given"
-        raise WorkloadError(f"{what}; usage: {USAGE}")
+        problem = f"{shorten(program[0])} is not a program" if program else "no program to profile was given"
+        raise WorkloadError(f"{problem}; give it after --, as in: {EXAMPLE}")
     for option, value, least in (("skip", skip, 0), ("count", count, 1)):
         if value is not None and value < least:
-            raise WorkloadError(Option(option, value), f": give a number of launches, {least} or more")
+            raise WorkloadError(Option(option, value), f": expected a number of launches, {least} or more")
     alias = hw or ("v100" if nvprof else "a100")
     device = library.load(alias)
     generation = device.compute_capability
     if generation not in metric_catalog.CHIPS:
-        stated = f"the metrics of compute capability {generation}" if generation else "its compute capability"
+        unknown = f"the metrics of compute capability {generation} are" if generation else "its compute capability is"
         raise DeviceError(
             Option("hw", alias),
-            f": {device.id}: {stated} {'are' if generation else 'is'} not known; "
-            f"ncu lines are known for compute capabilities {', '.join(metric_catalog.CHIPS)}",
+            f": {device.id}: {unknown} unknown; "
+            f"metrics are known for compute capabilities {', '.join(metric_catalog.CHIPS)}",
         )
     notes: list[Text] = []
     if not hw:
         notes.append(
-            Message("no ", Option("hw"), f": {device.id} ({alias}) is assumed; metric names differ between generations")
+            Message("without ", Option("hw"), f", {device.id} ({alias}) is assumed; metric names differ by generation")
         )
     if nvprof:
         parts = _nvprof(generation)
         filters = {"nvtx": nvtx, "skip": skip, "count": count}
-        notes += [ignored(name, "nvprof prints every launch") for name, value in filters.items() if value]
+        notes += [ignored(name, "nvprof prints all launches") for name, value in filters.items() if value]
     else:
         parts = [*_ncu(generation), *_filter(nvtx, skip, count)]
         if nvtx is None and count is None:
             notes.append(
                 Message(
-                    "every launch is replayed, which is slow; ",
+                    "all launches are replayed, which is slow; limit them with ",
                     Option("nvtx", "RANGE"),
                     " or ",
                     Option("count", "N"),
-                    " limits the launches",
                 )
             )
     return Collection(
@@ -117,26 +116,29 @@ def _ncu(generation: str) -> list[Part]:
     return [
         Part(
             ("--csv", "--page", "raw"),
-            "a row a launch and a column a metric; a report (-o FILE) takes the package ncu-report to read",
+            "one row per launch, one column per metric; reports (-o FILE) need the package ncu-report",
         ),
-        Part(("--print-units", "base"), "unscaled, so that no digits are lost"),
-        Part(("--log-file", "ncu.csv"), "apart from what the program prints"),
+        Part(("--print-units", "base"), "unscaled values, without rounding"),
+        Part(("--log-file", "ncu.csv"), "a separate file from the program's output"),
         Part(
             ("--metrics", ",".join(names)),
-            f"what the roofline needs on compute capability {generation}, at all levels, in fewer passes than a --set:",
+            f"for the roofline on compute capability {generation}, all memory levels, fewer passes than with --set:",
         ),
-        Part(("--replay-mode", "kernel"), "each kernel runs once a group of counters, its memory restored in between"),
+        Part(
+            ("--replay-mode", "kernel"),
+            "each kernel runs once per group of counters; its memory is restored in between",
+        ),
         Part(
             ("--clock-control", "none"),
-            "the clock boosts as in production, and the roofs are stated at boost; base repeats better and is slower",
+            "boost clock as in production and as in the ceilings; base is slower and more reproducible",
         ),
         Part(
             ("--cache-control", "all"),
-            "caches are emptied before each pass, so that operands come from DRAM, as the model counts; "
-            "none leaves them in L2 from pass to pass",
+            "flush caches before each pass, so that operands come from DRAM, as in the model's count; "
+            "none keeps them in L2 between passes",
         ),
-        Part(("--target-processes", "all"), "also the processes that the command starts, as torchrun does"),
-        Part(("--nvtx",), "the ranges around a launch are written with it, to group by"),
+        Part(("--target-processes", "all"), "also child processes, such as those of torchrun"),
+        Part(("--nvtx",), "record the NVTX ranges of each launch, for --by nvtx"),
     ]
 
 
@@ -144,12 +146,14 @@ def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[Part]
     parts = []
     if nvtx is not None:
         pushed = nvtx if any(mark in nvtx for mark in "/[]") else f"{nvtx}/"
-        slash = "" if pushed == nvtx else "; the / says that it is pushed and popped, as torch.cuda.nvtx.range does"
-        parts.append(Part(("--nvtx-include", pushed), f"only launches within this range{slash}"))
+        slash = "" if pushed == nvtx else "; / means a push/pop range, as of torch.cuda.nvtx.range"
+        parts.append(Part(("--nvtx-include", pushed), f"only launches in this range{slash}"))
     if skip is not None:
-        parts.append(Part(("--launch-skip", str(skip)), "without the first launches, of warm-up and autotuning"))
+        parts.append(Part(("--launch-skip", str(skip)), "skip the first launches: warm-up and autotuning"))
     if count is not None:
-        parts.append(Part(("--launch-count", str(count)), "no more launches than these: each is replayed often"))
+        parts.append(
+            Part(("--launch-count", str(count)), "at most this many launches, because each is replayed several times")
+        )
     return parts
 
 
@@ -157,12 +161,12 @@ def _nvprof(generation: str) -> list[Part]:
     if not generation.startswith("7."):
         raise WorkloadError(
             Option("nvprof"),
-            f": nvprof does not support compute capability {generation}, only 7.x and before; for times take "
-            "Nsight Systems: nsys profile -o times CMD, then nsys export --type sqlite times.nsys-rep",
+            f": nvprof supports compute capability 7.x and lower, not {generation}; collect times with Nsight Systems: "
+            "nsys profile -o times CMD, then nsys export --type sqlite times.nsys-rep",
         )
     return [
-        Part(("--print-gpu-trace",), "a line a launch, with its time in production: no counters, no replay"),
-        Part(("--csv",), "columns that roof reads"),
-        Part(("--normalized-time-unit", "us"), "one unit in every file; otherwise each file has its own"),
-        Part(("--log-file", "nvprof.csv"), "apart from what the program prints"),
+        Part(("--print-gpu-trace",), "one line per launch with its time; no counters, no replay"),
+        Part(("--csv",), "the format that roof reads"),
+        Part(("--normalized-time-unit", "us"), "the same unit in all files; by default it varies"),
+        Part(("--log-file", "nvprof.csv"), "a separate file from the program's output"),
     ]

@@ -1,4 +1,4 @@
-"""Profiler files, read and placed: which kernels, on which device, and where they stand."""
+"""Kernels of profiler files, their device, and their points on its roofline."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.study.estimate.estimate import Estimate, estimate
 from roofmodel.study.estimate.options import given
-from roofmodel.study.profile import inputs as runs
 from roofmodel.study.profile import points
-from roofmodel.study.profile.above_roof import explained, lines
-from roofmodel.study.profile.ceilings import Conditions, settle
-from roofmodel.study.profile.device import Identified, UnknownDevice, identify
-from roofmodel.study.profile.ncu_command import advice
+from roofmodel.study.profile.above_roof import finding_warnings, with_findings
+from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings
+from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.study.profile.inputs import Run, read_runs
+from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
 
 
-class Measured(NamedTuple):
-    """A device's profile; `identified` is None where nothing tells the device and nothing needs it."""
+class DeviceProfile(NamedTuple):
+    """The profile of one device; `identification` is None if the device is unknown."""
 
     profile: Profile
-    identified: Identified | None
+    identification: DeviceIdentification | None
 
 
-class Kernels(NamedTuple):
-    """What several files hold: a profile a device, and what they leave open."""
+class MeasuredKernels(NamedTuple):
+    """The content of profiler files: one profile per device, and warnings."""
 
-    runs: tuple[Measured, ...]
+    runs: tuple[DeviceProfile, ...]
     warnings: tuple[Text, ...]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Of all devices, one device after the other."""
+        """The kernels of all devices, device by device."""
         return tuple(kernel for run in self.runs for kernel in run.profile.kernels)
 
     @property
@@ -46,53 +46,54 @@ class Kernels(NamedTuple):
 
     @property
     def tool(self) -> str:
-        """The tool that wrote the files; `ncu, nsys` where devices were profiled with different ones."""
+        """The tool that wrote the files; `ncu, nsys` for devices with different tools."""
         return ", ".join(dict.fromkeys(run.profile.tool for run in self.runs))
 
 
-def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> Kernels:
-    """Read profiler files (FILE or FILE@HW), `times` replacing their times.
+def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> MeasuredKernels:
+    """Read profiler files (FILE or FILE@HW); times of the files in `times` replace theirs.
 
-    Raises ProfileError for what is no profile; a device that nobody knows is a warning here.
+    Raises RoofError for a file that is not a profile. An unknown device is a warning here.
     """
-    found: list[Measured] = []
+    found: list[DeviceProfile] = []
     warnings: list[Text] = []
-    for named, profile in runs.read(files, hw, times):
+    for given_device, profile in read_runs(files, hw, times):
         warnings += profile.warnings
         try:
-            identified = identify(profile.evidence, named, profile.files)
+            identification = identify(profile.evidence, given_device, profile.files)
         except UnknownDevice as unknown:
-            found.append(Measured(profile, None))
-            warnings += [*_to_collect(profile, named, None), unknown.what]
+            found.append(DeviceProfile(profile, None))
+            warnings += [*_collection_warnings(profile, given_device, None), unknown.reason]
         else:
-            found.append(Measured(profile, identified))
-            warnings += [*_to_collect(profile, named, identified.device), *identified.warnings]
-    return Kernels(tuple(found), tuple(warnings))
+            found.append(DeviceProfile(profile, identification))
+            warnings += _collection_warnings(profile, given_device, identification.device)
+            warnings += identification.warnings
+    return MeasuredKernels(tuple(found), tuple(warnings))
 
 
 class Roofline(NamedTuple):
-    """One device: its roofs as drawn, and the points under them."""
+    """The ceilings of one device, and the points below them."""
 
-    identified: Identified
-    drawn: Conditions
+    identification: DeviceIdentification
+    ceilings: Ceilings
     files: tuple[str, ...]
     points: tuple[points.Point, ...]
-    predicted: Estimate | None = None  # what the predicted points are of
+    predicted: Estimate | None = None  # the estimate of the predicted points
 
     @property
     def device(self) -> Device:
-        """The device with the ceilings as drawn."""
-        return self.drawn.device
+        """The device with the ceilings of this roofline."""
+        return self.ceilings.device
 
 
-class Placed(NamedTuple):
-    """What one picture shows: a roofline a device, and the model that was predicted on each."""
+class RooflinePlot(NamedTuple):
+    """The content of a roofline plot: one roofline per device, and the name of the predicted model."""
 
     rooflines: tuple[Roofline, ...]
     model: str | None
     warnings: tuple[Text, ...]
-    by: str = "name"  # what the kernels are grouped by
-    notes: tuple[Text, ...] = ()  # on options that do not apply
+    by: str = "name"  # the grouping of the kernels
+    notes: tuple[Text, ...] = ()  # about options that do not apply
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class Placed(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What a picture of it is called: the first file's name, else the model's."""
+        """The default file name of the picture, without suffix: the first file's name, else the model's."""
         name = self.files[0] if self.files and self.files[0] != "standard input" else self.model or "kernels"
         return name.rpartition("/")[2]
 
@@ -116,96 +117,99 @@ def place(
     times: Sequence[str] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
-) -> Placed:
+) -> RooflinePlot:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
-    `times` are files with better times, `clock` and `ceilings` as `conditions.settle` takes them.
-    Raises RoofError: no device is known, nothing is given, a file is no profile.
+    Times of the files in `times` replace theirs; `clock` and `ceilings` are those of `choose_ceilings`. Raises
+    RoofError for no input, an unknown device, or a file that is not a profile.
     """
     if not files and (model is None or hw is None):
         raise WorkloadError(
-            "nothing to plot; give profiler files, or ",
-            Option("model", "MODEL"),
-            " ",
-            Option("hw", "HW"),
-            ", or all of them",
+            "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
         )
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
-    idle = [*(["family"] if family else []), *given(workload or {}, used=())] if architecture is None else []
-    unused = [ignored(option, Message("there is no ", Option("model"))) for option in idle]
+    unused = [*(["family"] if family else []), *given(workload or {}, used=())] if architecture is None else []
+    notes = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []
-    read = runs.read(files, hw, times) if files else []
-    for run in read or [runs.Run(hw, Profile("", (), ()))]:
-        identified = identify(run.profile.evidence, run.hw, run.profile.files)
-        counted = run.profile.tool == "ncu" and not times
+    runs = read_runs(files, hw, times) if files else []
+    for run in runs or [Run(hw, Profile("", (), ()))]:
+        identification = identify(run.profile.evidence, run.hw, run.profile.files)
+        may_be_locked = run.profile.tool == "ncu" and not times
         kernels: Sequence[Kernel] = run.profile.summed()
         if any(kernel.clock for kernel in kernels):
-            kernels = run.profile.kernels  # each has its own
-        drawn = settle(identified.device, clock, ceilings, kernels, may_be_locked=counted)
-        found, said = _measured(run.profile, by, identified, drawn, run.hw) if files else ([], [])
+            kernels = run.profile.kernels  # summed kernels have only the maximum clock
+        chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
+        found, point_warnings = _measured_points(run.profile, by, identification, chosen, run.hw) if files else ([], [])
         report = None
-        said = [*run.profile.warnings, *identified.warnings, *drawn.notes, *said]
+        run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
-            report = estimate(architecture, drawn.device, **(workload or {}))
-            found += points.predicted(report)
-            said += warnings_in(report.notes)
-        rooflines.append(Roofline(identified, drawn, run.profile.files, tuple(found), report))
-        warnings += [Message(f"{identified.device.id}: ", text) for text in said] if len(read) > 1 else said
-    return Placed(tuple(rooflines), model, tuple(warnings), by, tuple(unused))
+            report = estimate(architecture, chosen.device, **(workload or {}))
+            found += points.predicted_points(report)
+            run_warnings += warnings_in(report.notes)
+        rooflines.append(Roofline(identification, chosen, run.profile.files, tuple(found), report))
+        device = f"{identification.device.id}: " if len(runs) > 1 else ""
+        warnings += [Message(device, text) if device else text for text in run_warnings]
+    return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
 
 
-def _measured(
-    profile: Profile, by: str, identified: Identified, drawn: Conditions, hw: str | None
+def _measured_points(
+    profile: Profile, by: str, identification: DeviceIdentification, ceilings: Ceilings, hw: str | None
 ) -> tuple[list[points.Point], list[Text]]:
-    """A profile's points under the roofs as drawn, and what is to be said of them."""
+    """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point."""
     groups = points.group(profile.summed(), by)
-    found = points.points(groups, drawn.device)
+    found = points.points(groups, ceilings.device)
     if all(point.intensity is None for point in found):
         raise ProfileError(
-            f"{', '.join(profile.files[:3])}: nothing to place on a roofline, {_lacking(profile)}; 'roof kernels' "
-            f"shows what there is; {advice(hw or identified.device.id)}"
+            f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
+            f"'roof kernels' lists the kernels; {collection_advice(hw or identification.device.id)}"
         )
-    found = explained(found, groups, profile.evidence, identified, drawn)
-    return found, [*_missing(profile, found), *_to_collect(profile, hw, identified.device), *lines(found, drawn)]
+    found = with_findings(found, groups, profile.evidence, identification, ceilings)
+    return found, [
+        *_omission_warnings(profile, found),
+        *_collection_warnings(profile, hw, identification.device),
+        *finding_warnings(found, ceilings),
+    ]
 
 
-def _lacking(profile: Profile) -> str:
-    """What keeps every kernel of a profile off the roofline."""
+def _missing_input(profile: Profile) -> str:
+    """Why no kernel of a profile has a point."""
     if not profile.kernels:
-        return "for it holds no kernels"
+        return "the file has no kernels"
     if all(kernel.bytes == NO_TRAFFIC for kernel in profile.summed()):
-        return "for no bytes were collected"
+        return "no bytes were collected"
     if all(kernel.flops == NO_FLOPS for kernel in profile.summed()):
-        return "for no FLOPs were collected"
-    return "for no kernel has FLOPs, bytes and a time"
+        return "no FLOPs were collected"
+    return "no kernel has FLOPs, bytes and a time"
 
 
-def _missing(profile: Profile, found: Sequence[points.Point]) -> list[Text]:
-    """Why a picture has fewer points than the file has kernels, and what to collect."""
+def _omission_warnings(profile: Profile, found: Sequence[points.Point]) -> list[Text]:
+    """Warnings about kernels without a point and about points that are lower bounds."""
     notes: list[Text] = []
     timeless = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds is None)
     if timeless:
-        them = f"{units.count(timeless, 'kernel launch', 'es')} without a time"
-        notes.append(f"{them} left out; add the metric gpu__time_duration.sum")
+        launches = units.count(timeless, "kernel launch", "es")
+        notes.append(f"omitted: {launches} without a time; collect gpu__time_duration.sum")
     instant = sum(kernel.invocations for kernel in profile.summed() if kernel.seconds == 0)
     if instant:
-        them = f"{units.count(instant, 'kernel launch', 'es')} of no time at all"
-        notes.append(f"{them} left out: without time there is no FLOP/s")
+        launches = units.count(instant, "kernel launch", "es")
+        notes.append(f"omitted: {launches} with a time of 0, because FLOP/s is undefined")
     if any(point.incomplete for point in found):
         notes.append(
-            "not all FLOPs were counted, on tensor cores or other pipes: what is marked (≥, in the picture an arrow) "
-            "is a lower bound"
+            "FLOPs of some pipes (such as tensor cores) were not counted: values marked ≥ (in the picture with an "
+            "arrow) are lower bounds"
         )
     return notes
 
 
-def _to_collect(profile: Profile, hw: str | None, device: Device | None) -> list[Text]:
-    """How to collect what the counters of a profile lack; nothing where they lack nothing."""
-    known = device is None or device.compute_capability in CHIPS
-    lacking = any(
+def _collection_warnings(profile: Profile, hw: str | None, device: Device | None) -> list[Text]:
+    """How to collect counters that an ncu profile lacks; empty if it lacks none."""
+    supported = device is None or device.compute_capability in CHIPS
+    incomplete_counters = any(
         None in (kernel.seconds, *kernel.bytes, kernel.flops.fp64, kernel.flops.fp32, kernel.flops.fp16)
         or incomplete(kernel.flops, device)
         for kernel in profile.summed()
     )
-    return [advice(hw or (device.id if device else None))] if profile.tool == "ncu" and known and lacking else []
+    if profile.tool != "ncu" or not supported or not incomplete_counters:
+        return []
+    return [collection_advice(hw or (device.id if device else None))]

@@ -1,15 +1,14 @@
-"""Measured kernels, and predicted operators, as points under a device's roofs.
+"""Measured kernels and predicted operators as points of a roofline.
 
-A point is a group of kernels at one memory level: its intensity is all its FLOPs over the bytes of that
-level, its performance all its FLOPs over its time. What it could attain follows from the roofs:
+A point is a group of kernels at one memory level. Its arithmetic intensity is its FLOPs divided by the bytes of that
+level, its performance is its FLOPs divided by its time. The attainable performance follows from the ceilings:
 
-    least time = max(FLOPs of each pipe / that pipe's peak, bytes / the level's bandwidth)
-    attainable = FLOPs / least time, fraction = least time / measured time
+    minimum time = max(FLOPs of each pipe / that pipe's peak, bytes / the level's bandwidth)
+    attainable = FLOPs / minimum time, fraction = minimum time / measured time
 
-which for a single pipe is min(peak, bandwidth x intensity) (Williams et al., CACM 52(4), 2009). Pipes that
-work at once could do more together than any of them: attainable ends at the highest of their peaks. The
-hierarchical form, a point a level, is Yang, Kurth and Williams, "Hierarchical Roofline analysis for
-GPUs", CCPE 32(20), 2020.
+which for a single pipe is min(peak, bandwidth x intensity) (Williams et al., CACM 52(4), 2009). Several pipes at once
+could exceed each of their peaks; attainable is limited to the highest of these peaks. The hierarchical form, one point
+per memory level, is Yang, Kurth and Williams, "Hierarchical Roofline analysis for GPUs", CCPE 32(20), 2020.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, WorkloadError, suggest
+from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.estimate.estimate import Estimate
 
 
-class Group(NamedTuple):
-    """Kernels that are shown as one: sums over its launches; None where one of them lacks the figure."""
+class KernelGroup(NamedTuple):
+    """Kernels shown as one row: sums over all launches; None if a launch lacks the value."""
 
     name: str
     category: str
@@ -35,21 +34,21 @@ class Group(NamedTuple):
     flops: Flops
     bytes: Traffic
     occupancy: float | None = None  # achieved, weighted by time; a fraction of the maximum
-    registers: int | None = None  # per thread; the most that a launch has
+    registers: int | None = None  # per thread; maximum over the launches
 
 
 class Point(NamedTuple):
-    """A group at one level of the memory hierarchy."""
+    """A group of kernels, or a predicted operator, at one level of the memory hierarchy."""
 
     name: str
     category: str
     level: str
-    pipe: str | None  # the pipe that would take longest; None where no FLOPs were counted
+    pipe: str | None  # the pipe with the longest minimum time; None if no FLOPs were counted
     intensity: float | None  # FLOP per byte
     flops_per_second: float | None
     attainable: float | None  # FLOP/s
-    fraction: float | None  # of what the roofs allow; above 1 is a finding
-    bound: str | None  # "compute" or "memory"; None where FLOPs that were not counted could decide it
+    fraction: float | None  # achieved / attainable; above 1 is impossible and gets a finding
+    bound: str | None  # "compute" or "memory"; None if FLOPs that were not counted could change it
     seconds: float | None
     share: float | None  # of the measured time
     invocations: int
@@ -57,12 +56,12 @@ class Point(NamedTuple):
     incomplete: bool = False  # not all FLOPs were counted: intensity and performance are lower bounds
     occupancy: float | None = None  # achieved, as a fraction of the maximum
     registers: int | None = None  # per thread
-    finding: str | None = None  # why it may stand above its roof, where it does
-    flops_per_second_low: float | None = None  # if halves were not packed; None where there are none, or it is known
+    finding: str | None = None  # possible explanations if the point is above its ceiling
+    flops_per_second_low: float | None = None  # if fp16 instructions were not packed; None if there are none
 
     @property
-    def low(self) -> tuple[float, float] | None:
-        """Where it stands, FLOP/B and FLOP/s, if its halves were not packed; None where it has none."""
+    def unpacked(self) -> tuple[float, float] | None:
+        """The position (FLOP/B, FLOP/s) if its fp16 instructions were not packed; None if it has none."""
         if self.flops_per_second_low is None or not self.intensity or not self.flops_per_second:
             return None
         return self.intensity * self.flops_per_second_low / self.flops_per_second, self.flops_per_second_low
@@ -72,7 +71,7 @@ class Point(NamedTuple):
 
 
 def base_name(name: str) -> str:
-    """A kernel's name without return type, nameless namespaces, template arguments and parameters."""
+    """A kernel's name without return type, anonymous namespaces, template arguments and parameters."""
     name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
     name = re.sub(r"^(?:void|static)\s+", "", name)
     while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
@@ -80,7 +79,7 @@ def base_name(name: str) -> str:
     return name.strip() or "unnamed"
 
 
-# First match wins, on the lower-cased name. The kernel libraries that PyTorch and its peers launch.
+# The first match on the lower-case name decides. Patterns: kernels of the libraries that frameworks launch.
 _CATEGORIES = (
     ("communication", r"nccl|rccl|allreduce|all_reduce|nvshmem"),
     ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
@@ -90,7 +89,7 @@ _CATEGORIES = (
     ),
     ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
     ("norm", r"norm(?!al)|\bbn_(?:fw|bw)"),
-    ("reduction", r"pool|topk"),  # a maximum or a mean of a window; before the names around them
+    ("reduction", r"pool|topk"),  # pooling and top-k, before the names that they contain
     ("convolution", r"conv|scudnn|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
     ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
     ("softmax", r"softmax"),
@@ -102,13 +101,13 @@ _CATEGORIES = (
 
 
 def category(name: str) -> str:
-    """What kind of work a kernel's name suggests."""
+    """The category of a kernel, from its name; `other` if no pattern matches."""
     lowered = name.lower()
     return next((kind for kind, pattern in _CATEGORIES if re.search(pattern, lowered)), "other")
 
 
 def lecture_category(name: str) -> str:
-    """The four groups of the profiling lecture (preset `lecture`), in its order of precedence."""
+    """The kernel's group in the profiling lecture (grouping `lecture`): four groups, in its order of precedence."""
     lowered = name.lower()
     if "gemm" in name:
         return "matrix-mul"
@@ -128,12 +127,10 @@ GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {
 }
 
 
-def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
-    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first."""
+def group(kernels: Iterable[Kernel], by: str) -> list[KernelGroup]:
+    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first. Raises WorkloadError."""
     if by not in GROUPINGS:
-        raise WorkloadError(
-            Option("by"), f": unknown grouping {by!r}{suggest(by, GROUPINGS)}; known: {', '.join(GROUPINGS)}"
-        )
+        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
     bundles: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)
@@ -143,30 +140,30 @@ def group(kernels: Iterable[Kernel], by: str) -> list[Group]:
     return sorted(groups, key=lambda g: -(g.seconds or 0))
 
 
-def _sum(name: str, bundle: list[Kernel]) -> Group:
-    kinds = {category(kernel.name) for kernel in bundle}
+def _sum(name: str, bundle: list[Kernel]) -> KernelGroup:
+    categories = {category(kernel.name) for kernel in bundle}
     seconds = total(kernel.seconds for kernel in bundle)
-    resident = total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
-    return Group(
+    occupancy_seconds = total(None if k.occupancy is None else k.occupancy * (k.seconds or 0) for k in bundle)
+    return KernelGroup(
         name=name,
-        category=kinds.pop() if len(kinds) == 1 else "other",
+        category=categories.pop() if len(categories) == 1 else "other",
         invocations=sum(kernel.invocations for kernel in bundle),
         seconds=seconds,
         flops=Flops(*(total(column) for column in zip(*(kernel.flops for kernel in bundle), strict=True))),
         bytes=Traffic(*(total(column) for column in zip(*(kernel.bytes for kernel in bundle), strict=True))),
-        occupancy=resident / seconds if resident is not None and seconds else None,
+        occupancy=occupancy_seconds / seconds if occupancy_seconds is not None and seconds else None,
         registers=max((kernel.registers for kernel in bundle if kernel.registers is not None), default=None),
     )
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum; None as soon as one is not known, for a sum of the rest would be too low."""
-    total = 0.0
+    """The sum; None if a value is unknown."""
+    result = 0.0
     for value in values:
         if value is None:
             return None
-        total += value
-    return total
+        result += value
+    return result
 
 
 # --- Points -----------------------------------------------------------------------------------------
@@ -174,8 +171,8 @@ def total(values: Iterable[float | None]) -> float | None:
 LEVELS = ("dram", "l2", "l1")
 
 
-def work(flops: Flops) -> dict[str, float]:
-    """FLOPs by pipe, of the pipes that were counted. Packed halves stand for fp16; bounds for nothing."""
+def flops_by_pipe(flops: Flops) -> dict[str, float]:
+    """FLOPs of the pipes that were counted; fp16 counts packed instructions as two. Bounds are left out."""
     return {
         pipe: value
         for pipe, value in flops._asdict().items()
@@ -184,13 +181,13 @@ def work(flops: Flops) -> dict[str, float]:
 
 
 def incomplete(flops: Flops, device: Device | None) -> bool:
-    """Whether the FLOPs that were counted are a lower bound. An unknown device may have tensor cores.
+    """Whether the counted FLOPs are only a lower bound. An unknown device (None) may have tensor cores.
 
-    So it is without any counter of the tensor cores or of fp32, which nearly every kernel uses; a sum of zero, which
-    says that there is no work, needs every pipe of the device.
+    They are a lower bound without a counter of fp32, which nearly every kernel uses, or of the tensor cores. A sum of
+    zero is complete only if every pipe of the device was counted.
     """
-    counted = work(flops)
-    no_tensor = flops.tensor_high == 0  # no instruction at all, whatever its type
+    counted = flops_by_pipe(flops)
+    no_tensor = flops.tensor_high == 0  # no tensor instruction of any type
     pipes = ("fp64", "fp32", "fp16", *device.pipes) if device else ("fp64", "fp32", "fp16", "tensor_")
     tensor = any(pipe.startswith("tensor_") for pipe in counted)
     if flops.fp32 is None or (any(pipe.startswith("tensor_") for pipe in pipes) and not (tensor or no_tensor)):
@@ -199,69 +196,71 @@ def incomplete(flops: Flops, device: Device | None) -> bool:
     return not any(counted.values()) and any(pipe not in counted for pipe in needed)
 
 
-def points(groups: list[Group], device: Device) -> list[Point]:
-    """A point a group and level; a group without time or bytes has none."""
-    whole = total(g.seconds for g in groups)
+def points(groups: list[KernelGroup], device: Device) -> list[Point]:
+    """One point per group and memory level; none for a group without time or bytes."""
+    total_seconds = total(g.seconds for g in groups)
     found = []
     for g in groups:
-        flops, low = work(g.flops), _unpacked(g.flops)
+        flops, unpacked = flops_by_pipe(g.flops), _unpacked_flops(g.flops)
         for level in LEVELS:
             size = getattr(g.bytes, level)
             if size is None or not g.seconds:
                 continue
             point = _point(level, flops, size, g.seconds, device)
-            partly = incomplete(g.flops, device)
+            lower_bound = incomplete(g.flops, device)
             found.append(
                 point._replace(
                     name=g.name,
                     category=g.category,
-                    share=g.seconds / whole if whole else None,
+                    share=g.seconds / total_seconds if total_seconds else None,
                     invocations=g.invocations,
-                    bound=None if partly and point.bound == "memory" else point.bound,
-                    incomplete=partly,
+                    bound=None if lower_bound and point.bound == "memory" else point.bound,
+                    incomplete=lower_bound,
                     occupancy=g.occupancy,
                     registers=g.registers,
-                    flops_per_second_low=low and low / g.seconds,
+                    flops_per_second_low=unpacked and unpacked / g.seconds,
                 )
             )
     return found
 
 
-def _unpacked(flops: Flops) -> float | None:
-    """All FLOPs if instructions on halves work on one each and not on two; None where there are none."""
-    return sum(work(flops).values()) - flops.fp16 + flops.fp16_legacy if flops.fp16 and flops.fp16_legacy else None
+def _unpacked_flops(flops: Flops) -> float | None:
+    """All FLOPs if each fp16 instruction works on one value instead of two; None without fp16 instructions."""
+    if not flops.fp16 or not flops.fp16_legacy:
+        return None
+    return sum(flops_by_pipe(flops).values()) - flops.fp16 + flops.fp16_legacy
 
 
 def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, device: Device) -> Point:
-    """Where FLOPs by pipe and bytes at a level, done in so many seconds, stand under the device's roofs."""
+    """The point of FLOPs (by pipe) and bytes at a memory level, executed in `seconds`."""
     bandwidth = device.levels[level].bandwidth if level in device.levels else None
-    busy = {pipe: n / device.pipes[pipe].peak for pipe, n in flops.items() if n and pipe in device.pipes}
-    computing = max(busy.values(), default=0.0)
-    moving = size / bandwidth if bandwidth else None
-    least = max(computing, moving) if moving is not None else None
-    peak = max((device.pipes[pipe].peak for pipe in busy), default=math.inf)
+    pipe_seconds = {pipe: n / device.pipes[pipe].peak for pipe, n in flops.items() if n and pipe in device.pipes}
+    compute_seconds = max(pipe_seconds.values(), default=0.0)
+    memory_seconds = size / bandwidth if bandwidth else None
+    minimum_seconds = max(compute_seconds, memory_seconds) if memory_seconds is not None else None
+    peak = max((device.pipes[pipe].peak for pipe in pipe_seconds), default=math.inf)
     total = sum(flops.values()) if flops else None
     return Point(
         name="",
         category="other",
         level=level,
-        pipe=max(busy, key=lambda pipe: busy[pipe], default=None),
+        pipe=max(pipe_seconds, key=lambda pipe: pipe_seconds[pipe], default=None),
         intensity=total / size if total is not None and size else None,
         flops_per_second=total / seconds if total is not None else None,
-        attainable=min(peak, total / least) if total is not None and least else None,
-        fraction=least / seconds if least is not None else None,
-        bound=None if moving is None else "compute" if computing > moving else "memory",
+        attainable=min(peak, total / minimum_seconds) if total is not None and minimum_seconds else None,
+        fraction=minimum_seconds / seconds if minimum_seconds is not None else None,
+        bound=None if memory_seconds is None else "compute" if compute_seconds > memory_seconds else "memory",
         seconds=seconds,
         share=None,
         invocations=1,
     )
 
 
-def predicted(estimate: Estimate) -> list[Point]:
-    """An estimate's operators as points at their bounds, all occurrences of one together.
+def predicted_points(estimate: Estimate) -> list[Point]:
+    """The operators of an estimate as points at their bounds; all occurrences of an operator are one point.
 
-    A point stands on the roof of the pipe that binds it. Where matrix and vector work at once would lift it above, as
-    in a fused attention, it shows that pipe's FLOPs alone: the bound takes the other's to be done meanwhile.
+    A point is on the ceiling of the pipe that limits it. If matrix and vector FLOPs together would put it above, as in
+    fused attention, it has only that pipe's FLOPs: the bound assumes that the other pipe works at the same time.
     """
     device, dtype = estimate.device, estimate.workload.dtype
     matmul, vector = device.matmul_pipe(dtype), device.vector_pipe(dtype)

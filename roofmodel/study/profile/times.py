@@ -1,7 +1,7 @@
-"""Work from one profile, times from another: counters slow a run down, so both are seldom collected at once.
+"""Counters of one profile combined with the times of another, because collecting counters slows a run down.
 
-Launches are paired by base name, grid and block, in order; tools spell template arguments differently, so
-the full name is no key. Where the numbers of launches differ, each takes the mean time of its kind.
+Launches are matched in order among those with the same base name, grid and block. Full names do not match, because
+tools write template arguments differently. If the numbers of such launches differ, each gets their mean time.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from roofmodel.study.profile.points import base_name
 
 Key = tuple[object, ...]
 
-# What a run lacks that the other one has. Of the timed run no counter is used.
+# Warnings that do not apply after the combination: of the counted run about times, of the timed run about counters.
 _ON_TIMES = re.compile(r"\bseconds unknown")
 _ON_COUNTERS = re.compile(r"\b(?:FLOPs|bytes|operations) (?:are bounds|unknown)")
 
 
 def with_times(counted: Profile, timed: Profile) -> Profile:
-    """The counted kernels with the times of the timed ones, and warnings on what did not pair.
+    """The kernels of `counted` with the times and clocks of `timed`, and warnings about launches without a match.
 
-    The clock goes with the time. A kernel without a partner keeps its own time. Raises ProfileError where nothing
-    pairs at all.
+    A kernel without a match keeps its own time. Raises ProfileError if no kernel has a match.
     """
     shapes = all(kernel.grid and kernel.block for kernel in (*counted.kernels, *timed.kernels))
     times = _by_key(timed.kernels, shapes)
     kernels: list[Kernel] = []
-    averaged, alone = 0, 0
+    averaged, unmatched = 0, 0
     for key, launches in _by_key(counted.kernels, shapes).items():
-        partners = [kernel for kernel in times.get(key, []) if kernel.seconds is not None]
-        if not partners:
-            alone += sum(kernel.invocations for kernel in launches)
+        matches = [kernel for kernel in times.get(key, []) if kernel.seconds is not None]
+        if not matches:
+            unmatched += sum(kernel.invocations for kernel in launches)
             kernels += launches
             continue
-        ours, theirs = (sum(kernel.invocations for kernel in side) for side in (launches, partners))
-        if len(launches) == len(partners) and ours == theirs:
-            kernels += (replace(a, seconds=b.seconds, clock=b.clock) for a, b in zip(launches, partners, strict=True))
+        counted_launches, timed_launches = (sum(kernel.invocations for kernel in side) for side in (launches, matches))
+        if len(launches) == len(matches) and counted_launches == timed_launches:
+            kernels += (replace(a, seconds=b.seconds, clock=b.clock) for a, b in zip(launches, matches, strict=True))
         else:
-            averaged += ours
-            mean = sum(kernel.seconds or 0 for kernel in partners) / theirs
+            averaged += counted_launches
+            mean = sum(kernel.seconds or 0 for kernel in matches) / timed_launches
             kernels += (replace(kernel, seconds=mean * kernel.invocations, clock=None) for kernel in launches)
     total = sum(kernel.invocations for kernel in counted.kernels)
-    if alone == total:
+    if unmatched == total:
         raise ProfileError(
-            f"{', '.join(timed.files)}: no kernel in it is one of {', '.join(counted.files)}, by name"
-            f"{', grid and block' if shapes else ''}; give the times of the same program"
+            f"{', '.join(timed.files)}: no kernel has the name{', grid and block' if shapes else ''} of a kernel in "
+            f"{', '.join(counted.files)}; give times of the same program"
         )
     warnings = []
     if averaged:
         warnings.append(
-            f"{averaged} of {total} launches take the mean time of their kind: the runs launch it unequally"
+            f"{averaged} of {total} launches have the mean time of launches with the same name"
+            f"{', grid and block' if shapes else ''}: their numbers differ between the two runs"
         )
-    if alone:
+    if unmatched:
         files = ", ".join(timed.files)
-        warnings.append(f"{alone} of {total} launches have no partner in {files} and keep their own time")
+        warnings.append(f"{unmatched} of {total} launches have no match in {files} and keep their own time")
     return replace(
         counted,
         files=(*counted.files, *timed.files),
         kernels=tuple(kernels),
         evidence=(*counted.evidence, *timed.evidence),
         warnings=(
-            *(w for w in counted.warnings if alone or not _ON_TIMES.search(str(w))),
+            *(w for w in counted.warnings if unmatched or not _ON_TIMES.search(str(w))),
             *(w for w in timed.warnings if not _ON_COUNTERS.search(str(w))),
             *warnings,
         ),

@@ -22,7 +22,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
             "model_type": comparison.estimate.architecture.model_type,
         },
         "hardware": comparison.identified.device.id,
-        "hardware_from": comparison.identified.how,
+        "hardware_from": comparison.identified.source,
         "source": {"tool": comparison.profile.tool, "files": list(comparison.profile.files)},
         "matched_by": list(comparison.matched_by),
         "rows": rows(comparison),

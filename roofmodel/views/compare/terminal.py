@@ -18,7 +18,7 @@ from roofmodel.views.compare import data
 from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
 from roofmodel.views.kit import files
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
-from roofmodel.views.profile.tables import Narrowing
+from roofmodel.views.profile.tables import FittingTable
 
 SUFFIXES = (*files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons
@@ -43,7 +43,7 @@ def table(comparison: Comparison) -> RenderableType:
 def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
     estimate, device = comparison.estimate, comparison.identified.device
     source = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[
-        comparison.identified.how
+        comparison.identified.source
     ]
     yield Text(f"{estimate.architecture.name} on {device.name} ({device.id}{source})", style="bold")
     matched = f"matched by {', '.join(comparison.matched_by)}"
@@ -77,7 +77,7 @@ def _heading(comparison: Comparison, passes: Passes, rows: Sequence[Row]) -> str
 
 
 def _rows(comparison: Comparison, rows: Sequence[Row]) -> RenderableType:
-    shown = Narrowing(TITLES, "operator", EXPENDABLE, MEANING)
+    shown = FittingTable(TITLES, "operator", EXPENDABLE, MEANING)
     for row in rows:
         excess = row.excess_seconds
         shown.add(

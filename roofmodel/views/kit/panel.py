@@ -12,7 +12,7 @@ from roofmodel.devices.device import Device, Level, Pipe
 from roofmodel.study.compare import formats
 from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.profile.place import Placed
+from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.study.profile.points import LEVELS, Point
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
@@ -61,7 +61,7 @@ class Panel(NamedTuple):
     device: Device  # with the ceilings as drawn
     how: str
     points: Sequence[Point]
-    conditions: str = ""  # of the roofs: `, roofs at 1.312 GHz`
+    conditions: str = ""  # of the roofs: `, ceilings at 1.312 GHz`
     workload: str = ""  # of the predicted points: `gpt2, fp16, flash attention, prefill: 1 × 1024 tokens`
     by: str = "name"  # what kernels are grouped by
 
@@ -105,10 +105,17 @@ class Panel(NamedTuple):
         return [level for level in known if level.bandwidth]
 
 
-def panels_of(placed: Placed) -> list[Panel]:
+def panels_of(placed: RooflinePlot) -> list[Panel]:
     """A panel a device."""
     return [
-        Panel(line.device, line.identified.how, line.points, str(line.drawn), _workload(line.predicted), placed.by)
+        Panel(
+            line.device,
+            line.identification.source,
+            line.points,
+            str(line.ceilings),
+            _workload(line.predicted),
+            placed.by,
+        )
         for line in placed.rooflines
     ]
 
@@ -120,7 +127,7 @@ def _workload(predicted: Estimate | None) -> str:
     return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
 
 
-def heading(placed: Placed) -> str:
+def heading(placed: RooflinePlot) -> str:
     """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
     panels = panels_of(placed)
     devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
@@ -134,7 +141,7 @@ def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
     return " · ".join([*devices, *sources])
 
 
-def sources(placed: Placed) -> list[str]:
+def sources(placed: RooflinePlot) -> list[str]:
     """The files' names, without their folders, and the workload of what is predicted."""
     listed = LISTED if len(placed.rooflines) == 1 else 1
     found = []
@@ -206,5 +213,5 @@ def view(panels: Sequence[Panel]) -> Window:
     """The window of all panels; points of little time may lie outside."""
     mattering = [p for panel in panels for p in panel.drawn if p.share is None or p.share >= MATTERS]
     at = [(p.intensity or 0, p.flops_per_second or 0) for p in mattering]
-    at += [p.low for p in mattering if p.low]
+    at += [p.unpacked for p in mattering if p.unpacked]
     return window(at, [(panel.pipes[0].peak, panel.device.bandwidth) for panel in panels])

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.profile.place import Placed
-from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted
+from roofmodel.study.profile.place import RooflinePlot
+from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted_points
 from roofmodel.views.kit.panel import (
     TAIL,
     Panel,
@@ -39,7 +39,7 @@ SIGNED = 6  # points, the longest measured and the longest predicted, that carry
 LETTERS = 22  # of it
 
 
-def of_points(placed: Placed) -> str:
+def of_points(placed: RooflinePlot) -> str:
     """The page of measured kernels, and of a model's operators beside them. Raises as `html`."""
     return html(
         nameless(heading(placed), ()),
@@ -52,7 +52,7 @@ def of_points(placed: Placed) -> str:
 def of_estimate(estimate: Estimate) -> str:
     """The page of an estimate: its operators at their bounds. Raises as `html`."""
     device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
-    panel = Panel(device, "given", predicted(estimate))
+    panel = Panel(device, "given", predicted_points(estimate))
     return html(
         head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], [*map(str, estimate.notes)]
     )
@@ -89,7 +89,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
-        tail=TAIL if any(point.low for _, point in everything) else "",
+        tail=TAIL if any(point.unpacked for _, point in everything) else "",
         groups=escape(panels[0].groups),
         header=_header(columns, panels[0].one, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
@@ -169,7 +169,7 @@ def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: 
         "name": point.name,
         "x": point.intensity if placed else None,
         "y": point.flops_per_second,
-        "low": point.low,
+        "low": point.unpacked,
         "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # the area is the share
         "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
         "hollow": point.predicted,
@@ -271,8 +271,8 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
         notes.append("predicted, at its bound")
     if point.incomplete:
         notes.append("a lower bound, for not all FLOPs were counted")
-    if point.low:
-        across, up = units.significant(point.low[0]), units.si(point.low[1], "FLOP/s")
+    if point.unpacked:
+        across, up = units.significant(point.unpacked[0]), units.si(point.unpacked[1], "FLOP/s")
         notes.append(f"{across} FLOP/B and {up} if an instruction on halves works on one, not on two")
     return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
 

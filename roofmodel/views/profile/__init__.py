@@ -1,1 +1,1 @@
-"""Kernels and roofline points as tables, data, charts and pictures."""
+"""Views of kernels and roofline points: tables, data, charts and pictures."""

@@ -1,4 +1,4 @@
-"""Measured kernels and points as rows, JSON and CSV, and as files."""
+"""Kernels and roofline points as records, JSON documents, CSV and files."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.profile.place import Kernels, Measured, Placed, Roofline
+from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.views.kit import encoding, files
 from roofmodel.views.kit.panel import heading, panels_of, provenance, sources
 
-# A document of one device names it once, at the top. One of several devices has null there, a list of them, and the
-# key "hardware" on whatever belongs to one of them.
+# A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
+# in each entry that belongs to one of them.
 
 
-def kernels_document(found: Kernels) -> dict[str, Any]:
+def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
     """The document `roofmodel.kernels/1`."""
-    one = found.runs[0].identified if len(found.runs) == 1 else None
+    only = found.runs[0].identification if len(found.runs) == 1 else None
     return {
         "schema": "roofmodel.kernels/1",
         "source": {"tool": found.tool, "files": list(found.files)},
-        "hardware": one and one.device.id,
-        "hardware_from": one and one.how,
+        "hardware": only and only.device.id,
+        "hardware_from": only and only.source,
         "devices": [
             {
-                "hardware": identified and identified.device.id,
-                "hardware_from": identified and identified.how,
+                "hardware": identification and identification.device.id,
+                "hardware_from": identification and identification.source,
                 "tool": profile.tool,
                 "files": list(profile.files),
             }
-            for profile, identified in found.runs
+            for profile, identification in found.runs
         ],
         "kernels": [
-            _of(found.runs, identified and identified.device.id) | _kernel(kernel)
-            for profile, identified in found.runs
+            _device_key(found.runs, identification and identification.device.id) | _kernel(kernel)
+            for profile, identification in found.runs
             for kernel in profile.kernels
         ],
         "warnings": list(map(str, found.warnings)),
     }
 
 
-def _of(together: Sequence[Measured | Roofline], hardware: str | None) -> dict[str, str | None]:
-    """The key that tells the device, where there are several."""
-    return {"hardware": hardware} if len(together) > 1 else {}
+def _device_key(devices: Sequence[DeviceProfile | Roofline], hardware: str | None) -> dict[str, str | None]:
+    """The key of an entry's device if there are several devices; else empty."""
+    return {"hardware": hardware} if len(devices) > 1 else {}
 
 
 def _kernel(kernel: Kernel) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def kernels_csv(document: dict[str, Any]) -> str:
-    """A line a kernel: the document's kernels with FLOPs and bytes in columns of their own."""
+    """The kernels of a document, one line each, with FLOPs and bytes in separate columns."""
     return encoding.as_csv(flat(document))
 
 
 def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """One flat record a kernel, for CSV and data frames."""
+    """One flat record per kernel, for CSV and data frames."""
     found = []
     for kernel in document["kernels"]:
         record = {key: value for key, value in kernel.items() if key not in ("flops", "bytes")}
@@ -87,61 +87,67 @@ def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def points_document(placed: Placed) -> dict[str, Any]:
+def points_document(plot: RooflinePlot) -> dict[str, Any]:
     """The document `roofmodel.points/1`."""
-    rooflines = placed.rooflines
-    one = rooflines[0].identified if len(rooflines) == 1 else None
+    rooflines = plot.rooflines
+    only = rooflines[0].identification if len(rooflines) == 1 else None
     return {
         "schema": "roofmodel.points/1",
-        "hardware": one and one.device.id,
-        "hardware_from": one and one.how,
+        "hardware": only and only.device.id,
+        "hardware_from": only and only.source,
         "devices": [_device(roofline) for roofline in rooflines],
-        "ceilings": [_of(rooflines, p.device.id) | ceiling for p in rooflines for ceiling in ceilings(p.device)],
+        "ceilings": [
+            _device_key(rooflines, p.device.id) | ceiling for p in rooflines for ceiling in ceilings(p.device)
+        ],
         "points": point_rows(rooflines),
-        "warnings": list(map(str, placed.warnings)),
+        "warnings": list(map(str, plot.warnings)),
     }
 
 
 def _device(roofline: Roofline) -> dict[str, Any]:
-    """A device of a picture: the clock of its roofs (null: as the datasheet states them), that of the kernels."""
-    drawn = roofline.drawn
+    """A device of a plot, with the clock of its ceilings (null: the datasheet's) and of the kernels."""
+    chosen = roofline.ceilings
     return {
         "hardware": roofline.device.id,
-        "hardware_from": roofline.identified.how,
+        "hardware_from": roofline.identification.source,
         "files": list(roofline.files),
-        "clock": drawn.clock,
-        "kernels_clock": drawn.counters and drawn.counters.mean,
-        "ceilings_from": "measured" if drawn.measured else "datasheet",
+        "clock": chosen.clock,
+        "kernels_clock": chosen.kernel_clock and chosen.kernel_clock.mean,
+        "ceilings_from": "measured" if chosen.measured else "datasheet",
     }
 
 
 def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
-    """A record a point, one device after the other."""
-    return [_of(rooflines, roofline.device.id) | point._asdict() for roofline in rooflines for point in roofline.points]
+    """One record per point, device by device."""
+    return [
+        _device_key(rooflines, roofline.device.id) | point._asdict()
+        for roofline in rooflines
+        for point in roofline.points
+    ]
 
 
-SUFFIXES = (*files.PICTURES, "html", "json", "csv")  # what `save_points` writes
+SUFFIXES = (*files.PICTURES, "html", "json", "csv")  # that `save_points` accepts
 
 
-def save_points(placed: Placed, path: str) -> Path:
-    """Write the points: a picture, a page, or the data, by the suffix."""
+def save_points(plot: RooflinePlot, path: str) -> Path:
+    """Write the points as a picture, a page or data, according to the suffix."""
     from roofmodel.views.kit import roofline_page
     from roofmodel.views.profile import picture
 
-    subtitle = provenance(panels_of(placed), sources(placed))
+    subtitle = provenance(panels_of(plot), sources(plot))
     return files.write(
         path,
-        draw=lambda file, form: picture.draw(panels_of(placed), heading(placed), subtitle, file, form),
+        draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
         texts={
-            "html": lambda: roofline_page.of_points(placed),
-            "json": lambda: encoding.as_json(points_document(placed)),
-            "csv": lambda: points_csv(placed.rooflines),
+            "html": lambda: roofline_page.of_points(plot),
+            "json": lambda: encoding.as_json(points_document(plot)),
+            "csv": lambda: points_csv(plot.rooflines),
         },
     )
 
 
 def ceilings(device: Device) -> list[dict[str, Any]]:
-    """All roofs of a device: pipes in FLOP/s, levels in bytes per second."""
+    """The ceilings of a device as records: pipes in FLOP/s, memory levels in bytes per second."""
     pipes = [{"name": p.name, "kind": "pipe", "flops_per_second": p.peak} for p in device.pipes.values()]
     levels = [
         {"name": level.name, "kind": "level", "bytes_per_second": level.bandwidth}
@@ -152,5 +158,5 @@ def ceilings(device: Device) -> list[dict[str, Any]]:
 
 
 def points_csv(rooflines: Sequence[Roofline]) -> str:
-    """A line a point, base units."""
+    """One line per point, in base units."""
     return encoding.as_csv(point_rows(rooflines))

@@ -1,4 +1,4 @@
-"""The command that collects, as a line to paste, as JSON, and as reasons to read."""
+"""The collection command as a shell line, as JSON, and as a list of reasons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from roofmodel.study.profile.ncu_command import Collection
 
 
 def line(collection: Collection) -> str:
-    """One line that a shell takes as it stands."""
+    """The command as one line, quoted for a shell."""
     return shlex.join(collection.command)
 
 
 def document(collection: Collection) -> dict[str, Any]:
-    """The document `roofmodel.ncu-command/1`: the words of the line, and for each part why it stands there."""
+    """The document `roofmodel.ncu-command/1`: the words of the command, and the reason for each part."""
     return {
         "schema": "roofmodel.ncu-command/1",
         "command": list(collection.command),
@@ -28,7 +28,7 @@ def document(collection: Collection) -> dict[str, Any]:
 
 
 def reasons(collection: Collection) -> str:
-    """A line a part of the command, and under --metrics, which are many, a line a group of them."""
+    """One line per part of the command with its reason; for --metrics also one line per group of metrics."""
     lines = []
     for words, why in collection.parts:
         metrics = words[0] == "--metrics"

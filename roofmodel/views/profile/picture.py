@@ -1,4 +1,4 @@
-"""Measured points under a device's roofs: a hierarchical roofline by matplotlib."""
+"""Picture of a hierarchical roofline with measured and predicted points, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
-LISTED = 12  # points with a number in the picture and a line beside it
-LARGE = 0.05  # share of the time from which a point carries its part of the roof
+LISTED = 12  # points with a number in the picture and a row in the list
+LARGE = 0.05  # minimum share of the time for a percentage next to a point
 
 
 def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
-    """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs stand in the table alone.
+    """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs are only in the list.
 
-    Of one device all memory levels are drawn, told apart by shape; of several DRAM's, the shape telling the device.
+    For one device, all memory levels are drawn, with a marker shape each. For several devices, only DRAM points are
+    drawn, with a marker shape per device.
     """
     several = len(panels) > 1
     looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
@@ -49,7 +50,7 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
             for p in found:
                 _mark(axes, p, look.marker if several else MARKERS[p.level])
                 if p.level == "dram" and p.name in numbers and shown.holds(p):
-                    signs.append((numbers[p.name] + _part(p), p.intensity or 0, p.flops_per_second or 0))
+                    signs.append((numbers[p.name] + _percentage(p), p.intensity or 0, p.flops_per_second or 0))
         pipes = [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
         canvas.names(axes, slopes, pipes)
         labels.place(axes, signs, figure.dpi)
@@ -60,19 +61,19 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
 
 
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
-    """What marks mean, of those that there are."""
-    yield f"Filled: measured{', at DRAM' if several else ' (circle DRAM, square L2, triangle L1)'}."
+    """Explanations of the marks that occur."""
+    yield f"Filled: measured{' (DRAM)' if several else ' (circle DRAM, square L2, triangle L1)'}."
     if any(p.predicted for p in points):
-        yield "Hollow: predicted, at its bound."
+        yield "Hollow: predicted (bound)."
     if any(p.incomplete for p in points):
-        yield "Arrow: a lower bound, for not all FLOPs were counted."
-    if any(p.low for p in points):
+        yield "Arrow: lower bound, FLOPs of some pipes were not counted."
+    if any(p.unpacked for p in points):
         yield TAIL
     if any(p.finding for p in points):
-        yield "Black ring: above its roof."
-    yield "Size: share of its device's time." if several else "Size: share of the time."
+        yield "Black ring: above its ceiling."
+    yield "Size: share of the device's time." if several else "Size: share of the time."
     if outside := sum(not shown.holds(p) for p in points):
-        yield f"{outside} of under {MATTERS:.0%} lie outside."
+        yield f"Outside the axes: {outside} below {MATTERS:.0%} of the time."
 
 
 def _mark(axes: Axes, p: Point, marker: str) -> None:
@@ -83,8 +84,8 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
         edgecolor="black" if p.finding else colour if p.predicted else "white",
         lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
     )  # fmt: skip
-    if p.low:
-        ends = zip((x, y), p.low, strict=True)
+    if p.unpacked:
+        ends = zip((x, y), p.unpacked, strict=True)
         axes.plot(*ends, color=colour, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
     if p.incomplete and p.level == "dram":
         axes.annotate(
@@ -93,53 +94,55 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
         )  # fmt: skip
 
 
-def _part(p: Point) -> str:
-    """What is written beside the longest: the part of what the roofs allow."""
+def _percentage(p: Point) -> str:
+    """The share of the attainable performance, as text next to points with a large share of the time."""
     large = not p.predicted and p.fraction is not None and (p.share or 0) >= LARGE
     return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
 
 
 def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
-    """A number for each of the longest groups, whatever the device, that are listed beside the picture."""
+    """Numbers of the longest groups of all devices, which the list next to the picture explains."""
     share: dict[str, float] = {}
     for p in (p for panel in panels for p in panel.points):
         share[p.name] = max(share.get(p.name, 0), p.share or 0)
-    predicted = {p.name for panel in panels for p in panel.points if p.predicted}  # of another total: they come last
+    predicted = {
+        p.name for panel in panels for p in panel.points if p.predicted
+    }  # their shares have another total, so they come last
     longest = sorted(share, key=lambda name: (name in predicted, -share[name]))
     return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
 
 
-def _keys(figure: Figure, said: Sequence[str], looks: Sequence[Look], kinds: Iterable[str]) -> float:
-    """What lines, shapes and colours mean; how low that reaches, as a fraction of the figure."""
+def _keys(figure: Figure, titles: Sequence[str], looks: Sequence[Look], kinds: Iterable[str]) -> float:
+    """Draw the legends of devices and categories. Returns the y of their lower end, as a fraction of the figure."""
     from matplotlib.lines import Line2D
 
     devices = [
         Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
-        for name, look in zip(said, looks, strict=False)
+        for name, look in zip(titles, looks, strict=False)
     ]
-    alike: dict[str, list[str]] = {}  # of each colour
+    by_colour: dict[str, list[str]] = {}
     for kind in sorted(kinds):
-        alike.setdefault(ink(kind), []).append(kind)
-    colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(those)) for c, those in alike.items()]
+        by_colour.setdefault(ink(kind), []).append(kind)
+    colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(group)) for c, group in by_colour.items()]
     style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
     figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
-    top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in said)
+    top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in titles)
     figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
-    return top - 0.03 * math.ceil(len(alike) / 2) - 0.03
+    return top - 0.03 * math.ceil(len(by_colour) / 2) - 0.03
 
 
 def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbers: dict[str, str], top: float) -> None:
-    """The numbered groups and, a device, their share of the time and their part of what the roofs allow.
+    """Draw the list of the numbered groups, with each device's share of the time and share of attainable performance.
 
-    Of more than two devices there is room for the part alone.
+    With more than two devices there is no space for the share of the time.
     """
     shares = len(panels) <= 2
     left, step, width = 0.675, min(0.05, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
-    what = f"longest first: {f'share of {time}, ' * shares}part of the roof"
-    figure.text(left, top, what, color="0.3", fontsize=8)
+    title = f"longest first: {f'share of {time}, ' * shares}share of attainable performance"
+    figure.text(left, top, title, color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:
         for right, look in zip(rights, looks, strict=True):

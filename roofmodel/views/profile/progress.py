@@ -1,4 +1,4 @@
-"""How far the reading of large files is, on stderr: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of reading large files, on stderr: a bar on a terminal, otherwise occasional lines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Console
 from roofmodel import units
 from roofmodel.profiles.reading import watching
 
-AFTER, EVERY = 1.0, 10.0  # seconds: before anything is shown, and between two lines
+AFTER, EVERY = 1.0, 10.0  # seconds before the first output, and between two lines
 
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """While this context lasts, show how much of a profiler's files was read, if that takes longer than a second."""
+    """Within this context, show how much of the profiler files was read, if that takes longer than a second."""
     progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines()
-    token = watching.set(progress.see)
+    token = watching.set(progress.update)
     try:
         yield
     finally:
@@ -28,12 +28,12 @@ def shown() -> Iterator[None]:
 
 
 class _Lines:
-    """Progress where nothing can be overwritten."""
+    """Progress as separate lines, for output that is not a terminal."""
 
     def __init__(self) -> None:
         self.next = time.monotonic() + AFTER
 
-    def see(self, name: str, done: int, total: int) -> None:
+    def update(self, name: str, done: int, total: int) -> None:
         if time.monotonic() >= self.next:
             sys.stderr.write(f"reading {name}: {units.si(done, 'B')} of {units.si(total, 'B')}\n")
             self.next = time.monotonic() + EVERY
@@ -43,7 +43,7 @@ class _Lines:
 
 
 class _Bar:
-    """Progress on a terminal; it leaves nothing behind."""
+    """Progress bar on a terminal; it is erased at the end."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -53,7 +53,7 @@ class _Bar:
         self.bar = Progress(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
-    def see(self, name: str, done: int, total: int) -> None:
+    def update(self, name: str, done: int, total: int) -> None:
         if time.monotonic() >= self.begin:
             self.bar.start()
             self.bar.update(self.task, description=name.replace("[", r"\["), completed=done, total=total)

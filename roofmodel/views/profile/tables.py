@@ -1,4 +1,4 @@
-"""Measured kernels, and points under their roofs, as tables in a terminal."""
+"""Tables of kernels and of roofline points in the terminal."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.errors import Option
-from roofmodel.study.profile.place import Kernels, Measured, Placed
-from roofmodel.study.profile.points import Point, incomplete, work
+from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
+from roofmodel.study.profile.points import Point, flops_by_pipe, incomplete
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.kit.panel import Panel, colour, panels_of, short
 from roofmodel.views.profile import chart
 
-SHOWN = 30  # rows of a table; the rest is counted in its last line
-LETTERS = 18  # of a name, for which other columns go
-EXPENDABLE = ("regs", "occ.", "×", "FLOP/s", "roof", "FLOP/B", "DRAM", "FLOPs", "level", "of roof")
-WORDS = ("", "level", "roof", "bound by")  # columns that begin at the left, as names do
-# What a heading or a mark means, for the line below a table in which it occurs.
-MEANING = {
-    "≥": "≥ a lower bound, for not all FLOPs were counted",
-    "?": "? a roof that those FLOPs could change",
-    "!": "! above its roof: see the warnings",
-    "of roof": "of roof: the part achieved of what the roofs allow",
-    "regs": "regs: registers a thread",
-    "occ.": "occ.: achieved occupancy, the part of the warps that fit which are resident; PyTorch's is its estimate",
+MAX_ROWS = 30  # of a table; its last line counts the rest
+MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
+DROP_ORDER = ("regs", "occ.", "×", "FLOP/s", "bound by", "FLOP/B", "DRAM", "FLOPs", "level", "achieved")
+LEFT_ALIGNED = ("", "level", "bound by")
+# Explanations of headings and marks, for the line below a table that contains them.
+LEGEND = {
+    "≥": "≥ lower bound: FLOPs of some pipes were not counted",
+    "?": "? could change with these FLOPs",
+    "!": "! above the ceiling: see the warnings",
+    "achieved": "achieved: share of the attainable performance",
+    "regs": "regs: registers per thread",
+    "occ.": "occ.: achieved occupancy, resident warps / maximum warps (PyTorch: its own estimate)",
 }
 
 
-def kernels_table(found: Kernels) -> Group:
-    """Kernels, longest first; a table a device."""
+def kernels_table(found: MeasuredKernels) -> Group:
+    """Tables of kernels, longest first; one table per device."""
     return Group(*(block for run in found.runs for block in _kernels(run)))
 
 
-def _kernels(run: Measured) -> Iterator[RenderableType]:
-    profile, identified = run
+def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
+    profile, identification = run
     sums = profile.summed()
     known = [kernel.seconds for kernel in sums if kernel.seconds is not None]
-    took = f"{units.seconds(sum(known))} together" if known else "times not collected"
+    took = f"{units.seconds(sum(known))} in total" if known else "times not collected"
     launches = sum(kernel.invocations for kernel in sums)
-    where = f" on {identified.device.name}" if identified else ""
+    where = f" on {identification.device.name}" if identification else ""
     if not launches:
-        yield Text(f"no kernel launches{where}, by {profile.tool}", style="bold")
+        yield Text(f"no kernel launches{where} ({profile.tool})", style="bold")
         return
-    yield Text(f"{units.count(launches, 'kernel launch', 'es')}{where}, {took}, by {profile.tool}", style="bold")
-    longest = profile.longest(SHOWN)
+    yield Text(f"{units.count(launches, 'kernel launch', 'es')}{where}, {took} ({profile.tool})", style="bold")
+    longest = profile.longest(MAX_ROWS)
     registers = any(kernel.registers is not None for kernel in longest)
     occupancy = any(kernel.occupancy is not None for kernel in longest)
     titles = ["kernel", "×", "time", "FLOPs", "DRAM", *["regs"] * registers, *["occ."] * occupancy]
-    table = Narrowing(titles, "kernel")
+    table = FittingTable(titles, "kernel")
     for kernel in longest:
-        flops, device = work(kernel.flops), identified and identified.device
+        flops, device = flops_by_pipe(kernel.flops), identification and identification.device
         table.add(
             kernel.name,
             str(kernel.invocations) if kernel.invocations > 1 else "",
             "–" if kernel.seconds is None else units.seconds(kernel.seconds),
-            _least(units.si(sum(flops.values())), incomplete(kernel.flops, device)) if flops else "–",
+            _lower_bound(units.si(sum(flops.values())), incomplete(kernel.flops, device)) if flops else "–",
             "–" if kernel.bytes.dram is None else units.si(kernel.bytes.dram, "B"),
             *(["–" if kernel.registers is None else str(kernel.registers)] * registers),
             *(["–" if kernel.occupancy is None else f"{kernel.occupancy:.0%}"] * occupancy),
@@ -68,41 +68,44 @@ def _kernels(run: Measured) -> Iterator[RenderableType]:
         yield _more(rest)
 
 
-def points_table(placed: Placed) -> Group:
-    """A table and a small roofline a device: intensity, performance, how much of the attainable that is."""
-    return Group(*(device_table(panel) for panel in panels_of(placed)))
+def points_table(plot: RooflinePlot) -> Group:
+    """For each device, tables of its points and a roofline chart."""
+    return Group(*(device_table(panel) for panel in panels_of(plot)))
 
 
 def device_table(panel: Panel) -> Group:
-    """A device's points by share of the time, what is predicted apart, and the roofline that they stand under."""
-    letters = chart.signs(panel.points)
+    """A device's measured points by share of the time, its predicted points, and a roofline chart."""
+    letters = chart.letters_of(panel.points)
     measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
-    how = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[panel.how]
-    head = f"{panel.device.name} ({panel.device.id}{how}){panel.conditions}"
+    source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.how]
+    head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}"
     blocks: list[RenderableType] = [Text(head, style="bold")]
     if measured or not predicted:
         blocks += _points(panel, measured, letters, panel.one, "share")
         blocks += [Text(panel.groups, style="dim")] if panel.groups else []
     if predicted:
-        about = f"predicted, each at its bound: {panel.workload}" if panel.workload else "predicted, each at its bound"
-        blocks += [Text(about, style="bold"), *_points(panel, predicted, letters, "operator", "of phase")]
+        workload = f": {panel.workload}" if panel.workload else ""
+        blocks += [
+            Text(f"predicted operators at their bounds{workload}", style="bold"),
+            *_points(panel, predicted, letters, "operator", "of phase"),
+        ]
     return Group(*blocks, Text(), chart.PointsChart(panel))
 
 
 def _points(
     panel: Panel, found: Sequence[Point], letters: Mapping[Point, str], one: str, share: str
 ) -> Iterator[RenderableType]:
-    """The longest of some points, and how many more there are."""
-    table = Narrowing(["", one, "×", "level", "FLOP/B", "FLOP/s", "of roof", "roof", share], one)
-    for point in found[:SHOWN]:
+    """A table of the first MAX_ROWS points, and the number of the others."""
+    table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "achieved", "bound by", share], one)
+    for point in found[:MAX_ROWS]:
         table.add(
             Text(letters.get(point, ""), style=f"bold {colour([panel], 0, point.category)}"),
             point.name,
             str(point.invocations) if point.invocations > 1 else "",
             point.level,
-            "–" if point.intensity is None else _least(units.significant(point.intensity), point.incomplete),
-            "–" if point.flops_per_second is None else _least(units.si(point.flops_per_second), point.incomplete),
-            _part(point),
+            "–" if point.intensity is None else _lower_bound(units.significant(point.intensity), point.incomplete),
+            "–" if point.flops_per_second is None else _lower_bound(units.si(point.flops_per_second), point.incomplete),
+            _achieved(point),
             point.bound or "?" * point.incomplete,
             "–" if point.share is None else f"{point.share:.0%}",
         )
@@ -112,55 +115,55 @@ def _points(
 
 
 def _more(rest: int) -> Text:
-    return Text(f"and {rest} more; all of them in {Option('format', 'csv')} or {Option('format', 'json')}", style="dim")
+    return Text(f"and {rest} more; {Option('format', 'csv')} and {Option('format', 'json')} list all", style="dim")
 
 
-def _part(point: Point) -> str:
-    """How much of the roof was achieved; what is predicted achieved nothing."""
+def _achieved(point: Point) -> str:
+    """The share of the attainable performance that was achieved; `bound` for predicted points."""
     if point.predicted:
         return "bound"
     if point.fraction is None:
         return "–"
-    return _least(f"{point.fraction:.0%}{'!' * bool(point.finding)}", point.incomplete)
+    return _lower_bound(f"{point.fraction:.0%}{'!' * bool(point.finding)}", point.incomplete)
 
 
-def _least(figure: str, incomplete: bool) -> str:
-    """A figure, marked where it is a lower bound."""
+def _lower_bound(figure: str, incomplete: bool) -> str:
+    """A number, marked if it is a lower bound."""
     return f"≥ {figure}" if incomplete else figure
 
 
-class Narrowing:
-    """A table of rich in which the names of one column take what room the figures leave, with a legend below."""
+class FittingTable:
+    """A table that fits the terminal: drops columns, then shortens the names of one column. A legend is below it."""
 
     def __init__(
-        self, titles: Sequence[str], names: str, expendable: Sequence[str] = EXPENDABLE,
-        meaning: Mapping[str, str] = MEANING,
+        self, titles: Sequence[str], names: str, drop_order: Sequence[str] = DROP_ORDER,
+        legend: Mapping[str, str] = LEGEND,
     ) -> None:  # fmt: skip
         self.titles, self.names = titles, names
-        self.expendable, self.meaning = expendable, meaning
+        self.drop_order, self.legend = drop_order, legend
         self.rows: list[dict[str, str | Text]] = []
 
     def add(self, *cells: str | Text) -> None:
-        """A row, a cell a title."""
+        """Add a row; one cell per title."""
         self.rows.append(dict(zip(self.titles, cells, strict=True)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = {title: [str(row[title]) for row in self.rows] for title in self.titles}
         widths = {title: max(map(cell_len, (title, *cells))) for title, cells in columns.items() if any(cells)}
-        widths[self.names] = LETTERS
-        kept = fitting(widths, self.expendable, options.max_width)
-        figures = [title for title in kept if title != self.names]
-        room = options.max_width - sum(widths[title] + 1 for title in figures)
+        widths[self.names] = MIN_NAME_WIDTH
+        kept = fitting(widths, self.drop_order, options.max_width)
+        numeric = [title for title in kept if title != self.names]
+        name_width = options.max_width - sum(widths[title] + 1 for title in numeric)
         table = bare(expand=True)
         for title in kept:
             if title == self.names:
                 table.add_column(title, no_wrap=True, ratio=1)
             else:
-                table.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True)
+                table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", no_wrap=True)
         for row in self.rows:
-            cells = row | {self.names: Text(short(str(row[self.names]), room))}
+            cells = row | {self.names: Text(short(str(row[self.names]), name_width))}
             table.add_row(*map(cells.__getitem__, kept))
         yield table
-        signs = {sign for title in figures for cell in columns[title] for sign in cell}
-        if legend := [meaning for sign, meaning in self.meaning.items() if sign in signs or sign in figures]:
-            yield Text("; ".join(legend), style="dim")
+        marks = {mark for title in numeric for cell in columns[title] for mark in cell}
+        if lines := [text for key, text in self.legend.items() if key in marks or key in numeric]:
+            yield Text("; ".join(lines), style="dim")

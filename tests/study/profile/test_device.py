@@ -1,4 +1,4 @@
-"""Which device a profile was taken on."""
+"""The device of a profile."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
-        # no name, but attributes that one device alone has
+        # no name, but attributes of exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
     ],
 )
-def test_attributes_that_match_one_device_decide(evidence: Evidence, device: str) -> None:
+def test_attributes_that_match_one_device_identify_it(evidence: Evidence, device: str) -> None:
     found = identify([evidence], None, ["x.csv"])
-    assert (found.device.id, found.how) == (device, "attributes")
+    assert (found.device.id, found.source) == (device, "attributes")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_attributes_that_match_one_device_decide(evidence: Evidence, device: str
 )
 def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(capability: str, device: str) -> None:
     found = identify([Evidence(compute_capability=capability)], None, ["x.csv"])
-    assert (found.device.id, found.how) == (device, "assumed")
+    assert (found.device.id, found.source) == (device, "assumed")
     assert "assumed" in found.warnings[0]
     assert capability in found.warnings[0]
 
@@ -71,7 +71,7 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
         Evidence("NVIDIA A30", "8.0", 56),  # an Ampere, and no A100
     ],
 )
-def test_a_device_that_nobody_describes_is_refused_with_a_line_to_paste(evidence: Evidence) -> None:
+def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) -> None:
     with pytest.raises(ProfileError) as caught:
         identify([evidence], None, ["x.csv"])
     assert str(caught.value).startswith("x.csv: ")
@@ -80,14 +80,14 @@ def test_a_device_that_nobody_describes_is_refused_with_a_line_to_paste(evidence
     assert evidence.name is None or evidence.name in str(caught.value)
 
 
-def test_the_given_device_wins_and_what_contradicts_it_is_a_warning() -> None:
+def test_the_given_device_wins_and_contradictions_are_warnings() -> None:
     found = identify([A100_40], "v100", ["x.csv"])
-    assert (found.device.id, found.how) == ("v100-sxm2-32gb", "given")
+    assert (found.device.id, found.source) == ("v100-sxm2-32gb", "given")
     assert any("compute capability 8.0" in warning for warning in found.warnings)
     assert not identify([A100_40], "a100-sxm-40gb", ["x.csv"]).warnings
 
 
-def test_what_contradicts_is_said_in_units_that_people_read() -> None:
+def test_contradictions_have_readable_units() -> None:
     seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # an A100's
     assert contradictions(Device.load("v100"), seen) == [
         "L2 40 MiB, not 6 MiB", "DRAM bandwidth 1.555 TB/s, not 900 GB/s",
@@ -109,24 +109,24 @@ def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
         assert contradictions(device, own) == []
 
 
-def test_files_of_two_devices_are_refused_with_their_names() -> None:
+def test_files_of_two_devices_are_refused_with_names_to_add() -> None:
     a100 = Evidence("A100-SXM4-40GB", "8.0", file="a.csv")
     v100 = Evidence("Tesla V100-SXM2-16GB", "7.0", 80, file="b.csv")
     with pytest.raises(ProfileError, match=r"different devices.*a\.csv@a100-sxm-40gb b\.csv@v100-sxm2-16gb"):
         identify([a100, v100], None, ["a.csv", "b.csv"])
-    clashes = identify([a100, v100], "a100-sxm-40gb", ["a.csv", "b.csv"]).warnings
-    assert any("b.csv says compute capability 7.0" in text for text in clashes)
-    assert not any("a.csv" in text for text in clashes)
+    warnings = identify([a100, v100], "a100-sxm-40gb", ["a.csv", "b.csv"]).warnings
+    assert any("b.csv has compute capability 7.0" in text for text in warnings)
+    assert not any("a.csv" in text for text in warnings)
 
 
-def test_files_that_say_the_same_of_one_device_are_one_run() -> None:
+def test_files_with_the_same_attributes_are_one_run() -> None:
     named, measured = Evidence("A100-SXM4-40GB", "8.0", file="a.csv"), replace(A100_40, file="b.csv")
     found = identify([named, measured, Evidence(compute_capability="8.0", file="c.csv")], None, ["a.csv", "b.csv"])
     assert (found.device.id, found.warnings) == ("a100-sxm-40gb", ())
 
 
-def test_two_devices_in_one_file_are_warned_of() -> None:
+def test_two_devices_in_one_file_give_a_warning() -> None:
     for both in permutations([A100_40, Evidence("Tesla V100-SXM2-16GB", "7.0", 80)]):
-        (said,) = identify(both, None, ["x.csv"]).warnings
-        assert said.startswith("the file says ")
-        assert re.search(r"compute capability (7.0, not 8.0|8.0, not 7.0); multiprocessors", said)
+        (warning,) = identify(both, None, ["x.csv"]).warnings
+        assert warning.startswith("the file has ")
+        assert re.search(r"compute capability (7.0, not 8.0|8.0, not 7.0); multiprocessors", warning)

@@ -1,4 +1,4 @@
-"""The line that collects: what stands in it, for whom, and what is refused."""
+"""The ncu and nvprof commands that collect the metrics of a roofline."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel.errors import RoofError
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.study.profile.ncu_command import advice, collect
+from roofmodel.study.profile.ncu_command import collect, collection_advice
 from roofmodel.views.kit.encoding import as_json
 from roofmodel.views.profile import ncu_command as views
 
@@ -27,7 +27,7 @@ def test_the_metrics_are_those_of_the_devices_generation(hw, generation):
     assert (collection.compute_capability, collection.hardware_from) == (generation, "given")
 
 
-def test_a_device_of_the_users_own_is_served_by_its_compute_capability(tmp_path):
+def test_a_users_device_gets_the_metrics_of_its_compute_capability(tmp_path):
     from roofmodel.devices import library
 
     text = (library.folders()[-1] / "a100-sxm-40gb.yaml").read_text().replace("a100-sxm-40gb", "mine")
@@ -36,14 +36,14 @@ def test_a_device_of_the_users_own_is_served_by_its_compute_capability(tmp_path)
     assert "sm__ops_path_tensor_src_fp8.sum" in after(collection.command, "--metrics")
 
 
-def test_a_device_that_is_not_named_is_assumed_and_said_so():
+def test_without_a_device_one_is_assumed_with_a_note():
     for nvprof, device in ((False, "a100-sxm-80gb"), (True, "v100-sxm2-32gb")):
         collection = collect(["./a.out"], nvprof=nvprof)
         assert (collection.hardware, collection.hardware_from) == (device, "assumed")
         assert "assumed" in str(collection.notes[0])
 
 
-def test_how_it_measures_is_always_said_and_filters_when_given():
+def test_replay_clock_and_cache_options_are_always_set_and_filters_when_given():
     command = collect(["./a.out"]).command
     assert command[0] == "ncu"
     assert (after(command, "--replay-mode"), after(command, "--clock-control")) == ("kernel", "none")
@@ -55,7 +55,7 @@ def test_how_it_measures_is_always_said_and_filters_when_given():
     assert after(collect(["x"], nvtx="outer/*/inner/").command, "--nvtx-include") == "outer/*/inner/"
 
 
-def test_the_line_survives_a_shell():
+def test_the_line_is_quoted_for_a_shell():
     program = ["python", "train.py", "--name", 'it\'s a "run"', "$HOME", "--", ""]
     collection = collect(program, nvtx="step; rm")
     assert shlex.split(views.line(collection)) == list(collection.command)
@@ -64,36 +64,36 @@ def test_the_line_survives_a_shell():
 
 
 @pytest.mark.parametrize("nvprof", [False, True])
-def test_each_part_of_the_line_has_one_line_of_why(nvprof):
+def test_each_part_of_the_command_has_a_reason_of_one_line(nvprof):
     collection = collect(["./a.out"], nvtx=None if nvprof else "step", nvprof=nvprof)
     words = [word for part in collection.parts for word in part.words]
     assert [collection.tool, *words, "./a.out"] == list(collection.command)
     assert all(part.why for part in collection.parts)
-    said = views.reasons(collection).splitlines()
+    lines = views.reasons(collection).splitlines()
     groups = 0 if nvprof else len(metric_catalog.collection("8.0"))
-    assert len(said) == len(collection.parts) + groups
-    assert all(len(line) < 160 for line in said)
+    assert len(lines) == len(collection.parts) + groups
+    assert all(len(line) < 160 for line in lines)
 
 
-def test_json_has_the_words_and_the_reasons():
+def test_json_has_the_words_and_reasons():
     document = json.loads(as_json(views.document(collect(["./a.out"], "v100"))))
     assert document["schema"] == "roofmodel.ncu-command/1"
     assert document["command"][0] == "ncu"
-    assert {"part": "--nvtx", "why": "the ranges around a launch are written with it, to group by"} in document["why"]
+    assert {"part": "--nvtx", "why": "record the NVTX ranges of each launch, for --by nvtx"} in document["why"]
 
 
-def test_nvprof_prints_times_that_are_read_and_has_no_filters():
+def test_nvprof_collects_times_and_ignores_filters():
     collection = collect(["./a.out"], nvprof=True, count=3)
     line = "nvprof --print-gpu-trace --csv --normalized-time-unit us --log-file nvprof.csv ./a.out"
     assert views.line(collection) == line
-    assert any("count is ignored" in note for note in map(str, collection.notes))
+    assert any("count is ignored" in str(note) for note in collection.notes)
 
 
 @pytest.mark.parametrize(
-    ("program", "options", "said"),
+    ("program", "options", "message"),
     [
-        ([], {}, "no command"),
-        (["--kernel-name"], {}, "'--kernel-name' is no program"),
+        ([], {}, "no program"),
+        (["--kernel-name"], {}, "'--kernel-name' is not a program"),
         (["x"], {"hw": "a1000"}, "did you mean 'a100'"),
         (["x"], {"skip": -1}, "skip=-1"),
         (["x"], {"count": 0}, "count=0"),
@@ -101,15 +101,15 @@ def test_nvprof_prints_times_that_are_read_and_has_no_filters():
         (["x"], {"hw": str(TOY)}, "8.9"),
     ],
 )
-def test_a_mistake_says_what_would_work(program, options, said):
+def test_an_error_names_the_problem_and_a_correction(program, options, message):
     with pytest.raises(RoofError) as caught:
         collect(program, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_no_ncu_is_advised_where_it_does_not_run():
-    assert "roof ncu-command --hw h100 -- CMD" in advice("h100")
-    assert "--hw HW" in advice(None)
-    assert advice("mi300x") == (
-        "counters are read of NVIDIA's GPUs only, so that kernels on 'mi300x' have times and no more"
+def test_ncu_is_not_suggested_for_other_vendors():
+    assert "roof ncu-command --hw h100 -- CMD" in collection_advice("h100")
+    assert "--hw HW" in collection_advice(None)
+    assert collection_advice("mi300x") == (
+        "counters are supported on NVIDIA GPUs only; kernels on 'mi300x' have times only"
     )

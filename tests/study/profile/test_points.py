@@ -1,4 +1,4 @@
-"""Measured kernels as points: sums, intensities, fractions, and what is not known."""
+"""Measured kernels as points: sums, intensities, fractions, and unknown values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.profile.points import base_name, category, group, incomplete, lecture_category, points, predicted
+from roofmodel.study.profile.points import (
+    base_name,
+    category,
+    group,
+    incomplete,
+    lecture_category,
+    points,
+    predicted_points,
+)
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 
@@ -22,7 +30,7 @@ def kernel(name: str = "k", seconds: float | None = 1e-3, **more: Any) -> Kernel
     return Kernel(id="0", file="f", name=name, seconds=seconds, **more)
 
 
-def test_a_kernel_at_half_its_memory_roof() -> None:
+def test_a_kernel_at_half_of_its_memory_ceiling() -> None:
     # 1 GB in 1 ms where 2.039 GB could go: 1 / 2.039; 2 GFLOP over 1 GB: 2 FLOP/B, 2 TFLOP/s of 4.078 attainable
     k = kernel(flops=Flops(fp32=2e9, tensor_fp16=0), bytes=Traffic(dram=1e9))
     (point,) = points(group([k], "name"), A100)
@@ -34,7 +42,7 @@ def test_a_kernel_at_half_its_memory_roof() -> None:
     assert point.incomplete is False
 
 
-def test_a_tensor_kernel_is_held_against_its_own_pipe() -> None:
+def test_a_tensor_kernel_is_compared_with_its_own_pipe() -> None:
     k = kernel(flops=Flops(fp32=1e9, tensor_fp16=156e9), bytes=Traffic(dram=1e6))
     (point,) = points(group([k], "name"), A100)
     assert (point.bound, point.pipe) == ("compute", "tensor_fp16")
@@ -47,7 +55,7 @@ def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flops", "partly"),
+    ("flops", "lower_bound"),
     [
         (Flops(tensor_bf16=0), True),  # fp32 and fp16 unknown: zero says nothing
         (Flops(fp32=0, tensor_fp16=0), True),  # fp64, fp16 and the other types may have worked
@@ -57,24 +65,24 @@ def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
         (Flops(tensor_fp16=7), True),
     ],
 )
-def test_flops_of_some_pipes_are_a_lower_bound(flops: Flops, partly: bool) -> None:
-    assert incomplete(flops, A100) is incomplete(flops, None) is partly
+def test_flops_of_some_pipes_are_a_lower_bound(flops: Flops, lower_bound: bool) -> None:
+    assert incomplete(flops, A100) is incomplete(flops, None) is lower_bound
 
 
-def test_what_was_not_counted_could_change_a_memory_bound_only() -> None:
+def test_uncounted_flops_make_only_a_memory_bound_unknown() -> None:
     # at 2 ms: 1 GB takes 0.49 ms, 30 GFLOP of fp32 take 1.54 ms; tensor work can only make the computing longer
     small = kernel(seconds=2e-3, flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
     large = kernel(seconds=2e-3, flops=Flops(fp32=30e9), bytes=Traffic(dram=1e9))
     assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
 
 
-def test_a_point_a_level_that_was_collected() -> None:
+def test_each_collected_level_has_a_point() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e8, l1=1e9))
     found = points(group([k], "name"), A100)
     assert [(p.level, p.intensity) for p in found] == [("dram", 10), ("l1", 1)]
 
 
-def test_what_one_launch_lacks_the_group_does_not_know() -> None:
+def test_a_value_that_one_launch_lacks_is_unknown_for_the_group() -> None:
     both = [kernel(flops=Flops(fp32=1.0), bytes=Traffic(dram=1.0)), kernel(bytes=Traffic(dram=1.0))]
     (g,) = group(both, "name")
     assert g.flops.fp32 is None
@@ -82,7 +90,7 @@ def test_what_one_launch_lacks_the_group_does_not_know() -> None:
     assert group([kernel(seconds=None)], "name")[0].seconds is None
 
 
-def test_occupancy_is_weighted_by_time_and_registers_are_the_most() -> None:
+def test_occupancy_is_weighted_by_time_and_registers_are_the_maximum() -> None:
     long, short = kernel(seconds=3e-3, occupancy=0.2, registers=64), kernel(occupancy=1.0, registers=128)
     (g,) = group([long, short], "name")
     assert g.occupancy == pytest.approx((3 * 0.2 + 1 * 1.0) / 4)
@@ -91,7 +99,7 @@ def test_occupancy_is_weighted_by_time_and_registers_are_the_most() -> None:
     assert (g.occupancy, g.registers) == (None, 64)
 
 
-def test_no_time_and_no_bytes_are_no_point() -> None:
+def test_a_group_without_time_or_bytes_has_no_point() -> None:
     assert points(group([kernel(seconds=None, bytes=Traffic(dram=1.0))], "name"), A100) == []
     assert points(group([kernel(flops=Flops(fp32=1.0))], "name"), A100) == []
 
@@ -164,7 +172,7 @@ def test_a_category_follows_from_the_name(name: str, kind: str) -> None:
         ("[CUDA memcpy HtoD]", "memory_mgmt"),
         ("ncclBroadcastRingLLKernel_copy_i8(ncclColl)", "memory_mgmt"),
         ("void at::native::reduce_kernel<512>", "custom_ops"),
-        ("splitKreduce_kernel", "custom_ops"),  # the consequences that the slide's rule has
+        ("splitKreduce_kernel", "custom_ops"),  # as the rule on the slide says
         ("_ZN2at6native12embedding", "other"),
         ("gemv2T_kernel_val", "other"),
         ("Memcpy HtoD", "other"),
@@ -174,33 +182,35 @@ def test_the_lectures_groups_follow_its_rule(name: str, kind: str) -> None:
     assert lecture_category(name) == kind
 
 
-def test_predicted_operators_stand_exactly_on_their_roofs() -> None:
-    for point in predicted(estimate(hub.load("gpt2"), A100)):
+def test_predicted_operators_are_exactly_on_their_ceilings() -> None:
+    for point in predicted_points(estimate(hub.load("gpt2"), A100)):
         assert point.predicted
         assert point.fraction == pytest.approx(1)
 
 
 def test_a_predicted_collective_is_bound_by_communication() -> None:
-    bounds = {p.name: p.bound for p in predicted(estimate(hub.load("llama-2-7b-hf"), A100, phase="prefill", tp=4))}
+    bounds = {
+        p.name: p.bound for p in predicted_points(estimate(hub.load("llama-2-7b-hf"), A100, phase="prefill", tp=4))
+    }
     assert bounds["prefill: mlp.all_reduce"] == "communication"
     assert (bounds["prefill: mlp.gate"], bounds["prefill: norm.mlp"]) == ("compute", "memory")
 
 
 @pytest.mark.parametrize("hw", ["a100", "v100", "h100"])
-def test_no_predicted_operator_stands_above_the_roof_of_its_pipe(hw: str) -> None:
+def test_no_predicted_operator_is_above_the_ceiling_of_its_pipe(hw: str) -> None:
     device = Device.load(hw)
-    found = predicted(estimate(hub.load("gpt2"), device, seq=1024))
+    found = predicted_points(estimate(hub.load("gpt2"), device, seq=1024))
     assert any(p.name == "prefill: attention.flash" for p in found)
     for p in found:
         assert p.flops_per_second is not None
         assert p.attainable is not None
         assert p.intensity is not None
-        roof = min(device.pipes[p.pipe].peak, device.bandwidth * p.intensity) if p.pipe else 0
-        assert p.flops_per_second <= roof * (1 + 1e-9)
-        assert p.attainable <= roof * (1 + 1e-9)
+        ceiling = min(device.pipes[p.pipe].peak, device.bandwidth * p.intensity) if p.pipe else 0
+        assert p.flops_per_second <= ceiling * (1 + 1e-9)
+        assert p.attainable <= ceiling * (1 + 1e-9)
 
 
-def test_what_two_pipes_do_at_once_is_attainable_up_to_the_higher_peak() -> None:
+def test_attainable_performance_of_two_pipes_is_the_higher_peak() -> None:
     # both at their peaks for 1 ms: 312 + 19.5 GFLOP
     k = kernel(flops=Flops(fp32=19.5e9, tensor_fp16=312e9), bytes=Traffic(dram=1e6))
     (point,) = points(group([k], "name"), A100)

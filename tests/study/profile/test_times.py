@@ -1,4 +1,4 @@
-"""Counters from one run, times from another."""
+"""Counters of one run combined with times of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seconds(found: Profile, name: str) -> list[float | None]:
     return [kernel.seconds for kernel in found.kernels if name in kernel.name]
 
 
-def test_launches_pair_in_order_whatever_the_template_arguments_are_called() -> None:
+def test_launches_match_in_order_despite_different_template_arguments() -> None:
     counted = profile("ncu", ("void gemm<(int)4>(float *)", 9.0), ("void gemm<(int)8>(float *)", 9.0))
     timed = profile("torch", ("void gemm<4>(float*)", 1.0), ("void gemm<8>(float*)", 2.0))
     found = with_times(counted, timed)
@@ -34,7 +34,7 @@ def test_launches_pair_in_order_whatever_the_template_arguments_are_called() -> 
     assert found.files == ("ncu", "torch")
 
 
-def test_grid_and_block_tell_launches_of_one_name_apart() -> None:
+def test_launches_of_one_name_are_distinguished_by_grid_and_block() -> None:
     small, large = ({"grid": (n, 1, 1), "block": (128, 1, 1)} for n in (1, 64))
     counted = Profile(
         "ncu", ("ncu",), (*profile("ncu", ("k", 9.0), **small).kernels, *profile("ncu", ("k", 9.0), **large).kernels)
@@ -47,31 +47,31 @@ def test_grid_and_block_tell_launches_of_one_name_apart() -> None:
     assert [(k.grid, k.seconds) for k in with_times(counted, timed).kernels] == [((1, 1, 1), 1.0), ((64, 1, 1), 5.0)]
 
 
-def test_unequal_numbers_of_launches_take_the_mean_and_say_so() -> None:
+def test_unequal_numbers_of_launches_get_the_mean_time_and_a_warning() -> None:
     found = with_times(profile("ncu", ("k", 9.0)), profile("nsys", ("k", 1.0), ("k", 2.0), ("k", 6.0)))
     assert seconds(found, "k") == [3.0]
-    assert "1 of 1 launches take the mean time" in found.warnings[0]
+    assert "1 of 1 launches have the mean time" in found.warnings[0]
 
 
-def test_a_kernel_without_a_partner_keeps_its_time_and_is_counted() -> None:
+def test_a_kernel_without_a_match_keeps_its_time_and_is_counted() -> None:
     found = with_times(profile("ncu", ("a", 9.0), ("b", 8.0)), profile("nsys", ("a", 1.0)))
     assert (seconds(found, "a"), seconds(found, "b")) == ([1.0], [8.0])
-    assert "1 of 2 launches have no partner in nsys" in found.warnings[0]
+    assert "1 of 2 launches have no match in nsys" in found.warnings[0]
 
 
-def test_another_programs_times_are_refused() -> None:
-    with pytest.raises(ProfileError, match="nsys: no kernel in it is one of ncu"):
+def test_times_of_another_program_are_refused() -> None:
+    with pytest.raises(ProfileError, match="nsys: no kernel has the name of a kernel in ncu"):
         with_times(profile("ncu", ("a", 9.0)), profile("nsys", ("b", 1.0)))
 
 
-def test_the_clock_goes_with_the_time() -> None:
+def test_clocks_are_replaced_together_with_times() -> None:
     counted = profile("ncu", ("a", 9.0), ("b", 8.0), ("c", 7.0), clock=1.1e9)
     found = with_times(counted, profile("nsys", ("a", 1.0), ("b", 1.0), ("b", 1.0)))
-    # nsys tells no clock, so a's and b's are not known; c keeps its time, and the clock that it ran at
+    # nsys records no clock, so those of a and b are unknown; c keeps its time and clock
     assert {kernel.name: kernel.clock for kernel in found.kernels} == {"a": None, "b": None, "c": 1.1e9}
 
 
-def test_what_one_run_lacks_and_the_other_has_is_not_missing() -> None:
+def test_warnings_about_replaced_times_and_unused_counters_are_dropped() -> None:
     untimed = "seconds unknown: no duration was collected; add gpu__time_duration.sum"
     uncounted = "FLOPs unknown: no FLOP metrics were collected"
     counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, "of the file"))

@@ -13,7 +13,7 @@ from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.study.profile.points import Point, group, points
 from roofmodel.views.kit import chart
 from roofmodel.views.kit.panel import Panel
-from roofmodel.views.profile.chart import signs
+from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import device_table
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
@@ -29,7 +29,7 @@ FOUND: list[Point] = points(
     group(
         [
             kernel("void gemm<float, 128>(float const*)", 5e-3, 50e9, 1e9),  # 10 TFLOP/s at 50 FLOP/B
-            kernel("slow", 3e-3, 3e3, 3e3),  # 1 MFLOP/s at 1 FLOP/B: far below where the roof begins
+            kernel("slow", 3e-3, 3e3, 3e3),  # 1 MFLOP/s at 1 FLOP/B: far below the ceilings
             kernel("no_flops", 1e-3, 0, 1e9),
             kernel("no_time", 1e-6, 1e6, 1e6),
         ],
@@ -46,12 +46,12 @@ def render(width: int, **options: object) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_what_is_predicted_has_a_table_of_its_own_and_achieves_nothing() -> None:
+def test_predicted_operators_have_a_separate_table_without_percentages() -> None:
     out = io.StringIO()
     both = Panel(A100, "given", [FOUND[0], FOUND[0]._replace(name="op", predicted=True)], "", "gpt2, fp16, batch 1")
     Console(file=out, width=100).print(device_table(both))
     lines = out.getvalue().splitlines()
-    apart = lines.index("predicted, each at its bound: gpt2, fp16, batch 1")
+    apart = lines.index("predicted operators at their bounds: gpt2, fp16, batch 1")
     (kernel_line,) = (i for i, line in enumerate(lines) if "gemm" in line)
     (op_line,) = (i for i, line in enumerate(lines) if line.startswith("B op"))
     assert kernel_line < apart < op_line
@@ -59,51 +59,51 @@ def test_what_is_predicted_has_a_table_of_its_own_and_achieves_nothing() -> None
     assert "%" in lines[kernel_line]
 
 
-def test_the_roof_of_the_pipe_that_the_points_use_is_drawn_below_the_highest() -> None:
+def test_the_ceiling_of_the_pipe_in_use_is_drawn_below_the_highest() -> None:
     unknown = [p._replace(incomplete=True, bound=None) for p in FOUND]
     out = io.StringIO()
     Console(file=out, width=100).print(device_table(Panel(A100, "given", unknown)))
     assert "tensor_fp16, fp32 (╌) 19.5 TFLOP/s" in out.getvalue()
     assert "╌╌╌╌" in out.getvalue().partition("FLOP/s ┤")[2]
-    assert "╌" not in "".join(render(100, color_system=None))  # all of fp32's, whose roof is the highest drawn
+    assert "╌" not in "".join(render(100, color_system=None))  # all points use fp32, the highest ceiling drawn
 
 
 @pytest.mark.parametrize(
-    ("names", "roof"),
+    ("names", "pipe"),
     [
         (["sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc", "void implicit_convolve_sgemm<float>"], "tf32"),
         (["cutlass_tensorop_s1688wgrad_tf32_64x64", "ampere_fp16_s16816gemm_fp16_128x128"], "fp16"),
-        (["ampere_sgemm_128x64_tn"], "fp16"),  # which says nothing of tensor cores
+        (["ampere_sgemm_128x64_tn"], "fp16"),  # no evidence of tensor cores
         (["cutlass_tensorop_s1688wgrad_tf32_64x64", "gemm_kernel"], "fp16"),
         (["elementwise_kernel"], "fp16"),
     ],
 )
-def test_work_that_was_not_counted_stands_under_the_roof_that_names_tell(names: list[str], roof: str) -> None:
+def test_the_ceiling_of_uncounted_flops_follows_from_kernel_names(names: list[str], pipe: str) -> None:
     found = [FOUND[0]._replace(name=name, incomplete=True, bound=None) for name in names]
-    assert Panel(A100, "given", found).pipes[0].name == f"tensor_{roof}"
+    assert Panel(A100, "given", found).pipes[0].name == f"tensor_{pipe}"
 
 
-def test_letters_are_for_what_is_drawn_longest_first() -> None:
-    found = signs(FOUND)
+def test_drawn_points_have_letters_longest_first() -> None:
+    found = letters_of(FOUND)
     assert [(p.name[:9], p.level, sign) for p, sign in found.items()] == [
         ("void gemm", "dram", "A"), ("slow", "dram", "B"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_no_line_is_wider_than_the_terminal_and_every_letter_is_at_its_height(width: int) -> None:
+def test_lines_fit_the_terminal_and_letters_are_at_their_heights(width: int) -> None:
     lines = render(width, color_system=None)
     assert all(len(line) <= width for line in lines)
     drawn = lines[-chart.HEIGHT - 2 : -2]
     heights = {sign: y for y, line in enumerate(drawn) for sign in line[chart.MARGIN + 1 :] if sign.isalpha()}
-    top, bottom = math.log10(19.5e12), math.log10(1e6)  # fp32's roof; the slow one
+    top, bottom = math.log10(19.5e12), math.log10(1e6)  # fp32's ceiling; the slow kernel
     for sign, flops_per_second in (("A", 10e12), ("B", 1e6)):
         exact = (top - math.log10(flops_per_second)) / (top - bottom) * (chart.HEIGHT - 1)
         assert abs(heights[sign] - exact) <= 0.5
     assert [line for line in lines if line.startswith("A ")]
 
 
-def test_colours_are_left_out_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("\x1b[1;38" in line for line in render(80, force_terminal=True, color_system="truecolor"))
     monkeypatch.setenv("NO_COLOR", "1")
     assert not any("38;2" in line for line in render(80, force_terminal=True, color_system="truecolor"))

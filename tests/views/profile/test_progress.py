@@ -1,4 +1,4 @@
-"""Progress: nothing for what is quick, on stderr alone for what is not."""
+"""Progress on stderr while large files are read."""
 
 import gzip
 import sys
@@ -20,24 +20,24 @@ def file(tmp_path):
     return path
 
 
-def test_what_is_read_within_a_second_shows_nothing(file, capsys):
+def test_reading_within_a_second_shows_nothing(file, capsys):
     with progress.shown():
         reading.read([file])
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_takes_longer_says_on_stderr_how_far_it_is(file, capsys, monkeypatch):
+def test_longer_reading_shows_progress_on_stderr(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "AFTER", 0)
     with progress.shown():
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
-    # a line now and then: this one is due at once, the next in 10 s
+    # the first line is due at once, the next after 10 s
     size = file.stat().st_size
     assert err == f"reading {file}: {size} B of {size} B\n"
 
 
-def test_a_terminal_has_a_bar_that_leaves_nothing_behind(file, capsys, monkeypatch):
+def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "AFTER", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
@@ -49,18 +49,18 @@ def test_a_terminal_has_a_bar_that_leaves_nothing_behind(file, capsys, monkeypat
     assert err.rstrip().endswith("\x1b[2K")  # the line is erased
 
 
-def test_files_are_told_to_their_end(file):
-    told = []
-    token = reading.watching.set(lambda *step: told.append(step))
+def test_progress_reaches_the_end_of_the_file(file):
+    steps = []
+    token = reading.watching.set(lambda *step: steps.append(step))
     try:
         reading.read([file])
     finally:
         reading.watching.reset(token)
     size = file.stat().st_size
-    assert told[-1] == (str(file), size, size)
+    assert steps[-1] == (str(file), size, size)
 
 
-def test_a_page_that_is_being_made_says_so_on_a_terminal_alone(capsys, monkeypatch, tmp_path):
+def test_writing_a_page_shows_progress_only_on_a_terminal(capsys, monkeypatch, tmp_path):
     def explore() -> str:
         assert run("explore", "resnet-18", "--hw", "v100", "-o", str(tmp_path / "x.html"), monkeypatch=monkeypatch) == 0
         return capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Measured kernels and points as tables of a terminal, at any width."""
+"""Tables of kernels and points in terminals of any width."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
-from roofmodel.study.profile.place import Kernels, Measured
+from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
 from roofmodel.study.profile.points import Point, group, points
 from roofmodel.views.kit.panel import Panel, short
-from roofmodel.views.profile.tables import LETTERS, device_table, kernels_table
+from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 GEMM = "void cutlass::gemm::kernel<float, 128>(float const*)"
@@ -33,11 +33,11 @@ def printed(table: RenderableType, width: int) -> list[str]:
 
 
 def kernels(*found: Kernel) -> RenderableType:
-    return kernels_table(Kernels((Measured(Profile("ncu", ("f",), found), None),), ()))
+    return kernels_table(MeasuredKernels((DeviceProfile(Profile("ncu", ("f",), found), None),), ()))
 
 
 @pytest.mark.parametrize("width", [40, 55, 70, 100, 160])
-def test_names_keep_their_letters_and_figures_are_never_cut(width: int) -> None:
+def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
     for table in (kernels(*KERNELS), device_table(Panel(A100, "given", POINTS))):
         lines = printed(table, width)
         assert all(len(line) <= width for line in lines)
@@ -45,25 +45,25 @@ def test_names_keep_their_letters_and_figures_are_never_cut(width: int) -> None:
         assert rows
         for row in rows:
             name, _, figures = row.partition("…") if "…" in row else row.partition("*)")
-            assert len(name) >= LETTERS - 1
+            assert len(name) >= MIN_NAME_WIDTH - 1
             assert "…" not in figures
 
 
-def test_a_narrow_terminal_leaves_out_columns_the_least_important_first() -> None:
+def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:
     # 50 GFLOP in 5 ms: 10 of the 19.5 TFLOP/s that fp32 allows, at 50 FLOP/B of DRAM, half of the time
     row = {width: next(line for line in printed(device_table(Panel(A100, "given", POINTS)), width) if line[0] == "A")
-           for width in (40, 60, 80)}  # fmt: skip
+           for width in (41, 60, 80)}  # fmt: skip
     assert row[80].split()[-7:] == ["dram", "50", "10", "T", "51%", "compute", "50%"]
     assert row[60].split()[-4:] == ["50", "51%", "compute", "50%"]
-    assert row[40].split()[-3:] == ["dram", "51%", "50%"]
+    assert row[41].split()[-3:] == ["dram", "51%", "50%"]
 
 
-def test_what_is_not_plain_is_explained_below_the_table_where_it_occurs() -> None:
+def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
     both, whole = (" ".join(printed(kernels(*found), 100)) for found in (KERNELS, KERNELS[:1]))
-    assert "≥ a lower bound" in both
+    assert "≥ lower bound" in both
     assert "≥" not in whole
     assert "occ.: achieved occupancy" in whole
-    assert "regs: registers a thread" in whole
+    assert "regs: registers per thread" in whole
     assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100))
     of_lecture = printed(device_table(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100)
     assert of_lecture[1].split()[0] == "group"
@@ -81,10 +81,10 @@ def test_what_is_not_plain_is_explained_below_the_table_where_it_occurs() -> Non
         (3, "ke…"),
     ],
 )
-def test_a_name_loses_arguments_then_namespaces_then_letters(room: int, name: str) -> None:
+def test_a_name_is_shortened_by_arguments_then_namespaces_then_letters(room: int, name: str) -> None:
     assert len(name) == room
     assert short(GEMM, room) == name
 
 
-def test_a_nameless_namespace_is_a_namespace() -> None:
+def test_an_anonymous_namespace_is_removed_like_others() -> None:
     assert short("void (anonymous namespace)::softmax<float>(int)", 16) == "softmax<float>(…"
