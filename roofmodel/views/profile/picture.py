@@ -141,7 +141,7 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
-    title = f"longest first: {f'share of {time}, ' * shares}share of attainable performance"
+    title = f"longest first: {f'share of {time}, ' * shares}achieved / attainable"
     figure.text(left, top, title, color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:

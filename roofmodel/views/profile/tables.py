@@ -23,7 +23,7 @@ LEFT_ALIGNED = ("", "level", "bound by")
 # Explanations of headings and marks, for the line below a table that contains them.
 LEGEND = {
     "≥": "≥ lower bound: FLOPs of some pipes were not counted",
-    "?": "? could change with these FLOPs",
+    "?": "? unknown, because uncounted FLOPs could change it",
     "!": "! above the ceiling: see the warnings",
     "achieved": "achieved: share of the attainable performance",
     "regs": "regs: registers per thread",
