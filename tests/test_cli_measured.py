@@ -112,9 +112,7 @@ def test_an_unknown_suffix_is_refused_before_files_are_read(
     for suffix in ("docx", "md"):
         status, _, err = roof(f"plot no.csv --hw a100 -o x.png -o x.{suffix}", monkeypatch, capsys)
         assert status == 2
-        assert err == (
-            f"error: x.{suffix}: unknown suffix '.{suffix}'; known: .png, .svg, .pdf, .html, .json, .csv\n"
-        )
+        assert err == (f"error: x.{suffix}: unknown suffix '.{suffix}'; known: .png, .svg, .pdf, .html, .json, .csv\n")
     assert not (folder / "x.png").exists()
 
 
