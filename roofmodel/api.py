@@ -41,9 +41,6 @@ __all__ = [
     "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware", "show_model", "sweep", "validate",
 ]  # fmt: skip
 
-EXPLORED_HARDWARE = ("a100", "h100", "v100", "rtx4090")
-"""Devices of an explorable page without `hw`."""
-
 
 # --- Predictions ------------------------------------------------------------------------------------
 
@@ -183,15 +180,8 @@ def crossover(
     from roofmodel.views.derive.crossover import document, explained
 
     arguments.check_texts(over=over, family=family)
-    found = study(
-        model,
-        arguments.device(hw),
-        over=over,
-        op=arguments.operator_name(op),
-        family=family,
-        derive=explain,
-        **workload,
-    )
+    operator, device = arguments.operator_name(op), arguments.device(hw)
+    found = study(model, device, over=over, op=operator, family=family, derive=explain, **workload)
     return Derivation(document(found, explained(found) if explain else ()))
 
 
@@ -215,7 +205,10 @@ def reconcile(model: Model, tool: str, *, family: str | None = None, **workload:
 
 
 def explore(
-    models: Model | Sequence[Model], hw: Hardware | Sequence[Hardware] | None = None, *, family: str | None = None
+    models: Model | Sequence[Model],
+    hw: Hardware | Sequence[Hardware] = ("a100", "h100", "v100", "rtx4090"),
+    *,
+    family: str | None = None,
 ) -> ExplorePage:
     """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
 
@@ -224,8 +217,8 @@ def explore(
     from roofmodel.views.explore.page import html
 
     architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
-    devices = [arguments.device(device) for device in arguments.several(EXPLORED_HARDWARE if hw is None else hw)]
-    return ExplorePage(html(architectures, devices), [architecture.name for architecture in architectures])
+    page = html(architectures, [arguments.device(device) for device in arguments.several(hw)])
+    return ExplorePage(page, [architecture.name for architecture in architectures])
 
 
 # --- Profiles ---------------------------------------------------------------------------------------

@@ -36,5 +36,5 @@ def explore_command(
 
     check_outputs(api.ExplorePage, [output])
     with Console(stderr=True).status("deriving formulas: some seconds per model"):  # on a terminal only
-        page = api.explore(models, devices(hw) if hw else None, family=family)
+        page = api.explore(models, *([devices(hw)] if hw else []), family=family)
     save(page, [output])

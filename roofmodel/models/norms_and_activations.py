@@ -6,7 +6,11 @@ from typing import Literal, NamedTuple
 
 
 class Norm(NamedTuple):
-    """A layer norm or RMS norm over the last axis; in a convolutional network, a batch norm with stored statistics."""
+    """A norm over the last axis; in a convolutional network, a batch norm with stored statistics.
+
+    Layer norm: Ba et al., arXiv 1607.06450. RMS norm: Zhang and Sennrich, arXiv 1910.07467. Batch norm: Ioffe and
+    Szegedy, arXiv 1502.03167.
+    """
 
     kind: Literal["layernorm", "rmsnorm", "batchnorm"]
     gain: bool = True

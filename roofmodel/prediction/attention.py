@@ -6,8 +6,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
-from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.description import FormulaDescription
+from roofmodel.prediction.formula import Chip, FormulaDescription
 
 ROWS: Annotated[int, "query rows of a tile"] = 128
 KEYS: Annotated[int, "keys that a tile processes at a time"] = 64

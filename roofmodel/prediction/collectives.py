@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, doublings, either, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
-from roofmodel.prediction.description import FormulaDescription
+from roofmodel.prediction.formula import FormulaDescription
 
 DESCRIPTION = FormulaDescription(
     name="collectives",

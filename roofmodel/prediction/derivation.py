@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from roofmodel.prediction.description import meanings
+from roofmodel.prediction.formula import meanings
 from roofmodel.prediction.timing import Formula
 from roofmodel.tracing.derivation import Derivation, Step
 

@@ -7,8 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
-from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.description import FormulaDescription
+from roofmodel.prediction.formula import Chip, FormulaDescription
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
 SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 64

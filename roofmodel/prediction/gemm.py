@@ -7,8 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, formula, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
-from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.description import FormulaDescription
+from roofmodel.prediction.formula import Chip, FormulaDescription
 
 TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from roofmodel.algebra import Number, formula, maximum, part
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import StreamTiming
-from roofmodel.prediction.chip import Chip
-from roofmodel.prediction.description import FormulaDescription
+from roofmodel.prediction.formula import Chip, FormulaDescription
 
 DESCRIPTION = FormulaDescription(
     name="stream",

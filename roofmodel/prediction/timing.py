@@ -18,10 +18,9 @@ from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, 
 from roofmodel.devices.device import Device, Link
 from roofmodel.prediction import attention, collectives, experts, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.chip import Chip, chip
 from roofmodel.prediction.collectives import CollectiveWork
-from roofmodel.prediction.description import FormulaDescription
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement, place

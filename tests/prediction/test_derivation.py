@@ -15,10 +15,9 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.models import hub
 from roofmodel.prediction import attention, collectives, derivation, engine, experts, gemm, stream, timing
 from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.collectives import CollectiveWork
-from roofmodel.prediction.description import FormulaDescription, meanings
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+from roofmodel.prediction.formula import Chip, FormulaDescription, meanings
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import workload

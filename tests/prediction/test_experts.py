@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction import experts
-from roofmodel.prediction.chip import Chip
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+from roofmodel.prediction.formula import Chip
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect, moe_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths

@@ -17,7 +17,7 @@ from roofmodel.devices.calibration import Calibration, Fit, Fitted, GemmTiming, 
 from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.chip import Chip
+from roofmodel.prediction.formula import Chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, choose_set, clamp_to_bound, expect, formula

@@ -12,7 +12,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate

@@ -35,7 +35,7 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind

@@ -9,8 +9,8 @@ from roofmodel import units
 from roofmodel.algebra import plain
 from roofmodel.devices.calibration import Fit
 from roofmodel.prediction import derivation
-from roofmodel.prediction.description import FormulaDescription
 from roofmodel.prediction.engine import Fused
+from roofmodel.prediction.formula import FormulaDescription
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
 from roofmodel.tracing.derivation import Step, written

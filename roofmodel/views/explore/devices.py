@@ -8,7 +8,7 @@ from typing import Any
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError
-from roofmodel.prediction.chip import l2_bytes
+from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.study.estimate.notes import link_notes, node
 from roofmodel.tracing.trace import Node

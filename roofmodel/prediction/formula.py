@@ -1,8 +1,9 @@
-"""Device figures that the timing formulas use: SMs, peak, DRAM bandwidth, L2 capacity and L2 port bandwidth."""
+"""What all timing formulas share: the device figures that they use, and their description in `roof explain`."""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from types import ModuleType
+from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
 from roofmodel.devices.device import Device
 
@@ -42,3 +43,26 @@ def l2_bytes(device: Device) -> int:
     """The capacity of L2 in bytes; 0 where it is unknown."""
     capacity = device.levels["l2"].capacity if "l2" in device.levels else None
     return 0 if capacity is None else capacity
+
+
+class FormulaDescription(NamedTuple):
+    """A timing formula as text."""
+
+    name: str
+    """The formula's name in JSON output."""
+    title: str
+    summary: str
+    equation: str
+    terms: tuple[tuple[str, str], ...] = ()
+    """(name, meaning) pairs of the equation."""
+    notes: tuple[str, ...] = ()
+    source: str = ""
+    """Where the formula comes from: a paper, a manual, or the measurements that it was fitted to."""
+    constants: tuple[str, ...] = ()
+    """Names of the module's constants that the formula uses. Their values and meanings stand at their definitions."""
+
+
+def meanings(owner: type | ModuleType) -> dict[str, str]:
+    """Name -> meaning of a record's fields or a module's constants that are declared as `Annotated[type, meaning]`."""
+    hints = get_type_hints(owner, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
