@@ -175,18 +175,18 @@ class Derivation(Saved):
 
     def to_markdown(self) -> str:
         """Markdown, with formulas between dollar signs."""
-        return self.document.written("markdown")
+        return self.document.render("markdown")
 
     def to_latex(self) -> str:
         """A complete LaTeX file that needs amsmath only."""
-        return self.document.written("latex")
+        return self.document.render("latex")
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
         return ("md", "tex", "json")
 
     def text(self, form: str) -> str:
-        return self.document.written(form)
+        return self.document.render(form)
 
     def save(self, path: PathLike) -> Path:
         """Write md, tex or json, by the suffix."""

@@ -20,7 +20,7 @@ from roofmodel.views.kit.document import (
     Heading,
     Paragraph,
     Table,
-    said,
+    text_form,
 )
 
 DIGITS = 5  # more than any tolerance needs
@@ -83,9 +83,9 @@ def _derivation(question: Question) -> Equation:
     values = {each: question.values[each.name] for each in expression.free_symbols}
     if isinstance(question.value, str):
         difference = units.significant(float(expression.subs(values)), DIGITS)
-        answer = said(f"{difference} FLOP/B relative to the ridge point, so {question.value}")
+        answer = text_form(f"{difference} FLOP/B relative to the ridge point, so {question.value}")
     else:
-        answer = said(_in_unit(question, question.value), question.unit)
+        answer = text_form(_in_unit(question, question.value), question.unit)
     symbols = Form(formula.text(expression), formula.latex(expression))
     numbers = Form(formula.text(expression, values), formula.latex(expression, values))
     return Equation(question.id, [symbols, numbers, answer])

@@ -33,7 +33,7 @@ from roofmodel.study.derive.bound_changes import (
     first_size,
     grid_sizes,
 )
-from roofmodel.study.derive.explain import Explanation, explain, loaded, meant
+from roofmodel.study.derive.explain import Explanation, explain, load_model, matching_names
 from roofmodel.study.estimate.notes import beyond, length_notes, link_notes
 from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, given, workload
 from roofmodel.study.estimate.parallelism import possible, refuse_stages
@@ -83,7 +83,7 @@ def crossover(
     over = over or "batch"
     if over not in VARIABLES:
         raise WorkloadError(Option("over"), f": unknown variable {over!r}{choices(over, VARIABLES)}")
-    return _of_model(loaded(model, family), device, over, op, options, derive)
+    return _of_model(load_model(model, family), device, over, op, options, derive)
 
 
 def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
@@ -130,7 +130,7 @@ def _of_model(
         one = over_sizes(name, counted.cost_of_one(index), (index,))
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
-    wanted = set(names) if op is None else meant(op, names)
+    wanted = set(names) if op is None else matching_names(op, names)
     indices = [i for i, name in enumerate(names) if name in wanted]
     each, dominant = tuple(map(changes_of, indices)), None
     if op is not None and len(each) == 1:

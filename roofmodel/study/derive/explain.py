@@ -1,4 +1,4 @@
-"""Derivation of every count: the same operators are counted with numbers and with symbols."""
+"""Derivation of every count: each operator is counted twice, with numbers and with symbols."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Counted(NamedTuple):
         """The bytes of each tensor that it `reads` or `writes`."""
         pairs = zip(getattr(self.operator, way), getattr(self.symbolic, way), strict=True)
         return tuple(
-            Quantity(tensor.name, self.symbolic.bytes_of(other), self.operator.bytes_of(tensor), "B")
-            for tensor, other in pairs
+            Quantity(tensor.name, self.symbolic.bytes_of(symbolic_tensor), self.operator.bytes_of(tensor), "B")
+            for tensor, symbolic_tensor in pairs
         )
 
 
@@ -84,19 +84,17 @@ class Section(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The derivation of a model or a kernel."""
+    """The derivation of the counts of a model or a kernel."""
 
     name: str
-    about: str
+    description: str
     dtype: str
     device: Device | None
     sources: Sources
     sections: tuple[Section, ...]
     model: tuple[Quantity, ...] = ()  # parameters
     memory: tuple[Quantity, ...] = ()
-    peak: tuple[str, tuple[Quantity, ...]] | None = (
-        None  # the operator with most live activations, and these activations
-    )
+    peak: tuple[str, tuple[Quantity, ...]] | None = None  # operator with the most live activations, and these
     estimate: Estimate | None = None
     notes: tuple[Text, ...] = ()
 
@@ -115,13 +113,13 @@ def explain_named(
         unused = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in unused))
-    found = explain(loaded(model, family), device, op, **options)
+    found = explain(load_model(model, family), device, op, **options)
     if n is not None:
         return found._replace(notes=(*found.notes, ignored("n", f"{found.name} is a model, not a kernel")))
     return found
 
 
-def loaded(model: str | os.PathLike[str], family: str | None) -> Architecture:
+def load_model(model: str | os.PathLike[str], family: str | None) -> Architecture:
     """The architecture of a model. The ModelError for an unknown name also lists the textbook kernels."""
     try:
         return hub.load(model, family)
@@ -138,26 +136,26 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     estimated = estimate(arch, device, **options) if device else None
     device = estimated and estimated.device
     shape = symbolic(arch)
-    asked, sources = symbolic_workload(arch, work)
-    said = {Option(option) for option in given(options)}
-    sources = {name: source._replace(assumed=source.origin not in said) for name, source in sources.items()}
+    symbolic_work, sources = symbolic_workload(arch, work)
+    given_options = {Option(option) for option in given(options)}
+    sources = {name: source._replace(assumed=source.origin not in given_options) for name, source in sources.items()}
     sections = [
-        _section(arch, shape, step, other, device, work, estimated and estimated.phases[i])
-        for i, (step, other) in enumerate(zip(work.steps(), asked.steps(), strict=True))
+        _section(arch, shape, step, symbolic_step, device, work, estimated and estimated.phases[i])
+        for i, (step, symbolic_step) in enumerate(zip(work.steps(), symbolic_work.steps(), strict=True))
     ]
     if op is not None:
-        sections = chosen(op, sections)
+        sections = select_operators(op, sections)
     counted = {**sources, **(shape.sources or {})}
     values = {name: source.value for name, source in counted.items()}
-    needs = ((), None) if op else _memory(arch, shape, work, asked, values)
+    needs = ((), None) if op else _memory(arch, shape, work, symbolic_work, values)
     return Explanation(
         name=arch.name,
-        about=arch.head.name,
+        description=arch.head.name,
         dtype=work.dtype,
         device=device,
         sources=counted,
         sections=tuple(sections),
-        model=() if op else _parameters(arch, shape, work, asked),
+        model=() if op else _parameters(arch, shape, work, symbolic_work),
         memory=needs[0],
         peak=needs[1],
         estimate=estimated,
@@ -204,27 +202,27 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
         found.pop(gpus["dp"], None)
         gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert is stored once
-    asked = replace(
+    symbolic_work = replace(
         work,
         parallel=work.parallel._replace(**gpus),
         batch=named("B", "sequences computed together", work.batch, Option("batch")),
         seq=named("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),
-        context=named("C", "tokens in the cache before", work.context, Option("context")),
+        context=named("C", "tokens in the KV cache", work.context, Option("context")),
         micro_batch=named("B_m", "sequences per microbatch of a replica", work.micro_batch, Option("micro_batch")),
         decoder_seq=named("T", "prompt tokens of the decoder", work.decoder_seq, Option("decoder_seq")),
     )
-    return asked, found
+    return symbolic_work, found
 
 
 def _section(
-    arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step, device: Device | None, work: Workload,
-    phase: PhaseEstimate | None,
+    arch: Architecture, shape: SymbolicArchitecture, step: Step, symbolic_step: Step,
+    device: Device | None, work: Workload, phase: PhaseEstimate | None,
 ) -> Section:  # fmt: skip
     if phase:
-        step, other = phase.step, _at_stage(other, phase.step)
+        step, symbolic_step = phase.step, _at_stage(symbolic_step, phase.step)
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
-    symbols = phases.operators(shape, other)
+    symbols = phases.operators(shape, symbolic_step)
     bounds = (p.placement for p in placed)
     runs = fused(operators, bounds, device, work.dtype) if device and work.runtime == "graph" else iter(())
     counted = []
@@ -235,7 +233,9 @@ def _section(
             run_as = as_executed(numbers, work.runtime)
             by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
         counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
-    return Section(step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, other)), phase)
+    return Section(
+        step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
+    )
 
 
 def _at_stage(step: Step, of: Step) -> Step:
@@ -260,13 +260,15 @@ def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
         )
 
 
-def _alternatives(arch: Architecture, shape: SymbolicArchitecture, step: Step, other: Step) -> Iterator[Quantity]:
+def _alternatives(
+    arch: Architecture, shape: SymbolicArchitecture, step: Step, symbolic_step: Step
+) -> Iterator[Quantity]:
     """The totals of the phase with eager attention, and of a generation without a KV cache."""
     if step.attention != "eager":
-        eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, other))]
+        eager = [phases.operators(a, s._replace(attention="eager")) for a, s in ((arch, step), (shape, symbolic_step))]
         yield _sum("matmul FLOPs of all pairs", "matmul_flops", "FLOP", shape, *eager)
     if step.phase == "generate":
-        passes = [phases.operators_without_cache(a, s) for a, s in ((arch, step), (shape, other))]
+        passes = [phases.operators_without_cache(a, s) for a, s in ((arch, step), (shape, symbolic_step))]
         yield _sum("FLOPs without a KV cache", "flops", "FLOP", shape, *passes)
         yield _sum("bytes without a KV cache", "bytes", "B", shape, *passes)
 
@@ -280,9 +282,9 @@ def _sum(
 
 
 def _parameters(
-    arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload
+    arch: Architecture, shape: SymbolicArchitecture, work: Workload, symbolic_work: Workload
 ) -> tuple[Quantity, ...]:
-    steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, asked))
+    steps = (w.steps()[0]._replace(parallel=ONE_GPU) for w in (work, symbolic_work))
     numbers, symbols = (phases.model_operators(a, step) for a, step in zip((arch, shape), steps, strict=True))
     found = [
         Quantity("parameters", memory.parameters(shape, symbols), memory.parameters(arch, numbers), ""),
@@ -303,20 +305,20 @@ MEMORY = {
 
 
 def _memory(
-    arch: Architecture, shape: SymbolicArchitecture, work: Workload, asked: Workload, values: dict[Any, Number]
+    arch: Architecture, shape: SymbolicArchitecture, work: Workload, symbolic_work: Workload, values: dict[Any, Number]
 ) -> tuple[tuple[Quantity, ...], tuple[str, tuple[Quantity, ...]] | None]:
     """The peak memory by role, and except for training the live activations at the peak."""
     steps = [
-        (one, _at_stage(other, one))
-        for step, other in zip(work.steps(), asked.steps(), strict=True)
-        for _, one in phases.distinct_stages(arch, step)
+        (staged, _at_stage(symbolic_step, staged))
+        for step, symbolic_step in zip(work.steps(), symbolic_work.steps(), strict=True)
+        for _, staged in phases.distinct_stages(arch, step)
     ]
     needs, named = (
         [need for pair in steps for need in phases.memory_by_pass(a, pair[i], phases.weight_bytes(a, pair[i]))]
         for i, a in enumerate((arch, shape))
     )
     most = max(range(len(needs)), key=lambda i: needs[i][1].total)
-    (step, need), (other, symbols) = needs[most], named[most]
+    (step, need), (symbolic_step, symbols) = needs[most], named[most]
     roles = {
         role: Quantity(name, resolve_min_max(getattr(symbols, role), values)[0], getattr(need, role), "B")
         for role, name in MEMORY.items()
@@ -325,20 +327,18 @@ def _memory(
     if step.phase == "train":
         return tuple(roles.values()), None
     operators = phases.operators(arch, step)
-    living, same = (
-        list(memory.live_activations(operators)),
-        list(memory.live_activations(phases.operators(shape, other))),
-    )
-    at = max(range(len(living)), key=lambda i: sum(size for _, size in living[i]))
+    live = list(memory.live_activations(operators))
+    symbolic_live = list(memory.live_activations(phases.operators(shape, symbolic_step)))
+    at = max(range(len(live)), key=lambda i: sum(size for _, size in live[i]))
     alive = tuple(
-        Quantity(name, size, value, "B") for (name, value), (_, size) in zip(living[at], same[at], strict=True)
+        Quantity(name, size, value, "B") for (name, value), (_, size) in zip(live[at], symbolic_live[at], strict=True)
     )
     if "activations" in roles:
         roles["activations"] = roles["activations"]._replace(symbolic=sum(tensor.symbolic for tensor in alive))
     return tuple(roles.values()), (operators[at].name, alive)
 
 
-def meant(op: str, names: Sequence[str]) -> set[str]:
+def matching_names(op: str, names: Sequence[str]) -> set[str]:
     """The names of the operators that `op` selects: a full name, a group, or the last part of a name.
 
     Raises WorkloadError if there is none.
@@ -353,9 +353,9 @@ def meant(op: str, names: Sequence[str]) -> set[str]:
     return wanted
 
 
-def chosen(op: str, sections: Sequence[Section]) -> list[Section]:
+def select_operators(op: str, sections: Sequence[Section]) -> list[Section]:
     """The operators of each phase that `op` selects. Raises WorkloadError if there is none."""
-    wanted = meant(op, [counted.operator.name for section in sections for counted in section.operators])
+    wanted = matching_names(op, [counted.operator.name for section in sections for counted in section.operators])
     found = []
     for section in sections:
         operators = tuple(counted for counted in section.operators if counted.operator.name in wanted)

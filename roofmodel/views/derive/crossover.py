@@ -14,7 +14,7 @@ from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.derive.quantities import symbols
 from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Document, Equations, Form, Heading, Paragraph, Table, said
+from roofmodel.views.kit.document import Block, Document, Equations, Form, Heading, Paragraph, Table, text_form
 from roofmodel.views.kit.document import Equation as Line
 from roofmodel.views.kit.workload_text import describe_gpus
 
@@ -123,7 +123,7 @@ def _derived(change: Change, variable: str, derived: Explanation | None) -> Iter
     yield Equations(
         [
             Line("", [Form(_text(equation), _latex(equation))]),
-            Line(name, [Form(exact, exact) if change.solved else said(f"{exact} (by bisection)")]),
+            Line(name, [Form(exact, exact) if change.solved else text_form(f"{exact} (by bisection)")]),
         ]
     )
     words = f"{change.to}-bound from {variable} = {change.value}"
@@ -160,7 +160,7 @@ def _work(side: Side, in_symbols: Form | None) -> Line:
 
 def _time(side: Side) -> Line:
     pipe = f" ({side.pipe})" if side.pipe else ""
-    return Line(side.bound, [said(f"{WORK[side.bound]} / {_rate(side)}{pipe}")])
+    return Line(side.bound, [text_form(f"{WORK[side.bound]} / {_rate(side)}{pipe}")])
 
 
 WORK = {"compute": "FLOPs", "memory": "bytes", "communication": "bytes sent"}

@@ -16,7 +16,7 @@ from roofmodel.views.derive.explain_operator import operators
 from roofmodel.views.derive.quantities import forms, symbols
 from roofmodel.views.estimate.text import describe_expectation, describe_largest
 from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, said
+from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
 from roofmodel.views.kit.workload_text import describe_phase, describe_rate
 
 
@@ -35,7 +35,7 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
     device, dtype = explanation.device, explanation.dtype
     on = f" on {device.name}" if device else ""
     yield Heading(f"{explanation.name}{on}", 1)
-    words = f"{explanation.about}; {dtype}"
+    words = f"{explanation.description}; {dtype}"
     if device:
         costs = [counted.operator.cost for section in explanation.sections for counted in section.operators]
         pipe = device.matmul_pipe(dtype)
@@ -51,7 +51,7 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
 
 
 def _quantities(explanation: Explanation) -> Iterator[Quantity]:
-    """All quantities that are shown as formulas."""
+    """All quantities that the document shows as formulas."""
     yield from (*explanation.model, *explanation.memory)
     for section in explanation.sections:
         yield from section.totals
@@ -86,7 +86,7 @@ def _closed(quantity: Quantity, explanation: Explanation) -> Equation:
     written = forms(formula.readable(found) if chosen else found, explanation, quantity.value, quantity.unit)
     if chosen:
         where = ", ".join(f"{formula.text(a)} = {formula.text(b)}" for a, b in chosen.items())
-        written.append(said(f"{written.pop().text}, where {where}"))
+        written.append(text_form(f"{written.pop().text}, where {where}"))
     return Equation(quantity.name, written)
 
 
@@ -103,27 +103,27 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
     if phase.step.parallel.pp > 1:
         waits = " + wait for other stages"
         wait = units.seconds(phase.idle.bound, 4)
-        yield Equation("wait for other stages", [*_waits(phase, lambda lap: lap.bound), said(wait)])
-    yield Equation("bound", [said(f"Σ times × bound, over the operators{waits}"), said(bound)])
+        yield Equation("wait for other stages", [*_waits(phase, lambda stage: stage.bound), text_form(wait)])
+    yield Equation("bound", [text_form(f"Σ times × bound, over the operators{waits}"), text_form(bound)])
     things = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
-    yield Equation("rate at the bound", [said(f"{things} / {bound}"), said(describe_rate(phase))])
+    yield Equation("rate at the bound", [text_form(f"{things} / {bound}"), text_form(describe_rate(phase))])
 
 
 def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
     waits, words = "", "Σ times × expected"
     if phase.step.parallel.pp > 1 and phase.idle.expected:
         wait = units.seconds(float(phase.idle.expected.seconds), 4)
-        numbers = _waits(phase, lambda lap: lap.expected.seconds if lap.expected else 0.0)
-        yield Equation("wait expected", [*numbers, said(wait)])
+        numbers = _waits(phase, lambda stage: stage.expected.seconds if stage.expected else 0.0)
+        yield Equation("wait expected", [*numbers, text_form(wait)])
         waits = f" + {wait}"
     numbers = []
     if phase.launch.seconds and phase.kernel_seconds:
         words = f"max({words}, {phase.kernels} launches × {units.seconds(phase.launch.seconds)})"
         host = units.seconds(phase.kernels * phase.launch.seconds, 4)
-        numbers.append(said(f"max({units.seconds(float(phase.kernel_seconds.seconds), 4)}, {host}){waits}"))
-    seconds = said(units.seconds(float(expected.seconds), 4))
-    yield Equation("expected", [said(f"{words}{waits}"), *numbers, seconds])
-    yield Equation("in short", [said(describe_expectation(phase))])
+        numbers.append(text_form(f"max({units.seconds(float(phase.kernel_seconds.seconds), 4)}, {host}){waits}"))
+    seconds = text_form(units.seconds(float(expected.seconds), 4))
+    yield Equation("expected", [text_form(f"{words}{waits}"), *numbers, seconds])
+    yield Equation("in short", [text_form(describe_expectation(phase))])
 
 
 def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list[Form]:
@@ -140,7 +140,7 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
         else:
             words.append(f"{which}(one microbatch through all stages - through this stage){parts}")
             numbers.append(f"{which}({trip} - {own}){parts}")
-    return [said("; ".join(words)), said("; ".join(numbers))]
+    return [text_form("; ".join(words)), text_form("; ".join(numbers))]
 
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
@@ -153,18 +153,18 @@ def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
         yield Equation(
             name,
             [
-                said(f"matmul FLOPs {which} / (expected × peak)"),
-                said(f"{units.si(plain(flops), 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
-                said(f"{plain(flops) / seconds / peak:.1%}"),
+                text_form(f"matmul FLOPs {which} / (expected × peak)"),
+                text_form(f"{units.si(plain(flops), 'FLOP', 4)} / ({took} × {units.si(peak, 'FLOP/s', 4)})"),
+                text_form(f"{plain(flops) / seconds / peak:.1%}"),
             ],
         )
     size = plain(phase.cost.bytes)
     yield Equation(
         "MBU",
         [
-            said("bytes / (expected × bandwidth)"),
-            said(f"{units.si(size, 'B', 4)} / ({took} × {units.si(bandwidth, 'B/s', 4)})"),
-            said(f"{size / seconds / bandwidth:.1%}"),
+            text_form("bytes / (expected × bandwidth)"),
+            text_form(f"{units.si(size, 'B', 4)} / ({took} × {units.si(bandwidth, 'B/s', 4)})"),
+            text_form(f"{size / seconds / bandwidth:.1%}"),
         ],
     )
 

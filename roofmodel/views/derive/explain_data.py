@@ -1,4 +1,4 @@
-"""An Explanation as JSON. Base units, unrounded, None for unknown."""
+"""Derivations of counts as JSON (`roofmodel.explain/1`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
     return {
         "schema": "roofmodel.explain/1",
         "name": explanation.name,
-        "about": explanation.about,
+        "about": explanation.description,
         "dtype": explanation.dtype,
         "hardware": explanation.device and explanation.device.id,
         "symbols": [

@@ -14,7 +14,18 @@ from roofmodel.prediction.formula import FormulaDescription
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
 from roofmodel.tracing.derivation import Step, written
-from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, said, worded
+from roofmodel.views.kit.document import (
+    Block,
+    Code,
+    Equation,
+    Equations,
+    Form,
+    Heading,
+    Paragraph,
+    Table,
+    latex_text,
+    text_form,
+)
 
 
 def expected_time(
@@ -36,8 +47,8 @@ def expected_time(
         share = written(own / every)
         forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
         named, valued = "max(seconds × share, bound)", f"max({written(total)} × {share}, {written(bound)})"
-    seconds = said(units.seconds(plain(expected.seconds), 4))
-    forms.append(Equation("expected", [said(named), said(valued), seconds]))
+    seconds = text_form(units.seconds(plain(expected.seconds), 4))
+    forms.append(Equation("expected", [text_form(named), text_form(valued), seconds]))
     yield Equations(forms)
 
 
@@ -56,7 +67,9 @@ def _calculation(text: str) -> Form:
     """A line of a calculation: a page may break it at its signs."""
     return Form(
         text,
-        re.sub(r"(.+?)(?: ([+-]) |$)", lambda found: worded(found[1]) + (f" {found[2]} " if found[2] else ""), text),
+        re.sub(
+            r"(.+?)(?: ([+-]) |$)", lambda found: latex_text(found[1]) + (f" {found[2]} " if found[2] else ""), text
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is explained of an operator: its axes, its counts, and the times that the roofs allow."""
+"""Derivation of an operator as document blocks: its axes, counts, time at each ceiling and expected time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roofmodel.study.estimate.phase import Placed
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.derive.quantities import amount, forms, origin
 from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, said
+from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 
 
 def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
@@ -97,14 +97,14 @@ def _counts(counted: Counted, explanation: Explanation) -> Iterator[Equation]:
     yield Equation(
         "intensity",
         [
-            said(f"{units.si(plain(cost.flops), 'FLOP', 4)} / {units.si(plain(cost.bytes), 'B', 4)}"),
-            said(f"{units.significant(plain(cost.intensity), 4)} FLOP/B"),
+            text_form(f"{units.si(plain(cost.flops), 'FLOP', 4)} / {units.si(plain(cost.bytes), 'B', 4)}"),
+            text_form(f"{units.significant(plain(cost.intensity), 4)} FLOP/B"),
         ],
     )
 
 
 def _braced(name: str, latex: str) -> str:
-    return rf"\underbrace{{{latex}}}_{{{said(name).latex}}}"
+    return rf"\underbrace{{{latex}}}_{{{text_form(name).latex}}}"
 
 
 def _by_axes(line: Line) -> Form:
@@ -136,7 +136,7 @@ def _times(counted: Counted, placed: Placed, explanation: Explanation, timing: b
     if way and way.leaves and way.crossing:
         yield _crossing(way.crossing)
     ceilings = list(_ceilings(found, device, explanation.dtype, way))
-    yield Equations([Equation(c.name, [said(c.quotient), said(units.seconds(c.seconds))]) for c in ceilings])
+    yield Equations([Equation(c.name, [text_form(c.quotient), text_form(units.seconds(c.seconds))]) for c in ceilings])
     yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.fused))
     if timing and counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
         bound, extra = plain(found.bound_seconds), bool(placed.extra_kernels)
@@ -196,5 +196,5 @@ def _crossing(found: NodeCrossing) -> Equations:
     stays = f"{staying} stays within the node on a link of {link}"
     rate = f"1 / max({leaving} / {port}, {staying} / {link}) = {units.si(plain(found.bandwidth), 'B/s', 4)}"
     return Equations(
-        [Equation(f"among {found.nodes} nodes", [said(f"{leaves}, {stays}")]), Equation("rate", [said(rate)])]
+        [Equation(f"among {found.nodes} nodes", [text_form(f"{leaves}, {stays}")]), Equation("rate", [text_form(rate)])]
     )

@@ -10,7 +10,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import Source
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Form, Table, said
+from roofmodel.views.kit.document import Form, Table, text_form
 
 MAX_TERMS = 12  # longer sums are not repeated with numbers
 
@@ -56,7 +56,7 @@ def amount(value: Number, unit: str) -> Form:
     value = plain(value)
     whole = units.grouped(round(value)) if value == int(value) or value >= 1e5 else units.significant(value, 6)
     short = f" ({units.si(value, unit)})" if value >= 1e5 else ""
-    return said(f"{whole} {unit}".rstrip() + short)
+    return text_form(f"{whole} {unit}".rstrip() + short)
 
 
 def describe_quantity(quantity: Quantity) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A text with formulas, in three renderings: for a terminal, as Markdown, as LaTeX that amsmath suffices for.
+"""Documents with formulas, rendered for a terminal, as Markdown, and as LaTeX with amsmath.
 
-A document is a list of blocks. What a view wants to say it says once, in blocks; how they look is decided here.
+A document is a list of blocks. Views create the blocks; this module renders them.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ class Heading(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A sentence or more."""
+    """One or more sentences."""
 
     text: str
 
 
 class Code(NamedTuple):
-    """What is to be read letter by letter, such as an operator's line."""
+    """Text in a monospaced font, such as the line of an operator."""
 
     text: str
 
 
 class Form(NamedTuple):
-    """One way to write a quantity: in Unicode, and in LaTeX."""
+    """A formula or value, in Unicode and in LaTeX."""
 
     text: str
     latex: str
 
 
 class Equation(NamedTuple):
-    """A quantity, and what it equals: formula, the same with numbers, the value; without a name, an equation itself."""
+    """A name and the forms that it equals: formula, numbers, value. Without a name the form is an equation."""
 
     name: str
     forms: Sequence[Form]
 
 
 class Equations(NamedTuple):
-    """Equations one below another."""
+    """A list of equations, one per line."""
 
     lines: Sequence[Equation]
 
 
 class Table(NamedTuple):
-    """Columns by title, those after a `|` on the right, and rows; a cell that is a Form is a formula."""
+    """Column titles and rows; a title that starts with `|` right-aligns its column, and a Form is a formula."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Form]]
@@ -71,7 +71,7 @@ Block = Heading | Paragraph | Code | Equations | Table
 
 
 class Document(NamedTuple):
-    """What a command shows: blocks for people, data for programs, notes beside them."""
+    """The output of a command: blocks to render, data for JSON, and notes for stderr."""
 
     blocks: Sequence[Block]
     data: Any
@@ -81,30 +81,30 @@ class Document(NamedTuple):
     def title(self) -> str:
         return next(block.text for block in self.blocks if isinstance(block, Heading))
 
-    def written(self, form: str) -> str:
-        """As `json`, `markdown` or `latex`."""
+    def render(self, form: str) -> str:
+        """The document as `json`, `markdown` or `latex`."""
         if form == "json":
             return encoding.as_json(self.data)
         return markdown(self.blocks) if form == "markdown" else latex(self.blocks)
 
     def save(self, path: str) -> Path:
-        """Write it to a file: .md, .tex or .json. Raises OutputError."""
+        """Write the document to a .md, .tex or .json file; return its path. Raises OutputError."""
         forms = {"md": "markdown", "tex": "latex", "json": "json"}
-        texts = {suffix: partial(self.written, form) for suffix, form in forms.items()}
+        texts = {suffix: partial(self.render, form) for suffix, form in forms.items()}
         return files.write(path, None, texts)
 
 
-def said(text: str, unit: str = "") -> Form:
-    """A value in words, with its unit, as a form."""
+def text_form(text: str, unit: str = "") -> Form:
+    """Plain text, with a unit if given, as a Form."""
     full = f"{text} {unit}".rstrip()
-    return Form(full, worded(full))
+    return Form(full, latex_text(full))
 
 
 # --- In a terminal ----------------------------------------------------------------------------------
 
 
 def rich(blocks: Sequence[Block]) -> RenderableType:
-    """For `console.print`."""
+    """The blocks as a renderable for `console.print`."""
     parts: list[RenderableType] = []
     for block in blocks:
         if isinstance(block, Heading):
@@ -121,7 +121,7 @@ def rich(blocks: Sequence[Block]) -> RenderableType:
 
 
 class _RichEquations:
-    """Equations side by side with their names; one that is too long for its line has a line for each form."""
+    """Equations after their names; an equation that is too long for one line has one line per form."""
 
     def __init__(self, lines: Sequence[Equation]) -> None:
         self.lines = lines
@@ -130,9 +130,9 @@ class _RichEquations:
         grid = RichTable.grid(padding=(0, 1))
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold")
-        room = options.max_width - 2 - max(cell_len(line.name) for line in self.lines)
+        available = options.max_width - 2 - max(cell_len(line.name) for line in self.lines)
         for name, forms in self.lines:
-            long = sum(cell_len(form.text) + 3 for form in forms) - 3 > room
+            long = sum(cell_len(form.text) + 3 for form in forms) - 3 > available
             body = Text("\n= " if long else " = ").join(Text(form.text) for form in forms[:-1])
             body.append(("\n= " if long else " = ") if len(forms) > 1 else "").append(forms[-1].text, style="bold")
             grid.add_row(name, body)
@@ -152,7 +152,7 @@ def _rich_table(block: Table) -> RichTable:
 
 
 def markdown(blocks: Sequence[Block]) -> str:
-    """GitHub-flavoured, formulas between dollars."""
+    """The blocks in GitHub-flavored Markdown, with formulas between dollar signs."""
     return "\n\n".join("\n".join(_markdown(block)) for block in blocks)
 
 
@@ -192,18 +192,18 @@ SECTIONS = {1: "section*", 2: "subsection*", 3: "subsubsection*"}
 
 
 def latex(blocks: Sequence[Block]) -> str:
-    """A whole file."""
+    """The blocks as a complete LaTeX file."""
     return PREAMBLE + "\n\n".join("\n".join(_latex(block)) for block in blocks) + "\n\\end{document}"
 
 
 def _latex(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        yield rf"\{SECTIONS[block.level]}{{{tex(block.text)}}}"
+        yield rf"\{SECTIONS[block.level]}{{{escape_latex(block.text)}}}"
     elif isinstance(block, Paragraph):
-        yield tex(block.text) + r"\par\medskip"
+        yield escape_latex(block.text) + r"\par\medskip"
     elif isinstance(block, Code):
         ascii_text = block.text.encode("ascii", encoding.ASCII_FALLBACK).decode("ascii")  # verbatim: ASCII only
-        ascii_text = ascii_text.replace(r"\end{verbatim}", r"\end {verbatim}")  # and ends at this, wherever it stands
+        ascii_text = ascii_text.replace(r"\end{verbatim}", r"\end {verbatim}")  # which ends at this text anywhere
         yield f"{{\\footnotesize\n\\begin{{verbatim}}\n{ascii_text}\n\\end{{verbatim}}}}"
     elif isinstance(block, Equations):
         yield r"\begin{align*}"
@@ -216,9 +216,9 @@ def _latex(block: Block) -> Iterator[str]:
             for title, width in zip(block.columns, widths, strict=True)
         )
         yield rf"{{\small\begin{{longtable}}{{{spec}}}"
-        yield " & ".join(tex(title.strip("|")) for title in block.columns) + r" \\ \hline"
+        yield " & ".join(escape_latex(title.strip("|")) for title in block.columns) + r" \\ \hline"
         for row in block.rows:
-            yield " & ".join(f"${c.latex}$" if isinstance(c, Form) else tex(c) for c in row) + r" \\"
+            yield " & ".join(f"${c.latex}$" if isinstance(c, Form) else escape_latex(c) for c in row) + r" \\"
         yield r"\end{longtable}}"
 
 
@@ -226,41 +226,41 @@ def _text(cell: str | Form) -> str:
     return cell.text if isinstance(cell, Form) else cell
 
 
-WIDE = 40  # letters from which a column of a page is a paragraph
+WIDE = 40  # characters; a wider column wraps its text
 
 
 def _widths(block: Table) -> list[float | None]:
-    """The share of the page that wide columns have."""
+    """The widths of wide columns as fractions of the line; None for other columns."""
     longest = [max((len(_text(row[i])) for row in block.rows), default=0) for i in range(len(block.columns))]
     wide = [n for n in longest if n > WIDE]
-    room = 0.9 - 0.011 * sum(n for n in longest if n <= WIDE)
-    return [round(max(room, 0.3) * n / sum(wide), 2) if n > WIDE else None for n in longest]
+    available = 0.9 - 0.011 * sum(n for n in longest if n <= WIDE)
+    return [round(max(available, 0.3) * n / sum(wide), 2) if n > WIDE else None for n in longest]
 
 
-LINE = 66  # letters of a formula that a line of the page holds
+LINE = 66  # characters of a formula that fit on one line
 _COMMAND = re.compile(r"\\(?:text|mathrm|operatorname|frac|bigl|bigr|cdot|left|right|,|;|quad)\s*|[{}^_]")
 
 
 def _aligned(equation: Equation) -> str:
-    """`name &= formula \\\\ &= value`: in one line where that has room, else a line a form, or more."""
-    if not equation.name:  # an equation by itself
+    """`name &= formula \\\\ &= value`: on one line if it fits, else at least one line per form."""
+    if not equation.name:  # the form is an equation
         return rf"&{equation.forms[0].latex}"
-    name = worded(equation.name)
+    name = latex_text(equation.name)
     whole = " = ".join(form.latex for form in equation.forms)
-    if _letters(whole) <= LINE:
+    if _length(whole) <= LINE:
         return f"{name} &= {whole}"
     return f"{name} " + " \\\\\n".join(f"&= {_broken(form.latex)}" for form in equation.forms)
 
 
-def _letters(latex: str) -> int:
+def _length(latex: str) -> int:
     return len(_COMMAND.sub("", latex))
 
 
 def _broken(latex: str) -> str:
-    """A formula in lines, broken at its plus and minus signs."""
+    """A formula broken into lines at its plus and minus signs."""
     lines, line = [], ""
     for part in _summands(latex):
-        if line and _letters(line + part) > LINE:
+        if line and _length(line + part) > LINE:
             lines.append(line)
             line = ""
         line += part
@@ -268,7 +268,7 @@ def _broken(latex: str) -> str:
 
 
 def _summands(latex: str) -> Iterator[str]:
-    """The parts of a formula that a line may break between: at signs, not within braces."""
+    """The parts of a formula between plus and minus signs that are outside braces."""
     start = depth = 0
     for index, letter in enumerate(latex):
         depth += (letter == "{") - (letter == "}")
@@ -290,32 +290,35 @@ _TEX = {
 }  # fmt: skip
 
 
-def tex(text: str) -> str:
-    """Plain text for LaTeX: its own signs escaped, those that it lacks in ASCII put as formulas."""
+def escape_latex(text: str) -> str:
+    """Plain text for LaTeX: its special characters escaped, characters beyond ASCII as commands."""
     plain_text = "".join(_TEX.get(letter, letter if ord(letter) < 0x180 else "?") for letter in text)
-    return plain_text.replace("--", "-{}-")  # which TeX would make a dash
+    return plain_text.replace("--", "-{}-")  # without the braces, TeX prints a dash
 
 
-def worded(text: str) -> str:
-    r"""Plain text within a formula.
+def latex_text(text: str) -> str:
+    r"""Plain text within a formula, as in `\text{W}\_\text{up}`.
 
-    Signs that need a command stand between pieces of text, as in `\text{W}\_\text{up}`: MathJax, by which notebooks and
-    code hosts show formulas, takes no commands within them.
+    Characters that need a command are outside `\text`, in which MathJax, the renderer of notebooks and code hosts,
+    accepts no commands.
     """
-    pieces = enumerate(_SIGNS.split(text))
+    pieces = enumerate(_SPECIAL.split(text))
     return "".join(
-        _signs(piece) if index % 2 else rf"\text{{{_letters_of(piece)}}}" for index, piece in pieces if piece
+        _formula_commands(piece) if index % 2 else rf"\text{{{_escape_piece(piece)}}}"
+        for index, piece in pieces
+        if piece
     )
 
 
-_AS_TEXT = "{}$–"  # what both take within a piece of text
-_SIGNS = re.compile(rf"([{re.escape(''.join(_TEX.keys() - set(_AS_TEXT)))}]+)")
-_IN_FORMULAS = {"^": r"\hat{\ }", "~": r"\sim", "\\": r"\backslash", "…": r"\dots"}  # commands other than in a text's
+_AS_TEXT = "{}$–"  # characters that LaTeX and MathJax accept within \text
+_SPECIAL = re.compile(rf"([{re.escape(''.join(_TEX.keys() - set(_AS_TEXT)))}]+)")
+# commands in formulas that differ from those in text
+_IN_FORMULAS = {"^": r"\hat{\ }", "~": r"\sim", "\\": r"\backslash", "…": r"\dots"}
 
 
-def _signs(letters: str) -> str:
+def _formula_commands(letters: str) -> str:
     return "".join(_IN_FORMULAS.get(letter, _TEX[letter].removeprefix(r"\ensuremath")) for letter in letters)
 
 
-def _letters_of(piece: str) -> str:
-    return tex(piece).replace(_TEX["–"], "–").replace("-{}-", r"-}\text{-")
+def _escape_piece(piece: str) -> str:
+    return escape_latex(piece).replace(_TEX["–"], "–").replace("-{}-", r"-}\text{-")

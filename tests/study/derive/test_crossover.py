@@ -226,18 +226,18 @@ def test_the_dominant_bound_agrees_with_sweep(context: int) -> None:
 
 def test_the_assumptions_are_written_as_markdown() -> None:
     answer = crossover.crossover("matmul", library.load("a100-sxm-40gb"))
-    text = views.document(answer, views.explained(answer)).written("markdown")
+    text = views.document(answer, views.explained(answer)).render("markdown")
     assert "| 3328 | 3328 |" in text
     assert "| 601.929 | 602 |" in text
 
 
 def test_an_operators_equation_shows_the_models_symbols_first() -> None:
     answer = crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up", derive=True)
-    text = views.document(answer, views.explained(answer)).written("markdown")
+    text = views.document(answer, views.explained(answer)).render("markdown")
     assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
     assert r"&= 2\bigl(BD + BF + DF\bigr) = 36864B + 117440512" in text  # 2 (4096 + 14336), and the matrix in 2 bytes
     assert "hidden_size" in text
-    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up")).written(
+    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up")).render(
         "markdown"
     )
 

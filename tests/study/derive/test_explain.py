@@ -21,7 +21,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.symbols import symbolic
-from roofmodel.study.derive.explain import explain, meant, symbolic_workload
+from roofmodel.study.derive.explain import explain, matching_names, symbolic_workload
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import tokens_of
 from roofmodel.views.kit.operator_names import label, operator_name
@@ -339,7 +339,7 @@ def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, 
     for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
         names = [operator.name for operator in phase.operators]
         for operator in phase.operators:
-            assert operator.name in meant(operator_name(f"{operator.group}: {label(operator)}"), names)
+            assert operator.name in matching_names(operator_name(f"{operator.group}: {label(operator)}"), names)
     assert operator_name("mlp") == "mlp"
 
 

@@ -181,7 +181,7 @@ def test_a_key_passes_its_own_check(student: str, name: str, seed: str, tmp_path
         path = tmp_path_factory.mktemp("key") / f"key.{form}"
         document = views.document(sheet, key=True)
         code = document.blocks[-1].text
-        path.write_text(code if form == "yaml" else document.written(form), encoding="utf-8")
+        path.write_text(code if form == "yaml" else document.render(form), encoding="utf-8")
         assert homework.check(str(path), student, seed=seed).score == 1
 
 
@@ -208,9 +208,9 @@ def test_the_formula_gives_the_counted_answer(sheets: list[Sheet]) -> None:
 def test_a_sheet_contains_no_answer(sheets: list[Sheet]) -> None:
     for sheet in sheets:
         document = views.document(sheet)
-        assert '"answer"' not in document.written("json")
-        assert '"formula"' not in document.written("json")
-        shown = set(re.findall(r"[\d.]+", document.written("markdown")))
+        assert '"answer"' not in document.render("json")
+        assert '"formula"' not in document.render("json")
+        shown = set(re.findall(r"[\d.]+", document.render("markdown")))
         keyed = views.document(sheet, key=True).data["problems"]
         for answer in (question["answer"] for each in keyed for question in each["questions"]):
             if isinstance(answer, float) and len(f"{answer:.4g}") > 3:  # 0.5 or 32 may be a given number
@@ -314,7 +314,7 @@ def test_a_hint_names_only_quantities_of_the_formula(sheets: list[Sheet]) -> Non
     assert hint("kv", "token", 32.8e3, **LLAMA) == (
         "not a common mistake; the answer depends on: layers, key-value heads, the head size"
     )
-    key = views.document(sheets[0], key=True).written("markdown")
+    key = views.document(sheets[0], key=True).render("markdown")
     assert {"n", "b", "L", "K"} <= set(re.findall(r"(\w+) is ", key.partition("Symbols: ")[2].partition("\n")[0]))
     for _, question in questions(sheets):
         assert set(question.symbols) == {symbol.name for symbol in question.expression.free_symbols}
@@ -434,7 +434,7 @@ answers:
     assert found["matmul.fp16"].answer == "1,237"
     assert "without commas" in (found["matmul.fp16"].hint or "")
     document = views.report(homework.check(str(tmp_path / "answers.yaml"), "ada"))
-    table = document.written("markdown")
+    table = document.render("markdown")
     assert "| matmul.fp16 | 1,237 | rows | not a number |" in table
     assert "phases.decode_bound: it must be one of compute, memory" in table
     assert "| phases.decode_bound | memroy | compute or memory | unknown word |" in table
@@ -528,7 +528,7 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
 
 
 def test_a_sheet_states_who_checks_it() -> None:
-    own, seeded = (views.document(homework.sheet("ada", seed=seed)).written("markdown") for seed in ("", "secret"))
+    own, seeded = (views.document(homework.sheet("ada", seed=seed)).render("markdown") for seed in ("", "secret"))
     assert 'Check them with roof homework check FILE --student "ada".' in own
     assert "homework check" not in seeded
     assert "The lecturer checks them." in seeded

@@ -29,17 +29,17 @@ from roofmodel.views.kit.document import (
     Heading,
     Paragraph,
     Table,
+    escape_latex,
     latex,
     markdown,
     rich,
-    said,
-    tex,
+    text_form,
 )
 
 BLOCKS = [
     Heading("a_b & c", 1),
     Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
-    Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), said("2 FLOP")])]),
+    Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), text_form("2 FLOP")])]),
     Table(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
 ]
 
@@ -63,7 +63,7 @@ def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
 
 
 def test_signs_that_latex_reads_otherwise_are_escaped() -> None:
-    assert tex("50% of W_up & {x} ~ --seq · 2³") == (
+    assert escape_latex("50% of W_up & {x} ~ --seq · 2³") == (
         r"50\% of W\_up \& \{x\} \~{} -{}-seq \ensuremath{\cdot} 2\ensuremath{^3}"
     )
 
@@ -94,7 +94,7 @@ def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
 def test_the_conventions_compile(tmp_path: Path) -> None:
     from roofmodel.views.derive import conventions
 
-    compiled(conventions.document().written("latex"), tmp_path)
+    compiled(conventions.document().render("latex"), tmp_path)
 
 
 def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
 
 
 def test_text_within_formulas_holds_no_commands_which_mathjax_would_show() -> None:
-    assert document.worded("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
+    assert document.latex_text("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
     everything = "".join(document._TEX)
-    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.worded(f"a {everything} b -- c")):
+    for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.latex_text(f"a {everything} b -- c")):
         assert not re.search(r"\\[^{}$]", piece)
 
 
@@ -120,11 +120,11 @@ def test_what_a_stranger_named_is_text_and_nothing_else(tmp_path: Path) -> None:
     name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
     blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]
     shown = Document([*blocks, Code(name)], {})
-    *text, code = shown.written("markdown").split("```", 1)
+    *text, code = shown.render("markdown").split("```", 1)
     assert "<" not in text[0]
     assert text[0].count("m&lt;img") == text[0].count("&amp;lt;") == 3
     assert name in code  # between its fences it is none
-    assert shown.written("latex").count(r"\end{verbatim}") == 1
+    assert shown.render("latex").count(r"\end{verbatim}") == 1
     folder = tmp_path / "m<img src=x>"
     folder.mkdir()
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
