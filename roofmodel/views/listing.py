@@ -1,4 +1,4 @@
-"""What is known, as tables: `roof models list|show`, `roof hw list|show`. Each with its JSON."""
+"""Tables and JSON of models, model families and devices (`roof models`, `roof hw`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roofmodel.views.kit.workload_text import describe_parameters
 
 
 class Listing(NamedTuple):
-    """One content, two forms."""
+    """A table for a terminal and the same content as data for JSON."""
 
     table: RenderableType
     data: Any
@@ -39,7 +39,7 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def _plain(value: Any) -> Any:
-    """Records as dictionaries, all the way down."""
+    """A value with nested records as dictionaries and tuples as lists."""
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if hasattr(value, "_asdict"):
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 
 def models(entries: list[Entry]) -> Listing:
-    """Packaged models: id, family, parameters as published."""
+    """Packaged models: name, model type, published parameter count."""
     table = _table("name", "type", "parameters", right=("parameters",))
     for entry in entries:
         count = units.grouped(entry.parameters) if entry.parameters is not None else "unconfirmed"
@@ -65,9 +65,9 @@ def models(entries: list[Entry]) -> Listing:
 
 
 def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> Listing:
-    """The model types that a config may have, and the classes that it may name.
+    """The supported values of `model_type` and of `architectures` in a config.json.
 
-    `custom_code` has those whose classes come with their checkpoints.
+    `custom_code`: the families whose classes come with their checkpoints.
     """
     classes = {
         model_type: [family.prefix + suffix for suffix in family.classes]
@@ -76,33 +76,33 @@ def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> 
     table = _table("model_type", "classes")
     for model_type, names in sorted(classes.items()):
         table.add_row(model_type, ", ".join(names))
-    said = (
-        "of a config.json; its parameters and FLOPs equal those of the real class\n"
-        f"but for {', '.join(custom_code)}: those that were published of their checkpoints"
+    caption = (
+        "Values in a config.json. Parameters and FLOPs equal those of the class itself\n"
+        f"(for {', '.join(custom_code)}: the published parameters of their checkpoints)."
     )
     return Listing(
-        Group(table, Text(said, style="dim")),
+        Group(table, Text(caption, style="dim")),
         [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes.items())],
     )
 
 
-ALWAYS = (*CORE, "kv_heads", "head_dim", "mlp_width")
+ALWAYS_SHOWN = (*CORE, "kv_heads", "head_dim", "mlp_width")
 
 
 def model(arch: Architecture, entry: Entry | None) -> Listing:
-    """A model's neutral fields, each with the config key that it came from.
+    """A model's fields, each with the config key that it came from.
 
-    The table leaves out what the family's row leaves at its usual value, such as experts where a model has none.
+    The table leaves out fields with the family's default value, such as experts for a model without MoE.
     """
-    table, told = _table("field", "value", "from"), set(ALWAYS)
-    if family := family_of(arch.model_type):  # none: it is described in YAML
-        told |= {*family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
+    table, shown = _table("field", "value", "from"), set(ALWAYS_SHOWN)
+    if family := family_of(arch.model_type):  # None for a model described in YAML
+        shown |= {*family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
     for name, fact in arch.facts.items():
-        if name in told or fact.key is not None:
+        if name in shown or fact.key is not None:
             origin = "the family's code" if fact.key is None else fact.key
             table.add_row(name, _value(fact.value), f"{origin} (default)" if fact.assumed else origin)
     rest = Text(
-        f"fields with the usual value of the family are not shown; {Option('format', 'json')} has them",
+        f"fields with the family's default value are not shown; {Option('format', 'json')} shows all",
         style="dim",
     )
     data: dict[str, Any] = {
@@ -118,21 +118,21 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
     if entry is not None:
         data |= {"parameters": entry.parameters, "source": entry.source}
         data |= {"parameters_source": entry.parameters_source}
-        top.append(Text(f"facts: {entry.source}", style="dim"))
+        top.append(Text(f"source of the config: {entry.source}", style="dim"))
         count = f"{units.grouped(entry.parameters)}: " if entry.parameters is not None else ""
         top.append(Text(f"published count: {count}{entry.parameters_source}", style="dim"))
     return Listing(Group(*top, Text(), table, rest), data)
 
 
 def _value(value: Any) -> str:
-    """A value as JSON has it; a list of the same over and over with its length: `["full_attention"] × 24`."""
+    """A value as JSON; a list of equal values with its length: `["full_attention"] × 24`."""
     if isinstance(value, list) and len(value) > 1 and all(entry == value[0] for entry in value):
         return f"{json.dumps(value[:1])} × {len(value)}"
     return json.dumps(value)
 
 
 def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
-    """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and size, ridge in FLOP per byte."""
+    """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
     rows, data = [], []
     for device in found:
@@ -152,12 +152,12 @@ def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
     table = _table("name", "device", "TFLOP/s", "GB/s", "GiB", "ridge", right=("TFLOP/s", "GB/s", "GiB", "ridge"))
     for row in rows:
         table.add_row(*row)
-    caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. Ridge: their quotient, in FLOP per byte."
+    caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
     return Listing(Group(table, Text(caption, style="dim")), data)
 
 
 def _design(found: Device) -> Iterator[str]:
-    """What a device's file says of its design; what is not known, or does not apply, is not mentioned."""
+    """Generation, compute capability, SMs and clocks of a device, as far as its file has them."""
     if found.generation:
         yield found.generation
     if found.compute_capability:
@@ -169,7 +169,7 @@ def _design(found: Device) -> Iterator[str]:
 
 
 def device(found: Device) -> Listing:
-    """A device's ceilings. Ridge: against DRAM, in FLOP per byte."""
+    """A device's ceilings, links and measured rates; ridge points are those with DRAM, in FLOP/B."""
     pipes = _table("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge"))
     for section, sparse in ((found.pipes, ""), (found.sparse_pipes, " (sparse)")):
         for pipe in section.values():

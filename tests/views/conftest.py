@@ -1,4 +1,4 @@
-"""A browser for the tests of pages."""
+"""Fixtures for tests of pages: a headless browser, and a page opened offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roofmodel import cli
 
 
 def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The command line in this process; its exit status."""
+    """Run the command line in this process; return its exit status."""
     monkeypatch.setattr("sys.argv", ["roof", *arguments])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -41,17 +41,17 @@ def chromium() -> Iterator[Any]:
     browser.quit()
 
 
-def until(true: Callable[[], Any]) -> None:
-    """Waits for what a page does when it comes to it, on a busy machine too; it is an error if it never does."""
-    ends = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends, "the page has not done it within a minute"
+def until(condition: Callable[[], Any]) -> None:
+    """Wait until the condition is true; fail after a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not true within a minute"
         time.sleep(0.02)
 
 
 @contextmanager
 def opened(chromium: Any, address: str) -> Iterator[None]:
-    """A page, opened offline; afterwards, whatever was done to it asked for nothing and raised nothing."""
+    """A page opened offline; on exit, check that it made no further request and logged no error."""
     chromium.execute_cdp_cmd("Network.enable", {})
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     chromium.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
@@ -62,6 +62,6 @@ def opened(chromium: Any, address: str) -> Iterator[None]:
     until(lambda: not chromium.find_elements("css selector", "[aria-busy]"))
     yield
     messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert asked == [address.partition("#")[0]]
+    requests = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert requests == [address.partition("#")[0]]
     assert chromium.get_log("browser") == []

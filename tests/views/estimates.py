@@ -1,4 +1,4 @@
-"""Estimates to show: a model of each build, on a V100."""
+"""Estimates for tests of views: one model of each kind of architecture, on a V100."""
 
 from __future__ import annotations
 

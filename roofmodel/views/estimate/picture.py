@@ -60,11 +60,11 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
     with canvas.picture(path, form, heading, subtitle, FOOT, rise) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         canvas.frame(axes, *window(at, [(top.peak, device.bandwidth)]))
-        slope = canvas.roofs(axes, device, top, lower)
+        slope = canvas.draw_ceilings(axes, device, top, lower)
         for (_, row, marker), (x, y) in zip(marks, at, strict=True):
             size, colour = 30 + 500 * row.share, COLOURS[kind(row.group)]
             axes.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.8, edgecolor="white", lw=0.8, zorder=3)
-        canvas.names(axes, [slope], [(pipe, canvas.LOOKS[0]) for pipe in (top, *lower)])
+        canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
         signs = [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True) if sign]
         labels.place(axes, signs, figure.dpi)
         _legend(figure, zip(estimate.phases, tables, strict=True), min(LARGEST, (rise - ELSEWHERE) / lines), rise)

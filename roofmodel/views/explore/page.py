@@ -37,7 +37,7 @@ from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.operator_names import kind, label, title
-from roofmodel.views.kit.panel import COLOURS, nameless
+from roofmodel.views.kit.panel import CATEGORY_COLORS, without_folders
 from roofmodel.views.kit.workload_text import describe_parameters
 
 SUFFIXES = ("html",)
@@ -127,7 +127,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [nameless(str(note), ()) for note in arch.notes],
+        "notes": [without_folders(str(note), ()) for note in arch.notes],
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 
@@ -139,9 +139,9 @@ class _Colours(dict[str, str]):
     """A color for each group of operators of a model: that of its kind, paler for each further group of the kind."""
 
     def __missing__(self, group: str) -> str:
-        stages = sum(kind(other) not in COLOURS for other in self)
-        colour = COLOURS.get(kind(group), STAGES[stages % len(STAGES)])
-        steps = sum(COLOURS.get(kind(other)) == colour for other in self)
+        stages = sum(kind(other) not in CATEGORY_COLORS for other in self)
+        colour = CATEGORY_COLORS.get(kind(group), STAGES[stages % len(STAGES)])
+        steps = sum(CATEGORY_COLORS.get(kind(other)) == colour for other in self)
         parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
         self[group] = "#" + "".join(f"{255 - round((255 - part) * 0.6**steps):02X}" for part in parts)
         return self[group]

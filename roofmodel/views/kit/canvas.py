@@ -1,4 +1,4 @@
-"""What every roofline picture shares: the figure, the roofs, labels that do not run into one another."""
+"""Figure, axes and ceilings of roofline pictures, with labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers and in print
+# the palette of Okabe and Ito: distinct for color-blind readers and in print
 SKY, BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, GREY = (
     "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#999999",
 )  # fmt: skip
@@ -25,11 +25,11 @@ SKY, BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, GREY = (
 
 @contextmanager
 def picture(
-    path: Path, form: str, heading: str, subtitle: str, foot: str, rise: float = 1
+    path: Path, form: str, heading: str, subtitle: str, foot: str, height_factor: float = 1
 ) -> Iterator[tuple[Figure, Axes]]:
-    """A figure with a roofline's axes at the left and room for a legend at the right, saved at the end.
+    """A figure with axes at the left and space for a legend at the right; it is saved when the context ends.
 
-    `rise`: so many times its usual height, for a long legend; what stands at the top and at the foot stays as it is.
+    `height_factor` scales the figure's height for a long legend; title and foot keep their size.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -42,42 +42,42 @@ def picture(
         "axes.spines.right": False,
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "roofmodel",  # the same input gives the same file
-        "text.parse_math": False,  # names may hold dollar signs; they are no mathematics
+        "text.parse_math": False,  # a name with dollar signs is no formula
     }
     with rc_context(style):
-        figure = Figure(figsize=(11, 6.2 * rise), dpi=160)
+        figure = Figure(figsize=(11, 6.2 * height_factor), dpi=160)
         FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.11, 0.11 / rise, 0.535, 1 - 0.26 / rise))
+        axes = figure.add_axes((0.11, 0.11 / height_factor, 0.535, 1 - 0.26 / height_factor))
         yield figure, axes
-        figure.text(0.02, 1 - 0.05 / rise, heading, fontsize=min(15, 1150 / len(heading)), weight="bold")
-        figure.text(0.02, 1 - 0.095 / rise, subtitle, color="0.35", fontsize=min(10, 1330 / len(subtitle)))
-        figure.text(0.02, 0.015 / rise, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
+        figure.text(0.02, 1 - 0.05 / height_factor, heading, fontsize=min(15, 1150 / len(heading)), weight="bold")
+        figure.text(0.02, 1 - 0.095 / height_factor, subtitle, color="0.35", fontsize=min(10, 1330 / len(subtitle)))
+        figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
             figure.savefig(path, format=form, metadata=metadata)
 
 
-class Look(NamedTuple):
-    """How a device's roofs are drawn where there are several: colour and dashes of the lines, shape of its points."""
+class DeviceStyle(NamedTuple):
+    """The style of one of several devices: color and dashes of its ceilings, shape of its points."""
 
-    colour: str
+    color: str
     dashes: Any  # matplotlib's line style
     marker: str
 
 
-# dark, so that no roof looks like a category of points
-LOOKS = (
-    Look("0.15", "-", "o"),
-    Look("#6A1B9A", "--", "D"),
-    Look("#00594F", "-.", "s"),
-    Look("#7B3F00", ":", "^"),
-    Look("#1A237E", (0, (6, 1, 1, 1, 1, 1)), "v"),
+# dark, so that no ceiling has the color of a category of points
+DEVICE_STYLES = (
+    DeviceStyle("0.15", "-", "o"),
+    DeviceStyle("#6A1B9A", "--", "D"),
+    DeviceStyle("#00594F", "-.", "s"),
+    DeviceStyle("#7B3F00", ":", "^"),
+    DeviceStyle("#1A237E", (0, (6, 1, 1, 1, 1, 1)), "v"),
 )
 
 
 def frame(axes: Axes, left: float, right: float, bottom: float, top: float) -> None:
-    """Logarithmic axes over this part of the plane: FLOP/B across, FLOP/s up."""
+    """Set logarithmic axes and their limits: x in FLOP/B, y in FLOP/s."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
@@ -90,75 +90,81 @@ def frame(axes: Axes, left: float, right: float, bottom: float, top: float) -> N
     axes.grid(True, which="major", color="0.92", zorder=0)
 
 
-class Slope(NamedTuple):
-    """A level of memory as a roof, up to the pipe that it meets."""
+class BandwidthCeiling(NamedTuple):
+    """The bandwidth ceiling of a memory level, drawn up to its ridge point."""
 
     name: str
     bandwidth: float
-    knee: float  # FLOP/B
-    colour: str
+    ridge: float  # FLOP/B
+    color: str
     width: float = 1
     dashes: Any = "-"
-    rank: int = 0  # of the devices that share the axes: -1 has the lowest slope
+    rank: int = 0  # of the device among those on the same axes; -1 for the lowest bandwidth
 
 
-def roofs(axes: Axes, device: Device, top: Pipe, others: Iterable[Pipe], look: Look = LOOKS[0], rank: int = 0) -> Slope:
-    """The highest pipe's roof joined to DRAM's as their minimum; lower pipes as thinner lines.
+def draw_ceilings(
+    axes: Axes, device: Device, top: Pipe, others: Iterable[Pipe], style: DeviceStyle = DEVICE_STYLES[0], rank: int = 0
+) -> BandwidthCeiling:
+    """Draw the ceilings of DRAM and of the highest pipe up to and from their ridge point; lower pipes as thinner lines.
 
-    `rank` tells apart devices that share the axes: it moves what is written at the ridge and along the slope, which
-    -1, for the lowest slope, puts below it.
+    For several devices on the same axes, `rank` moves the labels apart: that of the ridge point and that of the
+    bandwidth, which is below its line for rank -1, the lowest bandwidth.
     """
-    knee = top.peak / device.bandwidth
+    ridge = top.peak / device.bandwidth
     right = axes.get_xlim()[1]
-    slope = Slope("DRAM", device.bandwidth, knee, look.colour, 2, look.dashes, rank)
+    slope = BandwidthCeiling("DRAM", device.bandwidth, ridge, style.color, 2, style.dashes, rank)
     _draw(axes, slope)
-    axes.plot([knee, right], [top.peak] * 2, color=look.colour, lw=2, ls=look.dashes, zorder=2)
-    thin = "--" if look is LOOKS[0] else look.dashes
+    axes.plot([ridge, right], [top.peak] * 2, color=style.color, lw=2, ls=style.dashes, zorder=2)
+    thin = "--" if style is DEVICE_STYLES[0] else style.dashes
     for pipe in others:
         start = pipe.peak / device.bandwidth
-        axes.plot([start, right], [pipe.peak] * 2, color=look.colour, alpha=0.5, lw=1, ls=thin, zorder=1)
-    axes.axvline(knee, 0, 1, color=look.colour, alpha=0.5, lw=0.8, ls=":", zorder=1)
+        axes.plot([start, right], [pipe.peak] * 2, color=style.color, alpha=0.5, lw=1, ls=thin, zorder=1)
+    axes.axvline(ridge, 0, 1, color=style.color, alpha=0.5, lw=0.8, ls=":", zorder=1)
     low = axes.get_ylim()[0]
-    ridge = f"ridge {units.significant(knee)} FLOP/B"
-    x, side = (knee / 1.06, "right") if knee > right / 8 else (knee * 1.06, "left")
-    axes.text(x, low * 1.25 * 1.7 ** (rank % 4), ridge, ha=side, color=look.colour, alpha=0.7, fontsize=8.5)
+    label = f"ridge point {units.significant(ridge)} FLOP/B"
+    x, side = (ridge / 1.06, "right") if ridge > right / 8 else (ridge * 1.06, "left")
+    axes.text(x, low * 1.25 * 1.7 ** (rank % 4), label, ha=side, color=style.color, alpha=0.7, fontsize=8.5)
     return slope
 
 
-def cache_roof(axes: Axes, name: str, bandwidth: float, peak: float) -> Slope:
-    """A cache level's slope, up to the highest pipe's roof, which goes on from there."""
+def draw_cache_ceiling(axes: Axes, name: str, bandwidth: float, peak: float) -> BandwidthCeiling:
+    """Draw the bandwidth ceiling of a cache level, and the highest pipe's ceiling from their ridge point on."""
     axes.plot([peak / bandwidth, axes.get_xlim()[1]], [peak] * 2, color="0.55", lw=1, zorder=1)
-    slope = Slope(name, bandwidth, peak / bandwidth, "0.55")
+    slope = BandwidthCeiling(name, bandwidth, peak / bandwidth, "0.55")
     _draw(axes, slope)
     return slope
 
 
-def _draw(axes: Axes, slope: Slope) -> None:
-    ends = [axes.get_xlim()[0], slope.knee]
+def _draw(axes: Axes, slope: BandwidthCeiling) -> None:
+    ends = [axes.get_xlim()[0], slope.ridge]
     heights = [x * slope.bandwidth for x in ends]
-    axes.plot(ends, heights, color=slope.colour, lw=slope.width, ls=slope.dashes, zorder=2)
+    axes.plot(ends, heights, color=slope.color, lw=slope.width, ls=slope.dashes, zorder=2)
 
 
-def names(axes: Axes, slopes: Iterable[Slope], pipes: Iterable[tuple[Pipe, Look]]) -> None:
-    """What roofs are called, once the marks are drawn, of which names cover as few as they can: along the slopes, and
-    above the pipes at the right edge; none runs into another."""
+def draw_ceiling_names(
+    axes: Axes, slopes: Iterable[BandwidthCeiling], pipes: Iterable[tuple[Pipe, DeviceStyle]]
+) -> None:
+    """Write the ceilings' names where they cover the fewest marks, so call this after drawing the marks.
+
+    Bandwidth names follow their lines; pipe names are above their lines at the right edge. No two names overlap.
+    """
     dpi = axes.figure.dpi
     for slope in slopes:
         _along(axes, slope, dpi)
     point, right, free = dpi / 72, axes.get_xlim()[1], -math.inf
-    for pipe, look in sorted(pipes, key=lambda item: item[0].peak):
+    for pipe, style in sorted(pipes, key=lambda item: item[0].peak):
         label = f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s', 4)}"
-        text = axes.text(right, pipe.peak, label, ha="right", va="bottom", color=look.colour, fontsize=8.5, zorder=4)
+        text = axes.text(right, pipe.peak, label, ha="right", va="bottom", color=style.color, fontsize=8.5, zorder=4)
         lowest = max(axes.transData.transform((right, pipe.peak))[1] + point * 4, free)
         heights = axes.transData.inverted().transform([(0, lowest + point * up) for up in range(0, 18, 3)])[:, 1]
         labels.settle(axes, text, [(right, float(y)) for y in heights], dpi)
         free = axes.transData.transform(text.get_position())[1] + point * 10
 
 
-def _along(axes: Axes, slope: Slope, dpi: float) -> None:
-    """A slope's name, a third of the way up if it may, that of another device farther up."""
+def _along(axes: Axes, slope: BandwidthCeiling, dpi: float) -> None:
+    """Write the name of a bandwidth ceiling along its line, near the lower third, for further devices higher up."""
     left, above = axes.get_xlim()[0], slope.rank >= 0
-    low, high = axes.transData.transform([(x, x * slope.bandwidth) for x in (left, slope.knee)])
+    low, high = axes.transData.transform([(x, x * slope.bandwidth) for x in (left, slope.ridge)])
     text = axes.text(
         left,
         left * slope.bandwidth,
@@ -166,12 +172,12 @@ def _along(axes: Axes, slope: Slope, dpi: float) -> None:
         rotation=math.degrees(math.atan2(high[1] - low[1], high[0] - low[0])),
         rotation_mode="anchor",
         va="bottom" if above else "top",
-        color=slope.colour,
+        color=slope.color,
         fontsize=10 if slope.width >= 2 else 8.5,
         clip_on=True,
         zorder=4,
     )
-    first = 0.3 + 0.25 * (max(slope.rank, 0) % 3)  # where along the slope
+    first = 0.3 + 0.25 * (max(slope.rank, 0) % 3)  # part of the line
     parts = sorted((0.05 * step for step in range(16)), key=lambda part: abs(part - first))
-    starts = [left ** (1 - part) * slope.knee**part for part in parts]
+    starts = [left ** (1 - part) * slope.ridge**part for part in parts]
     labels.settle(axes, text, [(x, x * slope.bandwidth * (1.2 if above else 1 / 1.2)) for x in starts], dpi)

@@ -1,4 +1,4 @@
-"""A roofline drawn with characters: both axes logarithmic, marks where the operators sit."""
+"""Roofline chart made of characters, for a terminal: logarithmic axes, one mark for each operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARGIN = 13  # columns left of the axis
 
 
 class Mark(NamedTuple):
-    """A point: one character, its style, and where it sits (FLOP per byte, FLOP/s)."""
+    """A point: one character, its style, and its position (FLOP/B, FLOP/s)."""
 
     sign: str
     style: str
@@ -25,9 +25,9 @@ class Mark(NamedTuple):
 
 
 def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower: float | None = None) -> list[Text]:
-    """The lines of the picture, `width` columns of it. Where marks share a place, their signs follow a dot.
+    """The lines of the chart, `width` columns wide. Marks at one place are drawn as a dot followed by their signs.
 
-    `lower` is the peak of another pipe, below `peak`, whose roof is drawn as well.
+    `peak` is in FLOP/s, `bandwidth` in B/s. `lower` is the peak of a second pipe, below `peak`, drawn as a dashed line.
     """
     width = max(width, 16)
     ridge = peak / bandwidth
@@ -62,7 +62,7 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower
         value = 10 ** (top - y / (HEIGHT - 1) * (top - bottom))
         label = units.si(value, "FLOP/s", 3 if y == 0 else 2) if y in (0, HEIGHT // 2, HEIGHT - 1) else ""
         line = Text(f"{label:>{MARGIN - 1}} {'┤' if label else '│'}", style="dim")
-        # neighbours of one style in one piece: rich's work is by the piece
+        # one piece for neighboring cells of one style: rich's run time grows with the number of pieces
         for style, piece in groupby((cells.get((y, x), (" ", "")) for x in range(width)), key=lambda cell: cell[1]):
             line.append("".join(sign for sign, _ in piece), style=style)
         lines.append(line)
@@ -72,7 +72,7 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower
 def _runs(
     marks: list[Mark], column: Callable[[float], int], row: Callable[[float], int]
 ) -> list[tuple[int, int, list[Mark]]]:
-    """Marks that share a place, or whose letters would run into one another: row, column, marks."""
+    """Groups of marks whose signs would overlap: row, column, marks."""
     runs: list[tuple[int, int, list[Mark]]] = []
     for mark in marks:
         x, y = column(math.log10(mark.intensity)), row(mark.flops_per_second)

@@ -1,4 +1,4 @@
-"""Results in a notebook: what the terminal shows, as HTML; pictures, small enough to be kept in the notebook."""
+"""Results in a notebook: terminal output as HTML, and pictures as small PNGs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;li
 
 
 def mimebundle(renderable: RenderableType) -> dict[str, str]:
-    """What rich can render, as `text/plain` and `text/html`; text from configs is escaped by rich."""
+    """A rich renderable as `text/plain` and `text/html`; rich escapes the text."""
     console = Console(record=True, file=io.StringIO(), width=100, force_jupyter=False, color_system="truecolor")
     console.print(renderable)
     html = console.export_html(inline_styles=True, code_format=_PAGE, clear=False)
@@ -22,7 +22,7 @@ def mimebundle(renderable: RenderableType) -> dict[str, str]:
 
 
 class Picture(NamedTuple):
-    """A picture as the bytes of a PNG, which a notebook shows."""
+    """A PNG, which a notebook displays."""
 
     png: bytes
 
@@ -30,14 +30,14 @@ class Picture(NamedTuple):
         return self.png
 
     def __repr__(self) -> str:
-        return "<Picture>"  # no size: that varies with fonts and versions, and stands in notebooks' outputs
+        return "<Picture>"  # no size, so that saved notebooks do not vary with fonts and versions
 
 
-COLOURS = 256  # of the palette: a third of the bytes, and no difference to be seen
+PALETTE = 256  # colors: a third of the bytes without a visible difference
 
 
 def picture(save: Callable[[Path], object], dpi: int) -> Picture:
-    """What `save` draws into a file, at so many dots an inch."""
+    """The picture that `save` draws into a file, at `dpi` dots per inch."""
     from matplotlib import rc_context
     from PIL import Image
 
@@ -46,6 +46,6 @@ def picture(save: Callable[[Path], object], dpi: int) -> Picture:
         with rc_context({"savefig.dpi": dpi}):
             save(file)
         with Image.open(file) as drawn:
-            colours = drawn.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
-            colours.save(png, "PNG", optimize=True)
+            reduced = drawn.convert("RGB").quantize(PALETTE, Image.Quantize.MAXCOVERAGE)
+            reduced.save(png, "PNG", optimize=True)
     return Picture(png.getvalue())

@@ -1,6 +1,6 @@
 "use strict";
-// Python has written the table, the toggles and the data; here they are drawn, linked, filtered and sorted.
-// Whatever can be hidden carries tokens, such as "level:l2"; it is shown while none of them is switched off.
+// The roofline chart, and filters, sorting and selection of its table. Python writes table, checkboxes and data.
+// Points, rows and ceilings have tokens such as "level:l2"; they are shown while the checkbox of every token is checked.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const plot = document.getElementById("plot");
@@ -13,15 +13,15 @@ let hidden = new Set();
 let selected = null;
 
 const shown = (tokens) => tokens.every((token) => !hidden.has(token));
-const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
-const letter = () => parseFloat(getComputedStyle(document.documentElement).fontSize); // pixels
+const escapeHtml = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const themeColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+const fontSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize); // pixels
 
-// --- The picture --------------------------------------------------------------------------------------
+// --- The chart --------------------------------------------------------------------------------------
 
-// Visible roofs of one device: slopes end at the highest pipe, pipes begin at the fastest level.
-function ceilings(roof) {
-  const all = roof.filter((ceiling) => shown(ceiling.tokens));
+// Visible ceilings of one device as lines: bandwidths end at the highest pipe, pipes begin at the fastest level.
+function visibleCeilings(ceilings) {
+  const all = ceilings.filter((ceiling) => shown(ceiling.tokens));
   const pipes = all.filter((ceiling) => ceiling.kind === "pipe");
   const levels = all.filter((ceiling) => ceiling.kind === "level");
   const peak = Math.max(...pipes.map((pipe) => pipe.rate));
@@ -29,46 +29,46 @@ function ceilings(roof) {
   const far = 1e12;
   return [
     ...levels.map((level) => {
-      const knee = pipes.length ? peak / level.rate : far;
-      return { ...level, x: [1 / far, knee], y: [level.rate / far, level.rate * knee] };
+      const ridge = pipes.length ? peak / level.rate : far;
+      return { ...level, x: [1 / far, ridge], y: [level.rate / far, level.rate * ridge] };
     }),
     ...pipes.map((pipe) => ({ ...pipe, x: [levels.length ? pipe.rate / fastest : 1 / far, far], y: [pipe.rate, pipe.rate] })),
   ];
 }
 
-const frame = () => ({ l: 9.5 * letter(), r: letter(), t: letter(), b: 3.5 * letter() });
+const margins = () => ({ l: 9.5 * fontSize(), r: fontSize(), t: fontSize(), b: 3.5 * fontSize() });
 
-// Pixels of a decade.
-function decade([left, right], [low, high]) {
-  const { l, r, t, b } = frame();
+// Pixels per decade of each axis.
+function pixelsPerDecade([left, right], [low, high]) {
+  const { l, r, t, b } = margins();
   return { wide: (plot.clientWidth - l - r) / (right - left), tall: (plot.clientHeight - t - b) / (high - low) };
 }
 
-// Where a point's sign may stand (right and up of its mark: 1, left and below: -1), the best place first: what is
-// predicted stands on its roof, with room below it alone.
-function places(point, [left, right]) {
+// Places for a point's label, the best first: [1 right or -1 left of the mark, 1 above or -1 below it]. A predicted point
+// is on its ceiling, so its label is below it.
+function labelPlaces(point, [left, right]) {
   const aside = (log(point.x) - left) / (right - left) < 0.8 ? 1 : -1;
   if (point.hollow) return [[aside, -1]];
   return point.sign === "↑" ? [[0, 1]] : [[0, 1], [0, -1]];
 }
 
-// The points' signs, each with its place. Of those that would run into one another or into the names of roofs,
-// findings and then the largest are kept.
-function signs(points, roofs, ...range) {
-  const { wide, tall } = decade(...range);
-  const half = 0.6 * letter(); // of a line of text
+// The points' labels with their places. Where labels would overlap each other or the names of ceilings, points above
+// their ceiling come first, then the largest.
+function pointLabels(points, names, ...range) {
+  const { wide, tall } = pixelsPerDecade(...range);
+  const half = 0.6 * fontSize(); // of a line of text
   const kept = new Map();
-  const taken = roofs.flatMap((label) => { // middles and widths; of slanted names, those of their fifths
+  const taken = names.flatMap((label) => { // centers and widths; for slanted names, of five parts each
     const width = 0.6 * label.font.size * label.text.length, [x, y] = [label.x * wide, label.y * tall + label.yshift];
     if (label.xanchor) return [[x - width / 2, y + half, width]];
     const [cos, sin] = [Math.cos, Math.sin].map((f) => f((-label.textangle * Math.PI) / 180));
     return [-2, -1, 0, 1, 2].map((n) => [x + label.xshift + (n / 5) * width * cos, y + (n / 5) * width * sin, (width * cos) / 5]);
   });
   for (const point of points.filter((point) => point.sign).sort((a, b) => b.above - a.above || b.size - a.size)) {
-    const width = 0.6 * letter() * point.sign.length;
-    for (const [aside, up] of places(point, range[0])) {
-      const x = log(point.x) * wide + (aside * width) / 2, y = log(point.y) * tall + up * ((point.size * letter()) / 2 + half);
-      const clear = ([other, low, size]) => Math.abs(x - other) > (width + size) / 2 || Math.abs(y - low) > 1.3 * letter();
+    const width = 0.6 * fontSize() * point.sign.length;
+    for (const [aside, up] of labelPlaces(point, range[0])) {
+      const x = log(point.x) * wide + (aside * width) / 2, y = log(point.y) * tall + up * ((point.size * fontSize()) / 2 + half);
+      const clear = ([other, low, size]) => Math.abs(x - other) > (width + size) / 2 || Math.abs(y - low) > 1.3 * fontSize();
       if (!taken.every(clear)) continue;
       taken.push([x, y, width]);
       kept.set(point, `${up > 0 ? "top" : "bottom"} ${["left", "center", "right"][aside + 1]}`);
@@ -78,48 +78,48 @@ function signs(points, roofs, ...range) {
   return { text: points.map((p) => (kept.has(p) ? p.sign : "")), textposition: points.map((p) => kept.get(p) || "top center") };
 }
 
-// How many marks a text covers that begins there, in pixels, and runs as wide, at an angle.
-function covered(points, x, y, width, angle, scale) {
-  const half = 0.6 * letter(), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+// The number of marks that a text covers: start and width in pixels, at an angle.
+function coveredMarks(points, x, y, width, angle, scale) {
+  const half = 0.6 * fontSize(), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
   return points.filter((point) => {
-    const across = log(point.x) * scale.wide - x, up = log(point.y) * scale.tall - y, reach = (point.size * letter()) / 2;
+    const across = log(point.x) * scale.wide - x, up = log(point.y) * scale.tall - y, reach = (point.size * fontSize()) / 2;
     const along = across * cos + up * sin, aside = up * cos - across * sin;
     return along > -reach && along < width + reach && Math.abs(aside) < half + reach;
   }).length;
 }
 
-const least = (places, cost) => places.reduce((best, place) => (cost(place) < cost(best) ? place : best)); // the first of equals
+const least = (places, cost) => places.reduce((best, place) => (cost(place) < cost(best) ? place : best)); // the first of equal ones
 
-// Labels that stay on the visible part of their roofs, whatever is zoomed to, where they cover the fewest marks; roofs of
-// one height share one. Of several devices the lowest slope has its name below.
-function labels(lines, points, [left, right], [low, high]) {
-  const scale = decade([left, right], [low, high]), { wide, tall } = scale;
+// Names of ceilings on their visible parts, where they cover the fewest marks; pipes of equal peak share one name. For
+// several devices, the name of the lowest bandwidth is below its line.
+function ceilingNames(lines, points, [left, right], [low, high]) {
+  const scale = pixelsPerDecade([left, right], [low, high]), { wide, tall } = scale;
   const angle = Math.atan2(tall, wide), [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-  const lowest = data.roofs.length > 1 ? Math.min(...lines.filter((line) => line.kind === "level").map((line) => line.rate)) : 0;
+  const lowest = data.ceilings.length > 1 ? Math.min(...lines.filter((line) => line.kind === "level").map((line) => line.rate)) : 0;
   const found = [];
-  let free = -Infinity; // pixels, where the next name of a pipe may stand
+  let free = -Infinity; // lowest free position for the next pipe's name, in pixels
   for (const line of [...lines].sort((a, b) => a.rate - b.rate)) {
     const rate = log(line.rate);
-    const label = { text: escaped(line.text), showarrow: false,
-      font: { size: letter() * (line.main ? 1 : 0.85), ...(line.colour && { color: line.colour }) } };
+    const label = { text: escapeHtml(line.text), showarrow: false,
+      font: { size: fontSize() * (line.main ? 1 : 0.85), ...(line.color && { color: line.color }) } };
     if (line.kind === "level") {
       const start = Math.max(left, low - rate), end = Math.min(right, high - rate, log(line.x[1]));
-      const apart = letter() * (line.rate === lowest ? -0.75 : 0.75);
-      const width = 0.7 * line.text.length * letter(), across = (width * cos) / wide; // pixels; decades
-      const places = []; // of its middle, from where it begins with the slope
-      for (let x = start + across * (0.5 + line.device) + letter() / wide; x + across / 2 < end; x += across / 4) places.push(x);
-      const covers = (x) => covered(points, (x - across / 2) * wide - apart * sin, (x - across / 2 + rate) * tall + apart * cos,
+      const apart = fontSize() * (line.rate === lowest ? -0.75 : 0.75);
+      const width = 0.7 * line.text.length * fontSize(), across = (width * cos) / wide; // pixels; decades
+      const places = []; // of its center, from the start of the line
+      for (let x = start + across * (0.5 + line.device) + fontSize() / wide; x + across / 2 < end; x += across / 4) places.push(x);
+      const covers = (x) => coveredMarks(points, (x - across / 2) * wide - apart * sin, (x - across / 2 + rate) * tall + apart * cos,
         width, angle, scale);
       if (!places.length) continue;
       const x = least(places, covers);
       found.push({ ...label, x, y: x + rate, textangle: (-angle * 180) / Math.PI, xshift: -apart * sin, yshift: apart * cos });
     } else if (rate > low && rate < high) {
       const same = found.find((other) => other.xanchor && Math.abs(other.y - rate) * tall < 2);
-      if (same) same.text = `${escaped(line.name)}, ${same.text}`;
+      if (same) same.text = `${escapeHtml(line.name)}, ${same.text}`;
       else {
         const width = 0.6 * label.font.size * line.text.length, above = Math.max(0, free - rate * tall);
-        const covers = (up) => covered(points, right * wide - width, rate * tall + up + 0.7 * letter(), width, 0, scale);
-        const yshift = least([0, 0.3, 0.6, 0.9].map((up) => above + up * letter()), covers);
+        const covers = (up) => coveredMarks(points, right * wide - width, rate * tall + up + 0.7 * fontSize(), width, 0, scale);
+        const yshift = least([0, 0.3, 0.6, 0.9].map((up) => above + up * fontSize()), covers);
         free = rate * tall + yshift + 1.2 * label.font.size;
         found.push({ ...label, x: right, y: rate, yshift, xanchor: "right", yanchor: "bottom" });
       }
@@ -129,19 +129,19 @@ function labels(lines, points, [left, right], [low, high]) {
 }
 
 function hover(point) {
-  const name = point.name.match(/.{1,72}/gu).slice(0, 4).map(escaped).join("<br>");
-  return [`<b>${name}</b>`, ...point.facts.map(([what, value]) => `${what}: ${escaped(value)}`)].join("<br>");
+  const name = point.name.match(/.{1,72}/gu).slice(0, 4).map(escapeHtml).join("<br>");
+  return [`<b>${name}</b>`, ...point.facts.map(([what, value]) => `${what}: ${escapeHtml(value)}`)].join("<br>");
 }
 
 function render() {
   hidden = new Set(toggles.filter((box) => !box.checked).map((box) => box.value));
   for (const row of rows) row.hidden = !shown(row.dataset.tokens.split(" "));
-  const ink = colour("--ink"), dim = colour("--dim"), grid = colour("--line"), paper = colour("--paper");
-  const lines = data.roofs.flatMap(ceilings);
+  const ink = themeColor("--ink"), dim = themeColor("--dim"), grid = themeColor("--line"), paper = themeColor("--paper");
+  const lines = data.ceilings.flatMap(visibleCeilings);
   const points = data.points.filter((point) => point.x && shown(point.tokens));
   const ring = points.filter((point) => point.id === selected);
   const tails = points.filter((point) => point.low);
-  const text = { size: letter() };
+  const text = { size: fontSize() };
   const axis = (title, [low, high], ticks) => {
     const fine = high - low < 3; // decades
     const at = ticks.filter(([value]) => fine || Number.isInteger(log(value)));
@@ -149,37 +149,37 @@ function render() {
       title: { text: title, font: text }, tickvals: at.map(([value]) => value), ticktext: at.map(([, words]) => words) };
   };
   const range = plot.layout ? [plot.layout.xaxis.range, plot.layout.yaxis.range] : [data.across, data.up];
-  const names = labels(lines, points, ...range);
+  const names = ceilingNames(lines, points, ...range);
   const traces = [
     ...lines.map((line) => ({
       x: line.x, y: line.y, mode: "lines", hoverinfo: "skip",
-      line: { color: line.colour || (line.main ? ink : dim), width: line.main ? 3 : 1.5 },
+      line: { color: line.color || (line.main ? ink : dim), width: line.main ? 3 : 1.5 },
     })),
     ...tails.map((p) => ({
       x: [p.x, p.low[0]], y: [p.y, p.low[1]], mode: "lines+markers", hoverinfo: "skip", opacity: p.opacity,
-      line: { color: p.colour, width: 2.5 }, marker: { symbol: "line-ew-open", size: [0, 0.7 * letter()], color: p.colour, line: { width: 2.5 } },
+      line: { color: p.color, width: 2.5 }, marker: { symbol: "line-ew-open", size: [0, 0.7 * fontSize()], color: p.color, line: { width: 2.5 } },
     })),
     {
       x: points.map((p) => p.x), y: points.map((p) => p.y), customdata: points.map((p) => p.id),
-      mode: "markers+text", ...signs(points, names, ...range), cliponaxis: true,
-      textfont: { size: letter() * 0.85, color: ink },
+      mode: "markers+text", ...pointLabels(points, names, ...range), cliponaxis: true,
+      textfont: { size: fontSize() * 0.85, color: ink },
       marker: {
-        symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * letter()), opacity: points.map((p) => p.opacity),
-        color: points.map((p) => p.colour),
-        line: { color: points.map((p) => (p.above ? colour("--alarm") : p.hollow ? p.colour : paper)),
+        symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * fontSize()), opacity: points.map((p) => p.opacity),
+        color: points.map((p) => p.color),
+        line: { color: points.map((p) => (p.above ? themeColor("--alarm") : p.hollow ? p.color : paper)),
                 width: points.map((p) => (p.above ? 4 : p.hollow ? 3 : 1)) },
       },
       hovertext: points.map(hover), hovertemplate: "%{hovertext}<extra></extra>",
     },
     {
       x: ring.map((p) => p.x), y: ring.map((p) => p.y), mode: "markers", hoverinfo: "skip",
-      marker: { symbol: "circle-open", size: ring.map((p) => (p.size + 1) * letter()), color: ink, line: { width: 4 } },
+      marker: { symbol: "circle-open", size: ring.map((p) => (p.size + 1) * fontSize()), color: ink, line: { width: 4 } },
     },
   ];
   const layout = {
     paper_bgcolor: paper, plot_bgcolor: paper, font: { color: ink, family: "system-ui, DejaVu Sans, sans-serif" },
-    width: plot.clientWidth, height: plot.clientHeight, showlegend: false, hovermode: "closest", dragmode: "zoom", uirevision: "kept", margin: frame(),
-    hoverlabel: { align: "left", bgcolor: paper, bordercolor: dim, font: { color: ink, size: letter() * 0.9 } },
+    width: plot.clientWidth, height: plot.clientHeight, showlegend: false, hovermode: "closest", dragmode: "zoom", uirevision: "kept", margin: margins(),
+    hoverlabel: { align: "left", bgcolor: paper, bordercolor: dim, font: { color: ink, size: fontSize() * 0.9 } },
     xaxis: axis("arithmetic intensity (FLOP per byte)", range[0], data.ticks.across),
     yaxis: axis("performance (FLOP/s)", range[1], data.ticks.up),
     annotations: names,
@@ -188,14 +188,14 @@ function render() {
   return Plotly.react(plot, traces, layout, { displaylogo: false, modeBarButtons: [buttons] });
 }
 
-// --- Selecting ----------------------------------------------------------------------------------------
+// --- Selection ----------------------------------------------------------------------------------------
 
 function select(id) {
   selected = id;
   const point = data.points.find((point) => point.id === id);
   for (const row of rows) row.toggleAttribute("aria-current", Number(row.dataset.point) === id);
   const row = rows.find((row) => Number(row.dataset.point) === id);
-  const box = document.getElementById("scroll"); // only the table scrolls, so that the picture stays in sight
+  const box = document.getElementById("scroll"); // only the table scrolls, so that the chart stays visible
   const above = row.offsetTop - table.tHead.offsetHeight, below = row.offsetTop + row.offsetHeight - box.clientHeight;
   box.scrollTop = Math.min(above, Math.max(below, box.scrollTop));
   const name = Object.assign(document.createElement("strong"), { textContent: point.name });
@@ -227,13 +227,13 @@ function sort(header) {
   const column = header.cellIndex;
   const value = (row) => row.cells[column].dataset.value;
   const words = header.classList.contains("word");
-  const first = words ? "ascending" : "descending"; // from A; the largest figure first
+  const first = words ? "ascending" : "descending"; // text from A, numbers from the largest
   const second = words ? "descending" : "ascending";
   const order = header.getAttribute("aria-sort") === first ? second : first;
   const direction = order === "ascending" ? 1 : -1;
   rows.sort((a, b) => {
     const [one, two] = [value(a), value(b)];
-    if (one === "" || two === "") return (one === "") - (two === ""); // the unknown comes last, either way
+    if (one === "" || two === "") return (one === "") - (two === ""); // unknown values last in both directions
     return direction * (words ? one.localeCompare(two) : one - two);
   });
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
@@ -243,7 +243,7 @@ function sort(header) {
 
 for (const header of table.tHead.rows[0].cells) header.firstElementChild.addEventListener("click", () => sort(header));
 
-// --- Keys, themes, paper ------------------------------------------------------------------------------
+// --- Keys, themes, printing ------------------------------------------------------------------------------
 
 plot.addEventListener("keydown", (event) => {
   const zoom = { "+": 0.7, "=": 0.7, "-": 1 / 0.7 }[event.key];
@@ -263,7 +263,7 @@ for (const box of toggles) box.addEventListener("change", render);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
 addEventListener("resize", render);
 for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
-  addEventListener(event, () => { // paper is light, and as wide as it is
+  addEventListener(event, () => { // print in light colors and at a fixed size
     document.documentElement.classList.toggle("printing", printing);
     Object.assign(plot.style, printing ? { width: "1000px", height: "560px" } : { width: "", height: "" });
     render();
@@ -272,5 +272,5 @@ for (const [event, printing] of [["beforeprint", true], ["afterprint", false]])
 render().then(() => {
   plot.on("plotly_click", ({ points: [point] }) => select(point.customdata));
   plot.on("plotly_relayout", render);
-  plot.removeAttribute("aria-busy"); // Plotly draws when it can: from here on there are marks, and they can be clicked
+  plot.removeAttribute("aria-busy"); // Plotly draws asynchronously: from here on the marks exist
 });

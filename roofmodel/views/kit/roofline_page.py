@@ -1,6 +1,6 @@
 """The roofline page: an interactive HTML file of points under a device's ceilings, drawn by Plotly, self-contained.
 
-Python writes the texts and the table; `roofline_page.js` draws the chart, filters and sorts.
+Python writes the table, the texts and the data; `roofline_page.js` draws the chart, filters and sorts.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted_points
 from roofmodel.views.kit.panel import (
-    TAIL,
+    TAIL_NOTE,
     Panel,
-    colour,
+    categories,
     heading,
-    kinds,
-    nameless,
     panels_of,
+    point_color,
     provenance,
-    short,
+    shorten,
     sources,
     view,
+    without_folders,
 )
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
-SIGNED = 6  # points, the longest measured and the longest predicted, that carry their name in the picture
-LETTERS = 22  # of it
+NAMED = 6  # points with their name in the chart: so many with the most time, measured and predicted each
+MAX_NAME = 22  # characters of such a name
 
 
 def of_points(placed: RooflinePlot) -> str:
-    """The page of measured kernels, and of a model's operators beside them. Raises as `html`."""
+    """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError as `html`."""
     return html(
-        nameless(heading(placed), ()),
+        without_folders(heading(placed), ()),
         sources(placed),
         panels_of(placed),
-        [nameless(str(w), placed.files) for w in placed.warnings],
+        [without_folders(str(w), placed.files) for w in placed.warnings],
     )
 
 
 def of_estimate(estimate: Estimate) -> str:
-    """The page of an estimate: its operators at their bounds. Raises as `html`."""
+    """The page of an estimate: its operators at their bounds. Raises OutputError as `html`."""
     device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
     panel = Panel(device, "given", predicted_points(estimate))
     return html(
@@ -59,16 +59,16 @@ def of_estimate(estimate: Estimate) -> str:
 
 
 def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings: Sequence[str]) -> str:
-    """The page. `sources` are files, a model, a workload: what the points came from.
+    """The page as HTML. `sources` describe the origin of the points: files, a model, a workload.
 
-    Raises OutputError where plotly is not installed.
+    Raises OutputError if plotly is not installed.
     """
     everything = [(i, point) for i, panel in enumerate(panels) for point in panel.points]
     window = view(panels)
     at_dram = sorted((p for _, p in everything if p.level == "dram"), key=lambda p: -(p.share or 0))
-    # of several devices the predicted stand on roofs of one height each, whose names take the room
-    signed = (False, True) if len(panels) == 1 else (False,)
-    longest = [p for which in signed for p in [p for p in at_dram if p.predicted is which][:SIGNED]]
+    # for several devices, names of predicted points would cover the names of the ceilings that they are on
+    named = (False, True) if len(panels) == 1 else (False,)
+    longest = [p for which in named for p in [p for p in at_dram if p.predicted is which][:NAMED]]
     data = {
         "across": [math.log10(window.left), math.log10(window.right)],
         "up": [math.log10(window.bottom), math.log10(window.top)],
@@ -76,9 +76,9 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
             "across": [(x, units.significant(x)) for x in _ticks(-9, 9)],
             "up": [(y, units.si(y, "FLOP/s")) for y in _ticks(-3, 18)],
         },
-        "roofs": [_ceilings(i, panels) for i in range(len(panels))],
+        "ceilings": [_ceilings(i, panels) for i in range(len(panels))],
         "points": [
-            _mark(n, i, panels[i].device.id, point, colour(panels, i, point.category), point in longest)
+            _mark(n, i, panels[i].device.id, point, point_color(panels, i, point.category), point in longest)
             for n, (i, point) in enumerate(everything)
         ],
     }
@@ -89,15 +89,16 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
         warnings=_warnings(warnings),
-        tail=TAIL if any(point.unpacked for _, point in everything) else "",
+        tail=TAIL_NOTE if any(point.unpacked for _, point in everything) else "",
         groups=escape(panels[0].groups),
-        header=_header(columns, panels[0].one, len(panels) > 1),
+        header=_header(columns, panels[0].item, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
         style=_part("roofline_page.css"),
         script=_part("roofline_page.js"),
         plotly=_plotly(),
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),  # no tag ends it early
+        # without "<" no name can close the script element
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     )
 
 
@@ -110,12 +111,12 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise OutputError(
-            "an .html page wants plotly, which is not installed: pip install plotly, or write .png, .svg or .pdf"
+            "an .html page needs plotly, which is not installed: pip install plotly, or write .png, .svg or .pdf"
         ) from None
     return str(get_plotlyjs())
 
 
-# --- What is drawn ----------------------------------------------------------------------------------
+# --- Data of the chart ------------------------------------------------------------------------------
 
 
 def _ticks(low: int, high: int) -> list[float]:
@@ -123,10 +124,10 @@ def _ticks(low: int, high: int) -> list[float]:
 
 
 def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Every roof of a device: what it is called, where it stands (FLOP/s or B/s), what switches it off."""
+    """The ceilings of a device: name, rate (FLOP/s or B/s), and the tokens of the checkboxes that show it."""
     panel, several = panels[index], len(panels) > 1
     prefix = f"{panel.device.id} " if several else ""
-    shared = {"device": index, "colour": colour(panels, index, "") if several else None}  # None: as the text's
+    shared = {"device": index, "color": point_color(panels, index, "") if several else None}  # None: the color of text
 
     def ceiling(kind: str, name: str, rate: float, text: str, main: bool) -> dict[str, Any]:
         tokens = [_token(kind, name), _token("device", index)]
@@ -156,34 +157,34 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     ]
 
 
-def _mark(number: int, index: int, device: str, point: Point, ink: str, signed: bool) -> dict[str, Any]:
-    """A point as `roofline_page.js` draws it; without a place where it has no FLOPs. Sizes are in letters."""
+def _mark(number: int, index: int, device: str, point: Point, color: str, named: bool) -> dict[str, Any]:
+    """A point as `roofline_page.js` draws it; without x if it has no FLOPs. Sizes are in font sizes."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
     sign = "↑" if point.incomplete else ""
-    if signed:
+    if named:
         part = "" if point.predicted or point.fraction is None else f" {'≥' * point.incomplete}{point.fraction:.0%}"
-        sign = f"{short(point.name if point.predicted else base_name(point.name), LETTERS)}{part}"
+        sign = f"{shorten(point.name if point.predicted else base_name(point.name), MAX_NAME)}{part}"
     return {
         "id": number,
         "name": point.name,
         "x": point.intensity if placed else None,
         "y": point.flops_per_second,
         "low": point.unpacked,
-        "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # the area is the share
+        "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # so that the area is proportional to the share
         "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
         "hollow": point.predicted,
         "opacity": 0.9 if point.level == "dram" else 0.55,
-        "colour": ink,
+        "color": color,
         "above": above,
-        "sign": f"above the roof {point.fraction:.0%}" if above else sign,
+        "sign": f"above the ceiling {point.fraction:.0%}" if above else sign,
         "tokens": _tokens(index, point),
         "facts": _facts(device, point),
     }
 
 
 def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
-    """Checkboxes, a set for each thing that there is more than one of; they are the legend as well."""
+    """Checkboxes, which are also the legend: memory levels, pipes, categories, marks and devices."""
     devices = [panel.device for panel in panels]
     levels = [name for name in LEVELS if any(name in d.levels and d.levels[name].bandwidth for d in devices)]
     pipes = {p.name: p.peak for d in devices for p in d.pipes.values()}
@@ -193,51 +194,55 @@ def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
     marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
     yield from _boxes("Memory", [("level", name, name.upper(), "", name in shown) for name in levels])
     yield from _boxes("Pipes", [("pipe", n, n, "", n in shown) for n in sorted(pipes, key=lambda n: -pipes[n])])
-    yield from _boxes("Work", [("work", k, k, "" if several else colour(panels, 0, k), True) for k in kinds(panels)])
+    yield from _boxes(
+        "Work", [("work", k, k, "" if several else point_color(panels, 0, k), True) for k in categories(panels)]
+    )
     yield from _boxes("Marks", [("kind", kind, kind, "", True) for kind in marks])
-    yield from _boxes("Devices", [("device", i, d.name, colour(panels, i, ""), True) for i, d in enumerate(devices)])
+    yield from _boxes(
+        "Devices", [("device", i, d.name, point_color(panels, i, ""), True) for i, d in enumerate(devices)]
+    )
 
 
 def _boxes(title: str, boxes: Sequence[tuple[str, object, str, str, bool]]) -> Iterator[str]:
-    """A set of checkboxes: what of, which, label, colour, whether checked; none for a set of one."""
+    """A set of checkboxes, each with token group, token, label, color and state; none for a single box."""
     if len(boxes) > 1:
         yield f"<fieldset><legend>{title}</legend>"
-        for what, which, label, ink, checked in boxes:
+        for group, item, label, color, checked in boxes:
             on = " checked" if checked else ""
-            swatch = f'<span class="swatch" style="background:{ink}"></span> ' if ink else ""
-            box = f'<input type="checkbox" value="{escape(_token(what, which))}" autocomplete="off"{on}>'
+            swatch = f'<span class="swatch" style="background:{color}"></span> ' if color else ""
+            box = f'<input type="checkbox" value="{escape(_token(group, item))}" autocomplete="off"{on}>'
             yield f"<label>{box} {swatch}{escape(label)}</label>"
         yield "</fieldset>"
 
 
 def _tokens(index: int, point: Point) -> list[str]:
-    """What a point is, in the words of the checkboxes."""
-    told = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
-    return [_token(what, which) for what, which in (*told, *([("pipe", point.pipe)] if point.pipe else []))]
+    """The tokens of the checkboxes that show a point."""
+    found = [("device", index), ("level", point.level), ("kind", _mark_kind(point)), ("work", point.category)]
+    return [_token(group, item) for group, item in (*found, *([("pipe", point.pipe)] if point.pipe else []))]
 
 
-def _token(what: str, which: object) -> str:
-    return f"{what}:{which}".replace(" ", "-")  # no spaces: tokens are separated by them
+def _token(group: str, item: object) -> str:
+    return f"{group}:{item}".replace(" ", "-")  # spaces separate tokens
 
 
 def _mark_kind(point: Point) -> str:
     return "predicted" if point.predicted else "measured"
 
 
-# --- What is read -----------------------------------------------------------------------------------
+# --- Table and point details -----------------------------------------------------------------------
 
 
-class Figure(NamedTuple):
-    """A column of the table, and a line of what hovering shows."""
+class Column(NamedTuple):
+    """A column of the table, also shown as a line of a point's details."""
 
     title: str
     field: str
     write: Callable[[Any], str]
-    word: bool = False  # sorts by the alphabet
-    least: bool = False  # a lower bound where work was not counted
+    word: bool = False  # sorted alphabetically
+    least: bool = False  # a lower bound if not all FLOPs were counted
 
     def text(self, point: Point) -> str:
-        """The figure with its unit; empty where it is not known, ? where work that was not counted could decide."""
+        """The value with its unit; empty if unknown, `?` if it depends on FLOPs that were not counted."""
         value = getattr(point, self.field)
         if self.field == "fraction" and point.predicted:
             return "at its bound"
@@ -246,53 +251,53 @@ class Figure(NamedTuple):
         return f"≥ {self.write(value)}" if self.least and point.incomplete else self.write(value)
 
 
-FIGURES = (
-    Figure("launches", "invocations", units.grouped),
-    Figure("time", "seconds", units.seconds),
-    Figure("share", "share", "{:.1%}".format),
-    Figure("memory", "level", str.upper, word=True),
-    Figure("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
-    Figure("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
-    Figure("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
-    Figure("of the roof", "fraction", "{:.1%}".format, least=True),
-    Figure("bound by", "bound", str, word=True),
-    Figure("pipe", "pipe", str, word=True),
-    Figure("work", "category", str, word=True),
-    Figure("occupancy", "occupancy", "{:.0%}".format),
-    Figure("registers", "registers", str),
+COLUMNS = (
+    Column("launches", "invocations", units.grouped),
+    Column("time", "seconds", units.seconds),
+    Column("share", "share", "{:.1%}".format),
+    Column("memory", "level", str.upper, word=True),
+    Column("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
+    Column("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
+    Column("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
+    Column("share of the ceiling", "fraction", "{:.1%}".format, least=True),
+    Column("bound by", "bound", str, word=True),
+    Column("pipe", "pipe", str, word=True),
+    Column("work", "category", str, word=True),
+    Column("occupancy", "occupancy", "{:.0%}".format),
+    Column("registers", "registers", str),
 )
 
 
 def _facts(device: str, point: Point) -> list[tuple[str, str]]:
-    """Every figure of a point that is known, and what is to be said of it."""
-    facts = [("device", device), *((figure.title, figure.text(point)) for figure in FIGURES)]
-    notes = [] if point.finding is None else [f"above its roof: {point.finding}"]
+    """The known values of a point as (title, text), and notes on it."""
+    facts = [("device", device), *((column.title, column.text(point)) for column in COLUMNS)]
+    notes = [] if point.finding is None else [f"above its ceiling: {point.finding}"]
     if point.predicted:
         notes.append("predicted, at its bound")
     if point.incomplete:
-        notes.append("a lower bound, for not all FLOPs were counted")
+        notes.append("a lower bound: not all FLOPs were counted")
     if point.unpacked:
         across, up = units.significant(point.unpacked[0]), units.si(point.unpacked[1], "FLOP/s")
-        notes.append(f"{across} FLOP/B and {up} if an instruction on halves works on one, not on two")
+        notes.append(f"{across} FLOP/B and {up} if each fp16 instruction processes one value, not two")
     return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
 
 
-def _columns(points: Iterable[Point]) -> list[Figure]:
-    """The figures that any point has."""
+def _columns(points: Iterable[Point]) -> list[Column]:
+    """The columns for which at least one point has a value."""
     found = list(points)
-    return [figure for figure in FIGURES if any(getattr(p, figure.field) is not None for p in found)]
+    return [column for column in COLUMNS if any(getattr(p, column.field) is not None for p in found)]
 
 
-def _header(columns: Iterable[Figure], one: str, several: bool) -> str:
-    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in (one, *["device"] * several)]
+def _header(columns: Iterable[Column], item: str, several: bool) -> str:
+    cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in (item, *["device"] * several)]
     cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
     return "\n".join(cells)
 
 
-def _row(number: int, index: int, device: str, point: Point, columns: Iterable[Figure]) -> str:
-    """A line of the table; `device` is empty where there is only one."""
+def _row(number: int, index: int, device: str, point: Point, columns: Iterable[Column]) -> str:
+    """A row of the table; `device` is empty for a page of one device."""
     name = escape(point.name)
-    flag = ' <span class="above">above the roof</span>' if point.finding is not None else ""
+    flag = ' <span class="above">above the ceiling</span>' if point.finding is not None else ""
     cells = [f'<th scope="row" class="word" data-value="{name}"><button title="{name}">{name}{flag}</button></th>']
     if device:
         cells.append(f'<td class="word" data-value="{escape(device)}">{escape(device)}</td>')
@@ -304,7 +309,7 @@ def _row(number: int, index: int, device: str, point: Point, columns: Iterable[F
     return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'
 
 
-def _class(column: Figure) -> str:
+def _class(column: Column) -> str:
     return ' class="word"' if column.word else ""
 
 

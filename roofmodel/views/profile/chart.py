@@ -11,7 +11,7 @@ from roofmodel import units
 from roofmodel.study.profile.points import Point
 from roofmodel.views.estimate.rows import ALPHABETS
 from roofmodel.views.kit import chart
-from roofmodel.views.kit.panel import MATTERS, Panel, colour
+from roofmodel.views.kit.panel import MIN_SHARE, Panel, point_color
 
 MAX_WIDTH = 96  # columns
 
@@ -19,7 +19,7 @@ MAX_WIDTH = 96  # columns
 def letters_of(points: Sequence[Point]) -> dict[Point, str]:
     """Letters for DRAM points with FLOPs and a relevant share of the time: measured first, then longest first."""
     candidates = [p for p in points if p.level == "dram" and p.intensity and p.flops_per_second]
-    relevant = [p for p in candidates if p.share is None or p.share >= MATTERS]
+    relevant = [p for p in candidates if p.share is None or p.share >= MIN_SHARE]
     longest = sorted(relevant, key=lambda p: (p.predicted, -(p.share or 0)))
     return dict(zip(longest, "".join(ALPHABETS.values()), strict=False))
 
@@ -34,7 +34,7 @@ class PointsChart:
         panel, letters = self.panel, letters_of(self.panel.points)
         top = panel.pipes[0]
         marks = [
-            chart.Mark(letter, f"bold {colour([panel], 0, p.category)}", p.intensity or 0, p.flops_per_second or 0)
+            chart.Mark(letter, f"bold {point_color([panel], 0, p.category)}", p.intensity or 0, p.flops_per_second or 0)
             for p, letter in letters.items()
         ]
         used = next((pipe for pipe in panel.pipes if any(p.pipe == pipe.name for p in letters)), top)
@@ -42,7 +42,7 @@ class PointsChart:
         bandwidth = units.si(panel.device.bandwidth, "B/s", 4)
         legend = f"{top.name}{lower}, DRAM {bandwidth}; ● several points, their letters follow"
         rest = sum(p.level == "dram" for p in panel.points) - len(letters)
-        omitted = f"; not drawn: {rest} without FLOPs or under {MATTERS:.0%} of the time" if rest else ""
+        omitted = f"; not drawn: {rest} without FLOPs or under {MIN_SHARE:.0%} of the time" if rest else ""
         yield Text.assemble(("roofline", "bold"), (f"  {legend}{omitted}", "dim"))
         width = min(MAX_WIDTH, options.max_width - chart.MARGIN - 3)
         yield from chart.roofline(marks, top.peak, panel.device.bandwidth, width, used.peak)

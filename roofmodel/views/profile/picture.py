@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from roofmodel import units
 from roofmodel.study.profile.points import Point, base_name
 from roofmodel.views.kit import canvas, labels
-from roofmodel.views.kit.canvas import LOOKS, Look
-from roofmodel.views.kit.panel import MATTERS, TAIL, Panel, Window, ink, short, view
+from roofmodel.views.kit.canvas import DEVICE_STYLES, DeviceStyle
+from roofmodel.views.kit.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, shorten, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
     drawn, with a marker shape per device.
     """
     several = len(panels) > 1
-    looks = [LOOKS[i % len(LOOKS)] for i in range(len(panels))]
+    styles = [DEVICE_STYLES[i % len(DEVICE_STYLES)] for i in range(len(panels))]
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
     shown = view(panels)
     foot = _foot([p for found in drawn for p in found], several, shown)
@@ -40,24 +40,26 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         numbers = _numbers(panels)
         signs, slopes = [], []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
-        for rank, (panel, look, found) in enumerate(zip(panels, looks, drawn, strict=True)):
+        for rank, (panel, device_style, found) in enumerate(zip(panels, styles, drawn, strict=True)):
             top, *others = panel.pipes
             low = several and panel is lowest
-            slopes.append(canvas.roofs(axes, panel.device, top, others[:3], look, -1 if low else rank))
+            slopes.append(canvas.draw_ceilings(axes, panel.device, top, others[:3], device_style, -1 if low else rank))
             for level in panel.levels if not several else []:
                 if level.bandwidth and level.name != "dram":
-                    slopes.append(canvas.cache_roof(axes, level.name.upper(), level.bandwidth, top.peak))
+                    slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
             for p in found:
-                _mark(axes, p, look.marker if several else MARKERS[p.level])
-                if p.level == "dram" and p.name in numbers and shown.holds(p):
+                _mark(axes, p, device_style.marker if several else MARKERS[p.level])
+                if p.level == "dram" and p.name in numbers and shown.contains(p):
                     signs.append((numbers[p.name] + _percentage(p), p.intensity or 0, p.flops_per_second or 0))
-        pipes = [(pipe, look) for panel, look in zip(panels, looks, strict=True) for pipe in panel.pipes[:4]]
-        canvas.names(axes, slopes, pipes)
+        pipes = [
+            (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
+        ]
+        canvas.draw_ceiling_names(axes, slopes, pipes)
         labels.place(axes, signs, figure.dpi)
         kinds = {p.category for found in drawn for p in found}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in numbers}
-        below = _keys(figure, [panel.title for panel in panels] if several else [], looks, kinds)
-        _table(figure, panels, looks, numbers, below)
+        below = _keys(figure, [panel.title for panel in panels] if several else [], styles, kinds)
+        _table(figure, panels, styles, numbers, below)
 
 
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
@@ -68,16 +70,16 @@ def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str
     if any(p.incomplete for p in points):
         yield "Arrow: lower bound, FLOPs of some pipes were not counted."
     if any(p.unpacked for p in points):
-        yield TAIL
+        yield TAIL_NOTE
     if any(p.finding for p in points):
         yield "Black ring: above its ceiling."
     yield "Size: share of the device's time." if several else "Size: share of the time."
-    if outside := sum(not shown.holds(p) for p in points):
-        yield f"Outside the axes: {outside} below {MATTERS:.0%} of the time."
+    if outside := sum(not shown.contains(p) for p in points):
+        yield f"Outside the axes: {outside} below {MIN_SHARE:.0%} of the time."
 
 
 def _mark(axes: Axes, p: Point, marker: str) -> None:
-    x, y, colour = p.intensity or 0, p.flops_per_second or 0, ink(p.category)
+    x, y, colour = p.intensity or 0, p.flops_per_second or 0, category_color(p.category)
     axes.scatter(
         x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
         facecolor="none" if p.predicted else colour,
@@ -112,17 +114,19 @@ def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
     return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
 
 
-def _keys(figure: Figure, titles: Sequence[str], looks: Sequence[Look], kinds: Iterable[str]) -> float:
+def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], kinds: Iterable[str]) -> float:
     """Draw the legends of devices and categories. Returns the y of their lower end, as a fraction of the figure."""
     from matplotlib.lines import Line2D
 
     devices = [
-        Line2D([], [], color=look.colour, ls=look.dashes, marker=look.marker, label=fill(name, 52))
-        for name, look in zip(titles, looks, strict=False)
+        Line2D(
+            [], [], color=device_style.color, ls=device_style.dashes, marker=device_style.marker, label=fill(name, 52)
+        )
+        for name, device_style in zip(titles, styles, strict=False)
     ]
     by_colour: dict[str, list[str]] = {}
     for kind in sorted(kinds):
-        by_colour.setdefault(ink(kind), []).append(kind)
+        by_colour.setdefault(category_color(kind), []).append(kind)
     colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(group)) for c, group in by_colour.items()]
     style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
     figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
@@ -131,7 +135,9 @@ def _keys(figure: Figure, titles: Sequence[str], looks: Sequence[Look], kinds: I
     return top - 0.03 * math.ceil(len(by_colour) / 2) - 0.03
 
 
-def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbers: dict[str, str], top: float) -> None:
+def _table(
+    figure: Figure, panels: Sequence[Panel], styles: Sequence[DeviceStyle], numbers: dict[str, str], top: float
+) -> None:
     """Draw the list of the numbered groups, with each device's share of the time and share of attainable performance.
 
     With more than two devices there is no space for the share of the time.
@@ -145,14 +151,16 @@ def _table(figure: Figure, panels: Sequence[Panel], looks: Sequence[Look], numbe
     figure.text(left, top, title, color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:
-        for right, look in zip(rights, looks, strict=True):
-            figure.text(right - width / 3, y, GLYPHS[look.marker], color=look.colour, ha="center", fontsize=9)
+        for right, device_style in zip(rights, styles, strict=True):
+            figure.text(
+                right - width / 3, y, GLYPHS[device_style.marker], color=device_style.color, ha="center", fontsize=9
+            )
         y -= step
     for name, number in numbers.items():
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
-        name_shown = short(p.name if p.predicted else base_name(p.name), room)
-        figure.text(left, y, number, weight="bold", fontsize=10, color=ink(p.category))
+        name_shown = shorten(p.name if p.predicted else base_name(p.name), room)
+        figure.text(left, y, number, weight="bold", fontsize=10, color=category_color(p.category))
         figure.text(left + 0.02, y, name_shown, fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:

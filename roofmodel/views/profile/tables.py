@@ -13,7 +13,7 @@ from roofmodel.errors import Option
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.study.profile.points import Point, flops_by_pipe, incomplete
 from roofmodel.views.kit.columns import bare, fitting
-from roofmodel.views.kit.panel import Panel, colour, panels_of, short
+from roofmodel.views.kit.panel import Panel, panels_of, point_color, shorten
 from roofmodel.views.profile import chart
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
@@ -77,11 +77,11 @@ def device_table(panel: Panel) -> Group:
     """A device's measured points by share of the time, its predicted points, and a roofline chart."""
     letters = chart.letters_of(panel.points)
     measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
-    source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.how]
+    source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.identified]
     head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}"
     blocks: list[RenderableType] = [Text(head, style="bold")]
     if measured or not predicted:
-        blocks += _points(panel, measured, letters, panel.one, "share")
+        blocks += _points(panel, measured, letters, panel.item, "share")
         blocks += [Text(panel.groups, style="dim")] if panel.groups else []
     if predicted:
         workload = f": {panel.workload}" if panel.workload else ""
@@ -99,7 +99,7 @@ def _points(
     table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "achieved", "bound by", share], one)
     for point in found[:MAX_ROWS]:
         table.add(
-            Text(letters.get(point, ""), style=f"bold {colour([panel], 0, point.category)}"),
+            Text(letters.get(point, ""), style=f"bold {point_color([panel], 0, point.category)}"),
             point.name,
             str(point.invocations) if point.invocations > 1 else "",
             point.level,
@@ -161,7 +161,7 @@ class FittingTable:
             else:
                 table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", no_wrap=True)
         for row in self.rows:
-            cells = row | {self.names: Text(short(str(row[self.names]), name_width))}
+            cells = row | {self.names: Text(shorten(str(row[self.names]), name_width))}
             table.add_row(*map(cells.__getitem__, kept))
         yield table
         marks = {mark for title in numeric for cell in columns[title] for mark in cell}

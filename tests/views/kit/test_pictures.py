@@ -76,14 +76,14 @@ def test_the_page_draws_and_tells_tails(chromium: Any, tmp_path: Path, monkeypat
         assert len(tails) == 3
         assert all((x[1], y[1]) == pytest.approx((x[0] / 2, y[0] / 2)) for x, y in tails)
         said = chromium.find_element("css selector", ".hint").text
-        assert "Tail: down to where it stands" in said
+        assert "Tail: down to the position" in said
 
 
 # --- Names ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [(NCU, "--hw", "a100", "--model", "gpt2-xl"), TWO])
-def test_names_of_roofs_cover_no_marks(
+def test_names_of_ceilings_cover_no_marks(
     options: tuple[str, ...], figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plot(tmp_path / "x.svg", *options, monkeypatch=monkeypatch)

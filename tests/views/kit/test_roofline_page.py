@@ -82,7 +82,7 @@ def test_every_figure_in_the_table_is_the_documents(page: Any, made: tuple[Path,
     points = made[1]["points"]
     fields = {"kernel": "name", "launches": "invocations", "time": "seconds", "share": "share", "memory": "level",
               "intensity": "intensity", "performance": "flops_per_second", "attainable": "attainable",
-              "of the roof": "fraction", "bound by": "bound", "pipe": "pipe", "work": "category",
+              "share of the ceiling": "fraction", "bound by": "bound", "pipe": "pipe", "work": "category",
               "registers": "registers"}  # fmt: skip
     heads = [cell.text for cell in page.find_elements("css selector", "#points thead th")]
     assert set(heads) == set(fields)
@@ -97,7 +97,7 @@ def test_every_figure_in_the_table_is_the_documents(page: Any, made: tuple[Path,
             elif isinstance(value, str):
                 assert raw == value
                 assert value.lower() in text.lower()
-            elif head == "of the roof" and point["predicted"]:
+            elif head == "share of the ceiling" and point["predicted"]:
                 assert text == "at its bound"
             else:
                 assert float(raw) == value
@@ -132,7 +132,7 @@ def test_hovering_shows_and_clicking_selects(page: Any, made: tuple[Path, dict[s
     hovered = "return document.querySelector('.hoverlayer').textContent"
     until(lambda: page.execute_script(hovered))
     text = page.execute_script(hovered)
-    # 800 MFLOP in 100 µs; 40 MB of L2; 19.5 TFLOP/s of fp32 is the roof at 20 FLOP/B
+    # 800 MFLOP in 100 µs; 40 MB of L2; 19.5 TFLOP/s of fp32 is the ceiling at 20 FLOP/B
     for figure in ("8 TFLOP/s", "20 FLOP/B", "100 µs", "<unnamed>", "</script><script>alert"):
         assert figure in text
     ActionChains(page).click().perform()
@@ -143,7 +143,7 @@ def test_hovering_shows_and_clicking_selects(page: Any, made: tuple[Path, dict[s
     assert page.execute_script("return plot.data.at(-1).x") == [made[1]["points"][0]["intensity"]]  # the ring
 
 
-def test_a_level_and_a_pipe_go_with_their_roofs_and_points(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
+def test_a_level_and_a_pipe_hides_its_ceiling_and_points(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
     points = made[1]["points"]
     labels = "return plot.layout.annotations.map(label => label.text)"
     assert any(text.startswith("L2 ") for text in page.execute_script(labels))
@@ -160,7 +160,7 @@ def test_a_level_and_a_pipe_go_with_their_roofs_and_points(page: Any, made: tupl
 def test_the_table_sorts_by_any_column_either_way(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
     points = made[1]["points"]
     headers = page.find_elements("css selector", "#points thead th")
-    for title, field in (("time", "seconds"), ("of the roof", "fraction"), ("kernel", "name")):
+    for title, field in (("time", "seconds"), ("share of the ceiling", "fraction"), ("kernel", "name")):
         header = next(cell for cell in headers if cell.text == title)
         for order in ("ascending", "descending") if field == "name" else ("descending", "ascending"):
             header.find_element("tag name", "button").click()
@@ -204,7 +204,7 @@ def test_what_a_name_says_is_never_markup(page: Any) -> None:
     assert page.execute_script("return document.scripts.length") == 3  # the data, Plotly, ours
     name = page.execute_script("return [...document.querySelectorAll('tbody th')].map(cell => cell.dataset.value)")
     assert HOSTILE in name
-    assert "above the roof" in page.find_element("id", "points").text
+    assert "above the ceiling" in page.find_element("id", "points").text
 
 
 def test_a_page_names_the_file_and_the_device_but_no_folder(made: tuple[Path, dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
 from roofmodel.study.profile.points import Point, group, points
-from roofmodel.views.kit.panel import Panel, short
+from roofmodel.views.kit.panel import Panel, shorten
 from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
@@ -83,8 +83,8 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
 )
 def test_a_name_is_shortened_by_arguments_then_namespaces_then_letters(room: int, name: str) -> None:
     assert len(name) == room
-    assert short(GEMM, room) == name
+    assert shorten(GEMM, room) == name
 
 
 def test_an_anonymous_namespace_is_removed_like_others() -> None:
-    assert short("void (anonymous namespace)::softmax<float>(int)", 16) == "softmax<float>(…"
+    assert shorten("void (anonymous namespace)::softmax<float>(int)", 16) == "softmax<float>(…"
