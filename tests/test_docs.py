@@ -129,7 +129,7 @@ def test_the_trace_of_the_tutorial_is_the_one_that_the_tests_use(tmp_path: Path)
 
 def test_the_page_on_json_names_every_ceiling_of_a_sweep() -> None:
     row = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
-    assert all(f"`{ceiling}`" in row for ceiling in case.ROOFS)
+    assert all(f"`{ceiling}`" in row for ceiling in case.CEILINGS)
 
 
 def test_the_package_map_has_a_line_for_each_folder() -> None:

@@ -112,7 +112,7 @@ class SweepReport(Saved):
 
     def evaluated(self) -> SweepReport:
         """The same report with all rows in memory, to read them more than once."""
-        return SweepReport(self.sweep.kept())
+        return SweepReport(self.sweep.in_memory())
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per point in base units, with the columns of `roof sweep --format csv`."""

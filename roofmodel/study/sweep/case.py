@@ -1,4 +1,4 @@
-"""A case of a sweep: points that differ in batch and lengths only, evaluated by one walk through the model.
+"""A case of a sweep: points that differ in batch and lengths only, evaluated in one pass over the model.
 
 The lengths are arrays; the code of an ordinary estimate counts and times them.
 """
@@ -26,20 +26,20 @@ from roofmodel.study.sweep import grid
 
 BLOCK = 2**15
 """Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""
-KEPT = 31 * 2**20
-"""Bytes, of which the C library keeps twice as many for the next arrays: more than those of a block."""
-NARROW = 2**60
-"""Totals up to which int64 is exact: nothing on the way to a total is more than eight times as large."""
+MALLOC_KEEPS_BYTES = 31 * 2**20
+"""Size of the array whose release makes malloc keep freed memory: larger than the arrays of a block."""
+INT64_EXACT = 2**60
+"""Largest total for int64 counts: intermediate values are at most eight times as large."""
 
 LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
-NAMED = (
+NAMED_OPTIONS = (
     "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
     "sequence_parallel",
 )  # fmt: skip
-FORMATTED = ("weights", "kv", "activations")
-"""Of these, the formats whose default is `dtype`."""
-DEALT = (*GPUS, "micro_batch")
+FORMAT_OPTIONS = ("weights", "kv", "activations")
+"""Of these, the formats that default to `dtype`."""
+PARALLELISM_OPTIONS = (*GPUS, "micro_batch")
 """The options of parallelism and the micro-batch."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
@@ -50,12 +50,13 @@ TOTALS = (
     "host_bound",
 )  # fmt: skip
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
-FOUND = (
+RESULT_COLUMNS = (
     *TOTALS, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits", "dollars_per_million_tokens",
     "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
 COLUMNS = (
-    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED, "launch_seconds", *DEALT, *FOUND,
+    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, "launch_seconds",
+    *PARALLELISM_OPTIONS, *RESULT_COLUMNS,
 )  # fmt: skip
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
@@ -66,7 +67,7 @@ Columns = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What the points of a part of the grid share, and the lengths that they combine."""
+    """The options that some points of the grid share, and the lengths that these points combine."""
 
     labels: Mapping[str, Any]  # of the row: model, hardware, phase, ...
     lengths: tuple[tuple[int, ...], ...]  # by LENGTHS; empty where the option was not given or does not apply
@@ -76,7 +77,7 @@ class Case(NamedTuple):
     refused: str | None = None  # why the combination is invalid; None for a valid one
     work: Workload | None = None  # one phase; its lengths are the largest
     weights: Number = 0  # bytes, of the whole model
-    narrow: bool = True  # whether int64 holds all counts
+    fits_int64: bool = True  # whether int64 holds all counts
     fractional: bool = False  # whether some count is the expected value of a router with uniform probabilities
 
     @property
@@ -94,9 +95,9 @@ class Case(NamedTuple):
             yield self._replace(lengths=tuple(v[piece] for v, piece in zip(self.lengths, cut, strict=True)))
 
 
-APART = {"seq": 1, "decoder_seq": 1, "context": 0}
-"""Lengths with different operators (one token needs no scan, an empty cache is not read): evaluated as plain ints."""
-ROOFS = ("memory", "compute", "communication", "overhead")
+SPECIAL_LENGTHS = {"seq": 1, "decoder_seq": 1, "context": 0}
+"""Lengths that change the operators (one token needs no scan, an empty cache is not read): evaluated as plain ints."""
+CEILINGS = ("memory", "compute", "communication", "overhead")
 
 
 def evaluate(case: Case) -> Columns:
@@ -104,7 +105,7 @@ def evaluate(case: Case) -> Columns:
     import numpy
 
     _keep_memory()
-    places = [_apart(name, values) for name, values in zip(LENGTHS, case.lengths, strict=True)]
+    places = [_special_and_other(name, values) for name, values in zip(LENGTHS, case.lengths, strict=True)]
     parts = [(place, _part(case, place)) for place in product(*places)]
     table = dict.fromkeys(COLUMNS) | dict(case.labels)
     for name in parts[0][1]:
@@ -115,7 +116,7 @@ def evaluate(case: Case) -> Columns:
             for (place, _), value in zip(parts, known, strict=True):
                 column[numpy.ix_(*place) if len(parts) > 1 else ...] = value
             table[name] = column.ravel()
-    return _finished(case, table)
+    return _with_derived_columns(case, table)
 
 
 @cache
@@ -127,12 +128,12 @@ def _keep_memory() -> None:
     """
     import numpy
 
-    numpy.empty(KEPT, numpy.uint8)
+    numpy.empty(MALLOC_KEEPS_BYTES, numpy.uint8)
 
 
-def _apart(name: str, values: Sequence[int]) -> list[list[int]]:
-    """The indices of an axis, with the special length separate from the others."""
-    special = [place for place, value in enumerate(values) if value == APART.get(name)]
+def _special_and_other(name: str, values: Sequence[int]) -> list[list[int]]:
+    """The indices of an axis, in two lists: the special length and the other lengths. Empty lists are left out."""
+    special = [place for place, value in enumerate(values) if value == SPECIAL_LENGTHS.get(name)]
     others = [place for place in range(max(1, len(values))) if place not in special]
     return [places for places in (special, others) if places]
 
@@ -147,7 +148,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
             numbers[name] = values[chosen[0]]
         elif values:
             along = [-1 if other == axis else 1 for other in range(len(LENGTHS))]
-            array = numpy.array([values[place] for place in chosen], dtype=numpy.int64 if case.narrow else object)
+            array = numpy.array([values[place] for place in chosen], dtype=numpy.int64 if case.fits_int64 else object)
             numbers[name] = array.reshape(along)
     arch, device, work = case.arch, case.device, case.work
     if work is None:
@@ -196,17 +197,17 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     }
 
 
-def _finished(case: Case, table: Columns) -> Columns:
+def _with_derived_columns(case: Case, table: Columns) -> Columns:
     """The table with the derived columns, point by point."""
     import numpy
 
     if case.refused is not None:
         return table | {"note": case.refused}
     memory, link, bubble = table["memory_share"], table.pop("link_share"), table.pop("bubble_share")
-    roof = numpy.argmax([memory, 1 - memory - link - bubble, link], axis=0)
+    ceiling = numpy.argmax([memory, 1 - memory - link - bubble, link], axis=0)
     if table["host_bound"] is not None:
-        roof[table["host_bound"]] = ROOFS.index("overhead")
-    table["bound"] = numpy.array(ROOFS, dtype=object)[roof]
+        ceiling[table["host_bound"]] = CEILINGS.index("overhead")
+    table["bound"] = numpy.array(CEILINGS, dtype=object)[ceiling]
     if case.price is not None:
         assert case.work
         price = case.price * case.work.parallel.gpus

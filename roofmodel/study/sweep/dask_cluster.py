@@ -11,14 +11,14 @@ from roofmodel.errors import Option, WorkloadError
 Piece = TypeVar("Piece")
 Found = TypeVar("Found")
 
-AHEAD = 2  # pieces in flight per core: memory stays bounded, and no core idles
-PATIENCE = 10  # seconds for a scheduler to answer
+PIECES_PER_CORE = 2  # pieces submitted per core: bounds the memory, and no core idles
+CONNECT_TIMEOUT = 10  # seconds
 
 
-def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], address: str) -> Iterator[Found]:
-    """The results of a function for each piece, in order. `address` is that of a scheduler, or `local`.
+def evaluate_on_cluster(function: Callable[[Piece], Found], pieces: Iterable[Piece], address: str) -> Iterator[Found]:
+    """Yield the function's result for each piece, in order. `address` is a scheduler's address or `local`.
 
-    Raises WorkloadError where Dask is not installed, nobody answers, workers lack this package, or die.
+    Raises WorkloadError if Dask is not installed, the scheduler does not answer, or workers lack this package or die.
     """
     with _client(address) as client:
         waiting: deque[Any] = deque()
@@ -29,7 +29,7 @@ def evaluated(function: Callable[[Piece], Found], pieces: Iterable[Piece], addre
             )
         for piece in pieces:
             waiting.append(client.submit(function, piece, pure=False))
-            if len(waiting) > AHEAD * cores:
+            if len(waiting) > PIECES_PER_CORE * cores:
                 yield _result(waiting.popleft(), address)
         while waiting:
             yield _result(waiting.popleft(), address)
@@ -44,11 +44,11 @@ def _client(address: str) -> Any:
     if address == "local":
         return client(threads_per_worker=1, dashboard_address=None)
     try:
-        return client(address, timeout=PATIENCE)
+        return client(address, timeout=CONNECT_TIMEOUT)
     except (OSError, ValueError) as error:
         raise WorkloadError(
             Option("cluster", address),
-            f": no Dask scheduler answers there ({error}); give an address such as tcp://host:8786, or local",
+            f": no Dask scheduler answers at this address ({error}); use an address such as tcp://host:8786, or local",
         ) from None
 
 
@@ -59,16 +59,16 @@ def _result(future: Any, address: str) -> Any:
         return future.result()
     except ImportError as error:
         raise WorkloadError(
-            Option("cluster", address), f": its workers cannot import what they need ({error}); install roofmodel there"
+            Option("cluster", address), f": its workers cannot import a module ({error}); install roofmodel on them"
         ) from None
     except distributed.KilledWorker:
         raise WorkloadError(
             Option("cluster", address),
-            ": workers died, again and again, over one piece of the work; as a rule of too little memory: give "
-            "them more, or the axes fewer sizes",
+            ": workers died repeatedly at the same part of the sweep, probably out of memory; give the workers more "
+            "memory, or sweep fewer values",
         ) from None
     except (distributed.CancelledError, OSError) as error:  # CommClosedError is an OSError
         raise WorkloadError(
             Option("cluster", address),
-            f": the scheduler was lost ({str(error) or type(error).__name__}); start it again",
+            f": connection to the scheduler lost ({str(error) or type(error).__name__}); restart the scheduler",
         ) from None

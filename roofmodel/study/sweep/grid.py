@@ -1,7 +1,7 @@
-"""Grids: `1:256:*2` and lists of values -> axes; axes -> blocks of points that fit in memory.
+"""Parser of sweep axes such as `1:256:*2`, and division of a grid into blocks of points that fit in memory.
 
-A range holds both of its ends where its steps meet them: `1:8` is 1, 2, … 8; `0:100:25` is 0, 25, … 100; `1:256:*2` is
-1, 2, 4, … 256. A list is values and ranges, `1,2,4:64:*2`; a value that comes again is left out.
+A range includes its start, and its end if a step reaches it: `1:8` is 1, 2, … 8; `0:100:25` is 0, 25, … 100; `1:256:*2`
+is 1, 2, 4, … 256. A list contains values and ranges, `1,2,4:64:*2`; duplicates are removed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TypedDict
 
 from roofmodel.errors import Option, WorkloadError, shorten
 
-MOST = 10**7
-"""Values of an axis."""
+MAX_VALUES = 10**7
+"""Limit of the values of one axis."""
 EXAMPLES = "1,8,64 or 1:64, 0:4096:512, 1:256:*2"
 
 
@@ -26,7 +26,7 @@ Names = str | Iterable[str]
 
 
 class GridOptions(TypedDict, total=False):
-    """The options of a sweep as keyword arguments: those of an estimate, each with one value or several."""
+    """Keyword arguments of a sweep: the options of an estimate, each with one or several values."""
 
     phase: Names | None
     batch: Numbers | None
@@ -55,30 +55,30 @@ class GridOptions(TypedDict, total=False):
     sequence_parallel: Names | None
 
 
-def numbers(option: str, asked: object, low: int, high: int) -> list[int]:
-    """The whole numbers that an axis is asked for, by text or as an int or ints; from `low` to `high`.
+def numbers(option: str, given: object, low: int, high: int) -> list[int]:
+    """The whole numbers of an axis, given as text, as an int or as several ints.
 
-    Raises WorkloadError that quotes the part which is none.
+    Raises WorkloadError, which quotes the invalid part, for a number outside `low` to `high` or text of another form.
     """
-    if isinstance(asked, str):
-        found: Iterable[object] = (value for part in asked.split(",") for value in _range(option, part.strip()))
+    if isinstance(given, str):
+        found: Iterable[object] = (value for part in given.split(",") for value in _range(option, part.strip()))
     else:
-        found = asked if isinstance(asked, Iterable) else [asked]
+        found = given if isinstance(given, Iterable) else [given]
     values = [_whole(option, value, low, high) for value in found]
     if not values:
         raise WorkloadError(Option(option), f": no values; try {EXAMPLES}")
     return list(dict.fromkeys(values))
 
 
-def names(asked: object) -> list[object]:
-    """The values that an axis of names is asked for: `fp16,fp8`, or any sequence."""
-    if isinstance(asked, str):
-        asked = [name.strip() for name in asked.split(",")]
-    return list(dict.fromkeys(asked if isinstance(asked, Iterable) else [asked]))
+def names(given: object) -> list[object]:
+    """The values of an axis of names, given as text such as `fp16,fp8` or as a sequence."""
+    if isinstance(given, str):
+        given = [name.strip() for name in given.split(",")]
+    return list(dict.fromkeys(given if isinstance(given, Iterable) else [given]))
 
 
 def _range(option: str, text: str) -> Sequence[int]:
-    """`8`, `1:8`, `0:100:25`, `1:256:*2` as the whole numbers that it stands for."""
+    """`8`, `1:8`, `0:100:25`, `1:256:*2` as whole numbers."""
 
     def refuse(token: str, why: str) -> WorkloadError:
         return WorkloadError(Option(option), f" is {shorten(text)}: {shorten(token)} {why}; try {EXAMPLES}")
@@ -93,21 +93,21 @@ def _range(option: str, text: str) -> Sequence[int]:
     if len(ends) == 1:
         return [whole(text)]
     if len(ends) > 3:
-        raise refuse(text, "has more than a start, an end and a step")
+        raise refuse(text, "has more parts than start:end:step")
     first, last, step = whole(ends[0]), whole(ends[1]), (ends[2:] or ["1"])[0]
     if last < first:
-        raise refuse(text, f"ends before it starts; {last}:{first} would not")
+        raise refuse(text, f"ends before it starts; use {last}:{first}")
     if step.startswith("*"):
         if first < 1:
-            raise refuse(ends[0], "times a factor gets nowhere: start at 1 or more")
+            raise refuse(ends[0], "is below 1; a range with a factor must start at 1 or more")
         factor = _factor(step, refuse)
-        if (log(last) - log(first)) / log(factor) >= MOST:
-            raise refuse(text, f"has more than {MOST} values")
+        if (log(last) - log(first)) / log(factor) >= MAX_VALUES:
+            raise refuse(text, f"has more than {MAX_VALUES} values")
         return list(_powers(first, last, factor))
     if whole(step) < 1:
-        raise refuse(step, "is no step: it must be 1 or more")
-    if (last - first) // whole(step) >= MOST:
-        raise refuse(text, f"has more than {MOST} values")
+        raise refuse(step, "is not a valid step: it must be 1 or more")
+    if (last - first) // whole(step) >= MAX_VALUES:
+        raise refuse(text, f"has more than {MAX_VALUES} values")
     return range(first, last + 1, whole(step))
 
 
@@ -115,9 +115,9 @@ def _factor(step: str, refuse: Callable[[str, str], WorkloadError]) -> float:
     try:
         factor = float(step[1:])
     except ValueError:
-        raise refuse(step, "is no factor") from None
+        raise refuse(step, "is not a valid factor") from None
     if not 1 < factor < float("inf"):
-        raise refuse(step, "is no factor: it must be more than 1")
+        raise refuse(step, "is not a valid factor: it must be more than 1")
     return factor
 
 
@@ -130,7 +130,7 @@ def _powers(first: int, last: int, factor: float) -> Iterator[int]:
 
 def _whole(option: str, value: object, low: int, high: int) -> int:
     try:
-        number = index(value)  # type: ignore[arg-type]  # NumPy's ints too
+        number = index(value)  # type: ignore[arg-type]  # accepts NumPy ints
     except TypeError:
         number = low - 1
     if isinstance(value, bool) or not low <= number <= high:
@@ -139,14 +139,14 @@ def _whole(option: str, value: object, low: int, high: int) -> int:
 
 
 def blocks(lengths: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """A grid of axes so long, cut into blocks of at most so many points: in order, each point in one of them.
+    """Divide a grid, whose axes have these lengths, into blocks of at most `most` points, in order.
 
-    Outer axes are taken value by value, the one after them in pieces, those within whole.
+    A block has one value of each outer axis, a slice of one axis, and all values of the inner axes.
     """
     inner = len(lengths)
     while inner and prod(lengths[inner - 1 :]) <= most:
         inner -= 1
-    cut = inner - 1  # the axis that is taken in pieces
+    cut = inner - 1  # the axis that is sliced
     pieces = [
         [slice(0, length)] if axis > cut else _cut(length, max(1, most // prod(lengths[inner:])) if axis == cut else 1)
         for axis, length in enumerate(lengths)

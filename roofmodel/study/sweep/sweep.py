@@ -1,6 +1,6 @@
 """A sweep over workloads, models, devices and formats: the totals of an estimate at each point of the grid.
 
-Batch, lengths and context are arrays: one walk through the model counts and times all their combinations. Each
+Batch, lengths and context are arrays: one pass over the model counts and times all their combinations. Each
 combination of the other options (model, device, phase, formats, ...) is a case. Points are evaluated in blocks, so that
 memory stays bounded for any size of the grid.
 """
@@ -32,16 +32,26 @@ from roofmodel.study.estimate.parallelism import GPUS, multiple
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.estimate.pipeline import slowest_stage
 from roofmodel.study.sweep import grid
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, FORMATTED, LENGTHS, NAMED, NARROW, Case, Columns, evaluate
+from roofmodel.study.sweep.case import (
+    COLUMNS,
+    COUNTS,
+    FORMAT_OPTIONS,
+    INT64_EXACT,
+    LENGTHS,
+    NAMED_OPTIONS,
+    Case,
+    Columns,
+    evaluate,
+)
 
 
 class Sweep(NamedTuple):
-    """A grid that is evaluated on demand."""
+    """The cases of a grid, evaluated on demand."""
 
     cases: tuple[Case, ...]
     notes: tuple[Text, ...]
-    cluster: str | None = None  # of Dask: an address, or `local`
-    found: tuple[Columns, ...] | None = None  # its rows, if they are in memory
+    cluster: str | None = None  # a Dask scheduler's address, or `local`
+    rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
 
     @property
     def points(self) -> int:
@@ -49,18 +59,18 @@ class Sweep(NamedTuple):
 
     def blocks(self) -> Iterator[Columns]:
         """The rows in the order of the grid, block by block, each evaluated on demand."""
-        if self.found is not None:
-            return iter(self.found)
+        if self.rows is not None:
+            return iter(self.rows)
         pieces = (piece for case in self.cases for piece in case.blocks())
         if self.cluster is None:
             return map(evaluate, pieces)
-        from roofmodel.study.sweep.dask_cluster import evaluated
+        from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
 
-        return evaluated(evaluate, pieces, self.cluster)
+        return evaluate_on_cluster(evaluate, pieces, self.cluster)
 
-    def kept(self) -> Sweep:
+    def in_memory(self) -> Sweep:
         """The sweep with all rows in memory, for repeated use."""
-        return self._replace(found=tuple(self.blocks()))
+        return self._replace(rows=tuple(self.blocks()))
 
 
 def sweep(
@@ -73,10 +83,10 @@ def sweep(
 ) -> Sweep:
     """The grid of all combinations of models, devices and the values of each option.
 
-    The options are those of an estimate; each may say several values, as text (`1:256:*2`, `fp16,fp8`) or as a
-    sequence. Combinations that cannot be, as of a type and a device that lacks it, are rows without totals, whose
-    note says why. `price` is dollars an hour of every device, or by the names of devices (`a100=1.5,h100=3`).
-    Raises WorkloadError for values that no option knows, and where no combination can be.
+    The options are the options of an estimate; each accepts several values, as text (`1:256:*2`, `fp16,fp8`) or as a
+    sequence. An invalid combination, such as a format that the device lacks, is a row without totals, whose note gives
+    the reason. `price` is in dollars per hour: one number for all devices, or one for each (`a100=1.5,h100=3`).
+    Raises WorkloadError for an invalid value, and if no combination is valid.
     """
     axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
@@ -92,13 +102,15 @@ def sweep(
                 key = (id(arch), id(device), tuple(case.labels.items()), case.lengths)  # files may share a name
                 cases.setdefault(key, case._replace(price=prices.get(device.id)))
     if not cases:
-        raise WorkloadError("nothing to sweep: no model, no device, or an option without a value; give one of each")
+        raise WorkloadError(
+            "nothing to sweep: no model, no device, or an option without a value; give at least one of each"
+        )
     refusals = [case.refused for case in cases.values() if case.refused]
     if len(refusals) == len(cases):
         raise WorkloadError(refusals[0])
     if prices and (others := {device.id for device in devices} - prices.keys()):
         notes[
-            Message(Option("price"), f" has none for {', '.join(sorted(others))}: what tokens cost there is not known")
+            Message(Option("price"), f" is missing for {', '.join(sorted(others))}: their cost per token is unknown")
         ] = None
     return Sweep(tuple(cases.values()), tuple(notes), cluster)
 
@@ -118,7 +130,7 @@ def _axis(name: str, asked: object) -> list[Any]:
 
 
 def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
-    """Dollars an hour by device."""
+    """Dollars per hour, by device."""
     if isinstance(asked, str) and "=" in asked:
         asked = {name: price for name, _, price in (part.partition("=") for part in asked.split(","))}  # type: ignore[misc]
     if asked is None:
@@ -126,9 +138,9 @@ def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[D
     if not isinstance(asked, Mapping):
         return dict.fromkeys((device.id for device in devices), _price(asked))
     found = {library.load(name.strip()).id: _price(price) for name, price in asked.items()}
-    if strangers := found.keys() - {device.id for device in devices}:
+    if unknown := found.keys() - {device.id for device in devices}:
         raise WorkloadError(
-            Option("price"), f": {', '.join(sorted(strangers))} is no device of this sweep; see ", Option("hw")
+            Option("price"), f": {', '.join(sorted(unknown))} is not a device of this sweep; see ", Option("hw")
         )
     return found
 
@@ -141,7 +153,7 @@ def _price(asked: object) -> float:
     if not 0 < price < float("inf"):
         raise WorkloadError(
             Option("price"),
-            f": {shorten(asked)} is no price; try ",
+            f": {shorten(asked)} is not a valid price; try ",
             Option("price", "2.5"),
             ", or ",
             Option("price", "a100=1.5,h100=3"),
@@ -156,11 +168,11 @@ def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
 ) -> Iterator[Case]:  # fmt: skip
-    """The cases of batches that replicas and stages can share evenly, and of the other batches."""
-    batches, ways = lengths.get("batch", (1,)), {way: chosen.get(way, 1) for way in GPUS}
-    many = multiple(chosen.get("phase") == "train", Parallel(**ways), chosen.get("micro_batch"))
-    apart = [tuple(n for n in batches if (n % many == 0) == even) for even in (True, False)]
-    for some in filter(None, apart):
+    """The cases of batches that can be divided evenly among replicas and stages, then of the other batches."""
+    batches, sizes = lengths.get("batch", (1,)), {option: chosen.get(option, 1) for option in GPUS}
+    divisor = multiple(chosen.get("phase") == "train", Parallel(**sizes), chosen.get("micro_batch"))
+    groups = [tuple(n for n in batches if (n % divisor == 0) == even) for even in (True, False)]
+    for some in filter(None, groups):
         yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)
 
 
@@ -168,12 +180,12 @@ def _cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
 ) -> Iterator[Case]:  # fmt: skip
-    """A case per phase; warnings and remarks are added to `notes`."""
+    """A case per phase. Adds warnings and remarks to `notes`."""
     if "phase" in chosen:
         yield _case(arch, device, chosen, lengths, notes)
         return
     for phase in ("prefill", "decode") if arch.causal else ("forward",):
-        # where both are shown the context is the decode's
+        # with both phases, --context applies to decode only
         applying = {name: values for name, values in lengths.items() if name != "context" or phase != "prefill"}
         yield _case(arch, device, {"phase": phase, **chosen}, applying, notes)
 
@@ -182,10 +194,10 @@ def _case(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
 ) -> Case:  # fmt: skip
-    """A phase with the lengths that apply. The largest ones are evaluated here as plain ints, for notes and checks."""
+    """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
-    said = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
-    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMATTED), dtype), **said}
+    given = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
+    labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
@@ -198,13 +210,15 @@ def _case(
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
             Message(
-                f"{step.phase} waits for the host where there is little work: its launches take as long on every "
-                "device, so that these look alike there; see ",
+                f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "
+                "device; see ",
                 Option("runtime", "graph"),
             )
         ] = None
     if beyond(arch, work):
-        notes[f"warning: points beyond the positions of {arch.name} are counted as if it had more, and marked"] = None
+        notes[
+            f"warning: points beyond the maximum positions of {arch.name} are marked and counted as if it had more"
+        ] = None
     unused = {
         *(["seq"] if arch.image else []),
         *([] if arch.encoder else ["decoder_seq"]),
@@ -214,7 +228,8 @@ def _case(
     return Case(
         {**labels, **_labels(arch, work)},
         tuple(() if name in unused else lengths.get(name, ()) for name in LENGTHS), arch, device, work=work,
-        weights=weights, narrow=max(counts) < NARROW, fractional=any(isinstance(count, float) for count in counts),
+        weights=weights, fits_int64=max(counts) < INT64_EXACT,
+        fractional=any(isinstance(count, float) for count in counts),
     )  # fmt: skip
 
 
@@ -223,15 +238,15 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     (phase,) = work.phases
     trains = phase == "train"
     return {
-        **{name: getattr(work, name) for name in NAMED},
+        **{name: getattr(work, name) for name in NAMED_OPTIONS},
         "attention": None if isinstance(arch.body, Network) else work.attention,
         "launch_seconds": work.launch,
         **work.parallel.ways,
         "micro_batch": work.micro_batch,
         "phase": phase,
         "new_tokens": work.new_tokens if phase == "generate" else None,
-        "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # others are the own of a model
-        **{name: getattr(work, name) or work.dtype for name in FORMATTED},
+        "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # not square: fixed by the model
+        **{name: getattr(work, name) or work.dtype for name in FORMAT_OPTIONS},
         "logits": work.logits_of(phase),
         "optimizer": work.optimizer if trains else None,
         "recompute": work.recompute if trains else None,

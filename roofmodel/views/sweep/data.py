@@ -1,17 +1,17 @@
-"""The rows of a sweep as data: a data frame, dicts, the JSON document."""
+"""The rows of a sweep as a data frame, as dicts and as a JSON document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.study.sweep.case import COLUMNS, FOUND, NAMED, Columns
+from roofmodel.study.sweep.case import COLUMNS, NAMED_OPTIONS, RESULT_COLUMNS, Columns
 from roofmodel.study.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas
 
-WORDS = ("model", "hardware", "phase", *NAMED, "bound", "note")
+TEXT_COLUMNS = ("model", "hardware", "phase", *NAMED_OPTIONS, "bound", "note")
 """Columns of strings."""
 
 
@@ -32,7 +32,7 @@ def full_column(block: Columns, name: str) -> Any:
     value = block[name]
     if isinstance(value, numpy.ndarray):
         return value
-    unknown = value is None and name in FOUND and name not in WORDS
+    unknown = value is None and name in RESULT_COLUMNS and name not in TEXT_COLUMNS
     return numpy.full(len(block["batch"]), float("nan") if unknown else value, dtype=float if unknown else object)
 
 
@@ -41,8 +41,8 @@ def _joined(parts: Sequence[Any]) -> Any:
     import numpy
 
     kinds = {part.dtype.kind for part in parts}
-    lost = kinds == {"i", "f"} and any(part.dtype.kind == "i" and abs(part).max() > 2**53 for part in parts)
-    if lost or kinds == {"b", "f"}:
+    inexact = kinds == {"i", "f"} and any(part.dtype.kind == "i" and abs(part).max() > 2**53 for part in parts)
+    if inexact or kinds == {"b", "f"}:
         parts = [numpy.array(known_values(part), dtype=object) for part in parts]
     return numpy.concatenate(parts)
 
@@ -53,7 +53,7 @@ def known_values(column: Any) -> list[Any]:
 
 
 def rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """A dict per point, with the keys of an estimate's totals."""
+    """A dict per point, with the same keys as an estimate's totals."""
     for block in sweep.blocks():
         for values in zip(*(known_values(full_column(block, name)) for name in COLUMNS), strict=True):
             yield dict(zip(COLUMNS, values, strict=True))

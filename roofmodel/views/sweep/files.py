@@ -1,4 +1,4 @@
-"""The files of a sweep: CSV, JSON and Parquet, block by block, so that a grid may be larger than memory; pictures."""
+"""CSV, JSON, Parquet and picture files of a sweep. Written block by block, so a grid can exceed memory."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from roofmodel.errors import OutputError
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, DEALT, LENGTHS, ROLES
+from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import files
-from roofmodel.views.sweep.data import WORDS, full_column, known_values, rows, summary
+from roofmodel.views.sweep.data import TEXT_COLUMNS, full_column, known_values, rows, summary
 
 Item = TypeVar("Item")
 
 SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
-WHOLE = (*LENGTHS, "new_tokens", "image", *DEALT, *COUNTS, "kernels", *(f"memory_{role}" for role in ROLES))
+INTEGER_COLUMNS = (
+    *LENGTHS,
+    "new_tokens",
+    "image",
+    *PARALLELISM_OPTIONS,
+    *COUNTS,
+    "kernels",
+    *(f"memory_{role}" for role in ROLES),
+)
 """Columns of whole numbers."""
-FRACTIONAL = ("bytes", "weight_bytes")
-"""Columns of whole numbers that are fractions for MoE models: the expected number of routed experts."""
+EXPECTED_COUNTS = ("bytes", "weight_bytes")
+"""Integer columns that have fractions for MoE models, which read the expected number of routed experts."""
 
 
 def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
-    """Write the rows, or a picture of this kind (see picture.py), in the format of the suffix."""
+    """Write the rows, or a picture of this kind (see picture.py), in the format that the suffix names."""
     target = files.check(path, SUFFIXES)
     suffix = target.suffix.lower().lstrip(".")
     texts = {"csv": write_csv, "json": write_json}
@@ -47,7 +55,7 @@ def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
 
 def write_json(sweep: Sweep, out: TextIO) -> None:
     """The document, with one line per row."""
-    found = _begun(rows(sweep))
+    found = _with_first_computed(rows(sweep))
     out.write(json.dumps(summary(sweep)).removesuffix("}") + ', "rows": [')
     for number, row in enumerate(found):
         out.write(",\n" if number else "\n")
@@ -55,14 +63,14 @@ def write_json(sweep: Sweep, out: TextIO) -> None:
     out.write("\n]}\n")
 
 
-def _begun(found: Iterator[Item]) -> Iterator[Item]:
-    """The same iterator with its first element computed: if that fails, as without a cluster, nothing is written."""
+def _with_first_computed(found: Iterator[Item]) -> Iterator[Item]:
+    """The same iterator with its first element computed: if that fails, no file is written."""
     return chain([next(found)], found)
 
 
 def write_csv(sweep: Sweep, out: TextIO) -> None:
     """A line per point; unknown values are empty."""
-    writer, blocks = csv.writer(out, lineterminator="\n"), _begun(sweep.blocks())
+    writer, blocks = csv.writer(out, lineterminator="\n"), _with_first_computed(sweep.blocks())
     writer.writerow(COLUMNS)
     for block in blocks:
         writer.writerows(zip(*(known_values(full_column(block, name)) for name in COLUMNS), strict=True))
@@ -74,12 +82,16 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise OutputError("Parquet needs pyarrow: pip install pyarrow; .csv needs nothing") from None
-    if any(not case.narrow for case in sweep.cases):
-        raise OutputError("some counts are too large for the 64 bits of a Parquet column; .csv and .json hold them")
-    whole = [name for name in WHOLE if not (name in FRACTIONAL and any(case.fractional for case in sweep.cases))]
+        raise OutputError("Parquet needs pyarrow: pip install pyarrow, or use .csv") from None
+    if any(not case.fits_int64 for case in sweep.cases):
+        raise OutputError("some counts are too large for the 64 bits of a Parquet column; use .csv or .json")
+    whole = [
+        name
+        for name in INTEGER_COLUMNS
+        if not (name in EXPECTED_COUNTS and any(case.fractional for case in sweep.cases))
+    ]
     kinds = dict.fromkeys(COLUMNS, pyarrow.float64()) | dict.fromkeys(whole, pyarrow.int64())
-    kinds |= dict.fromkeys(WORDS, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
+    kinds |= dict.fromkeys(TEXT_COLUMNS, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
     schema = pyarrow.schema(kinds.items())
     with parquet.ParquetWriter(file, schema) as writer:
         for block in sweep.blocks():

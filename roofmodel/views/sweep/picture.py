@@ -1,4 +1,4 @@
-"""Pictures of a sweep: rates against latencies with their Pareto front; which roof binds; what tokens cost."""
+"""Pictures of a sweep: rates against latencies with their Pareto front, the limiting ceiling, the cost per token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, choices
-from roofmodel.study.sweep.case import DEALT, LENGTHS, NAMED
+from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.sweep.data import frame
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("rates", "roofs", "costs")
-WAYS = ("hardware", *NAMED, *DEALT)  # to run a model: what the points of a front compete in, beside the batch
-TASK = ("model", "new_tokens", "image")  # what they do; and the lengths, if asked for
+CONFIGURATION = ("hardware", *NAMED_OPTIONS, *PARALLELISM_OPTIONS)
+"""Columns that distinguish the series of a picture. The points of a front differ in these and in the batch."""
+TASK_COLUMNS = ("model", "new_tokens", "image")  # with the given lengths, distinguish tasks: a front per task
 COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
-SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of marks, as text and as matplotlib has them
+SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of markers: in text and in matplotlib
 MARKERS = tuple(SHAPES)
-LEGEND = 20  # series that it names
-CLOUD = 500  # points that are marks, around which numbers find their place; more are a cloud
-CURVES = 6  # tasks whose curves and fronts are drawn; the points of others are dots
-PANELS = 6  # heat maps
-CROSSES = 2000  # cells of one, of which each has a cross where it does not fit; of more there is a line
+MAX_LEGEND_SERIES = 20  # series
+MAX_MARKERS = 500  # points of a series; more are drawn as small dots
+MAX_FRONTS = 6  # tasks of a panel with a front or a curve
+MAX_PANELS = 6  # heat maps
+MAX_CROSSES = 2000  # cells of a heat map; in larger ones a line encloses the cells that do not fit
 LATENCY = {
     "prefill": "time to first token", "decode": "time per output token", "forward": "time of a pass",
     "generate": "time of prefill and decodes", "train": "time of a step",
 }  # fmt: skip
-FOOTS = {
-    "rates": "Front: of each model and lengths, the points that no other batch, device or format beats in both.",
-    "roofs": "The roof that most of the bound's time is due to, paler where that is little more than half of it; "
-    "overhead: the host's launches are expected to take longer than the kernels.",
-    "costs": "Dollars an hour over tokens an hour. Solid: at the expected rate; dashed: at the bound, never less.",
+CAPTIONS = {
+    "rates": "Front, per model and lengths: points that no other batch, device or format beats in rate and latency.",
+    "roofs": "Color: the ceiling that limits most of the bound time; paler if it limits little more than half. "
+    "Overhead: launch-bound, the host's launches take longer than the kernels.",
+    "costs": "Dollars per hour / tokens per hour. Solid: at the expected rate. Dashed: at the bound, the lower limit.",
 }
 
 
 def check(kind: str | None, priced: bool) -> None:
-    """Raises WorkloadError for a kind of picture that is not known, or that lacks prices."""
+    """Raises WorkloadError for an unknown kind of picture, and for `costs` without prices."""
     if kind is not None and kind not in KINDS:
         raise WorkloadError(Option("picture"), f": unknown value {kind!r}{choices(kind, KINDS)}")
     if kind == "costs" and not priced:
         raise WorkloadError(
             Option("picture", "costs"),
-            " needs dollars an hour: ",
+            " needs prices in dollars per hour: ",
             Option("price", "2.5"),
             ", or ",
             Option("price", "a100=1.5,h100=3"),
@@ -60,9 +61,9 @@ def check(kind: str | None, priced: bool) -> None:
 
 
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
-    """Draw a sweep into a file; `form` is png, svg or pdf. Without a kind: costs where tokens have any, else rates."""
+    """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: costs if tokens have prices, else rates."""
     table = frame(sweep, [
-        "model", "phase", *WAYS, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
+        "model", "phase", *CONFIGURATION, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
         "bound_tokens_per_second", "tokens_per_second", "bound_images_per_second", "images_per_second", "memory_share",
         "communication_seconds", "bubble_seconds", "fits", "host_bound",
         "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
@@ -70,13 +71,13 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     table = table[table["bound_seconds"].notna()]
     kind = kind or ("costs" if table["bound_dollars_per_million_tokens"].notna().any() else "rates")
     asked = [name for i, name in enumerate(LENGTHS) if any(len(case.lengths[i]) > 1 for case in sweep.cases)]
-    heading = {"rates": "Rate against latency", "roofs": "Which roof binds", "costs": "Cost of tokens"}[kind]
-    with canvas.picture(path, form, heading, described(sweep), FOOTS[kind]) as (figure, axes):
+    heading = {"rates": "Rate against latency", "roofs": "Limiting ceiling", "costs": "Cost of tokens"}[kind]
+    with canvas.picture(path, form, heading, described(sweep), CAPTIONS[kind]) as (figure, axes):
         axes.remove()
-        {"rates": _rates, "roofs": _roofs, "costs": _costs}[kind](figure, table, [n for n in asked if n != "batch"])
+        {"rates": _rates, "roofs": _bounds, "costs": _costs}[kind](figure, table, [n for n in asked if n != "batch"])
 
 
-# --- What the points are ----------------------------------------------------------------------------
+# --- Series and tasks -------------------------------------------------------------------------------
 
 
 def _varying(table: pandas.DataFrame, columns: tuple[str, ...]) -> list[str]:
@@ -84,16 +85,16 @@ def _varying(table: pandas.DataFrame, columns: tuple[str, ...]) -> list[str]:
 
 
 def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, str]]:
-    """Ways to run a model, by name: their points and their colour."""
-    names = _varying(table, ("model", *WAYS))
+    """The points and the color of each configuration, by its name."""
+    names = _varying(table, ("model", *CONFIGURATION))
     if not names:
         return {"": (table, COLOURS[0])}
     groups = table.groupby(names, sort=False, dropna=False)
-    return {_way(names, key): (group, _colour(i)) for i, (key, group) in enumerate(groups)}
+    return {_series_name(names, key): (group, _colour(i)) for i, (key, group) in enumerate(groups)}
 
 
 def _colour(place: int) -> str:
-    """Of a series: after the first seven they come again darker, then paler."""
+    """The color of a series: the first seven repeat in a darker shade, then in a paler one."""
     from matplotlib.colors import to_hex, to_rgb
 
     again, hue = divmod(place, len(COLOURS))
@@ -101,50 +102,57 @@ def _colour(place: int) -> str:
     return to_hex((red, green, blue))
 
 
-def _way(names: list[str], key: Any) -> str:
+def _series_name(names: list[str], key: Any) -> str:
     """`a100-sxm-80gb fp16 weights int4`."""
     plain = ("model", "phase", "hardware", "dtype")
     said = zip(names, _tuple(key), strict=True) if names else ()
-    return " ".join(_short(value) if name in plain else f"{TITLES[name]} {_short(value)}" for name, value in said)
+    return " ".join(
+        _short_text(value) if name in plain else f"{TITLES[name]} {_short_text(value)}" for name, value in said
+    )
 
 
 def _tasks(table: pandas.DataFrame, lengths: list[str]) -> Iterator[tuple[str, pandas.DataFrame]]:
-    """The points of each task, of at most CURVES of them, evenly picked; with the lengths that vary, in words."""
-    names = _varying(table, (*TASK, *lengths))
+    """The points of each task, after a text of its varying lengths: at most MAX_FRONTS tasks, evenly spaced."""
+    names = _varying(table, (*TASK_COLUMNS, *lengths))
     if not names:
         yield "", table
         return
     groups = list(table.groupby(names, sort=True, dropna=False))
-    for place in np.unique(np.linspace(0, len(groups) - 1, CURVES).round().astype(int)):
+    for place in np.unique(np.linspace(0, len(groups) - 1, MAX_FRONTS).round().astype(int)):
         key, group = groups[place]
         said = zip(names, _tuple(key), strict=True)
-        yield ", ".join(_short(value) if name == "model" else f"{name} {_short(value)}" for name, value in said), group
+        yield (
+            ", ".join(
+                _short_text(value) if name == "model" else f"{name} {_short_text(value)}" for name, value in said
+            ),
+            group,
+        )
 
 
 def _tuple(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _short(value: Any) -> str:
-    """A number without a fraction that it has not, a model without its organisation."""
+def _short_text(value: Any) -> str:
+    """A whole number without a decimal point, a model without its organization."""
     return f"{value:.0f}" if isinstance(value, float) else str(value).rpartition("/")[2]
 
 
 def front(latency: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """The places of the points that no other one beats in both: the least latency first."""
+    """The indices of the Pareto front (lower latency, higher rate), by increasing latency."""
     order = np.lexsort((-rate, latency))
     best = np.maximum.accumulate(rate[order])
     first = np.concatenate(([True], best[1:] > best[:-1]))
     return order[first]
 
 
-def _fitting(table: pandas.DataFrame) -> Any:
-    """Whether points fit the memory; where the device's is not known they may."""
+def _fits_memory(table: pandas.DataFrame) -> Any:
+    """Whether each point fits the device memory; True where its capacity is unknown."""
     return table["fits"].map(lambda fits: fits is not False and fits != 0).to_numpy(dtype=bool)
 
 
 def _panels(figure: Figure, count: int, edge: float, gap: float = 0.075) -> list[Axes]:
-    """Axes side by side, left of the legend, which begins at the edge."""
+    """Axes side by side, between the left margin and the legend, whose left edge is `edge`."""
     width = (edge - 0.11 - gap * (count - 1)) / count
     return [figure.add_axes((0.085 + i * (width + gap), 0.11, width, 0.74)) for i in range(count)]
 
@@ -157,40 +165,40 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     kind, seconds = ("", "expected_seconds") if known else ("bound_", "bound_seconds")
     what = "images" if table["images_per_second"].notna().any() else "tokens"
     rate, phases, series = f"{kind}{what}_per_second", list(table["phase"].unique())[:3], _series(table)
-    remarks, waits = ["● fits the memory    × does not", "line: the front, the batch at its ends"], False
-    remarks += ["marks shrink down the list, to hide none"] * (len(series) > 1)
+    remarks, launch_bound = ["● fits in memory    × does not", "line: front; numbers: batch at its ends"], False
+    remarks += ["smaller marks are drawn on top"] * (len(series) > 1)
     edge = _edge(series, remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
         for place, (points, colour) in enumerate(series.values()):
             here = points[points["phase"] == phase]
-            size = 16 * min(len(series) - place, 5)  # the first are the largest, so that those above hide none
+            size = 16 * min(len(series) - place, 5)  # later series are drawn on top, so smaller
             for fits, marker, alpha in ((True, "o", 1.0), (False, "x", 0.4)):
-                some = here[_fitting(here) == fits]
+                some = here[_fits_memory(here) == fits]
                 look: dict[str, Any] = {"marker": marker, "color": colour, "alpha": alpha, "zorder": 3}
-                if len(some) <= CLOUD:
+                if len(some) <= MAX_MARKERS:
                     axes.scatter(some[seconds], some[rate], s=size, **look)
                 else:
                     axes.plot(some[seconds], some[rate], ls="", ms=2, rasterized=True, **look)
         signs = []
         for words, task in _tasks(table[table["phase"] == phase], lengths):
-            possible = task[_fitting(task)]
+            possible = task[_fits_memory(task)]
             if not possible.empty:
                 best = possible.iloc[front(possible[seconds].to_numpy(), possible[rate].to_numpy())]
                 axes.plot(best[seconds], best[rate], color="0.25", lw=1.2, zorder=2)
                 ends = [best.iloc[0], best.iloc[-1]][-len(best) :]
-                signs += [(_short(one["batch"]), one[seconds], one[rate]) for one in ends]
+                signs += [(_short_text(one["batch"]), one[seconds], one[rate]) for one in ends]
                 signs[-1] = (f"{signs[-1][0]}, {words}" if words else signs[-1][0], *signs[-1][1:])
         _log_axes(axes, LATENCY[phase] + (" (bound)" if kind else ""), f"{what}/s", units.seconds, units.si)
         axes.set_title(phase, fontsize=10, loc="left")
-        waiting = table[(table["phase"] == phase) & table["host_bound"].eq(True)]
-        for least in waiting[seconds].unique()[:CURVES]:
+        launch_bound_points = table[(table["phase"] == phase) & table["host_bound"].eq(True)]
+        for least in launch_bound_points[seconds].unique()[:MAX_FRONTS]:
             axes.axvline(least, color="0.6", lw=1, ls=":", zorder=1)
-            waits = True
+            launch_bound = True
         labels.place(axes, signs, figure.dpi, between="\n")
-    if waits:
+    if launch_bound:
         remarks += [
-            "dotted: what the host's launches take;",
-            f"no device is faster ({Option('runtime', 'graph')})",
+            "dotted: launch time of the host;",
+            f"same on every device ({Option('runtime', 'graph')})",
         ]
     _legend(figure, series, edge, *remarks)
 
@@ -198,7 +206,7 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
 def _log_axes(
     axes: Axes, across: str, up: str, of_across: Callable[[float], str], of_up: Callable[[float], str]
 ) -> None:  # fmt: skip
-    """Logarithmic axes with their titles, and numbers that a person reads."""
+    """Logarithmic axes with titles and formatted tick numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.loglog()
@@ -219,35 +227,40 @@ def _tick(words: Callable[[float], str], value: float, place: object) -> str:
 
 
 def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
-    """Where the legend begins, from the left: it takes as much as its longest line, and no more than a third."""
+    """The left edge of the legend: as wide as its longest line, at most a third of the figure."""
     longest = max(len(words) for words in (*series, *remarks))
     return min(max(0.675, 0.97 - 0.0072 * longest), 0.8)
 
 
 def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remarks: str) -> None:
-    """The series, as many as there is room for, and what the signs mean."""
+    """The first series, up to MAX_LEGEND_SERIES, and the meaning of the marks."""
     y = 0.83
-    for name, (_, colour) in list(series.items())[:LEGEND]:
+    for name, (_, colour) in list(series.items())[:MAX_LEGEND_SERIES]:
         if name:
             figure.text(x, y, "●", color=colour, fontsize=10)
             figure.text(x + 0.017, y, name, fontsize=9)
             y -= 0.03
-    if len(series) > LEGEND:
-        remarks = (f"and {len(series) - LEGEND} more", *remarks)
+    if len(series) > MAX_LEGEND_SERIES:
+        remarks = (f"and {len(series) - MAX_LEGEND_SERIES} more", *remarks)
     for remark in remarks:
         figure.text(x, y - 0.01, remark, color="0.35", fontsize=8.5)
         y -= 0.03
 
 
-# --- Roofs ------------------------------------------------------------------------------------------
+# --- Limiting ceilings ------------------------------------------------------------------------------
 
-FORM = {"compute": canvas.ORANGE, "memory": canvas.BLUE, "communication": canvas.GREEN, "overhead": canvas.GREY}
+CEILING_COLOURS = {
+    "compute": canvas.ORANGE,
+    "memory": canvas.BLUE,
+    "communication": canvas.GREEN,
+    "overhead": canvas.GREY,
+}
 
 
-def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
-    names = _varying(table, ("phase", "model", *WAYS))
+def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
+    names = _varying(table, ("phase", "model", *CONFIGURATION))
     found = list(table.groupby(names, sort=False, dropna=False)) if names else [("", table)]
-    groups = found[:PANELS]
+    groups = found[:MAX_PANELS]
     columns = {1: 1, 2: 2, 4: 2}.get(len(groups), 3)
     rows = -(-len(groups) // columns)
     signs = set()
@@ -257,25 +270,31 @@ def _roofs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         below = 0.13 + (rows - 1 - row) * (height + 0.13)
         axes = figure.add_axes((0.08 + column * 0.92 / columns, below, width, height))
         across, *others = sorted(lengths or ["seq"], key=lambda name: -group[name].nunique())
-        for other in others:  # of further lengths, the first
+        for other in others:  # a heat map has one length: fix the others at their first value
             group = group[group[other] == group[other].iloc[0]]
         signs.add(_heat(axes, group, across))
-        fixed = [f"{other} {_short(group[other].iloc[0])}" for other in others]
-        axes.set_title(" ".join([_way(names, key), *fixed]), fontsize=9, loc="left")
-    roofs = [name for name in FORM if table["bound"].eq(name).any()]
-    for place, name in enumerate(roofs, start=4 - len(roofs)):
-        figure.text(0.52 + place * 0.125, 0.945, "■", color=FORM[name], fontsize=13)
+        fixed = [f"{other} {_short_text(group[other].iloc[0])}" for other in others]
+        axes.set_title(" ".join([_series_name(names, key), *fixed]), fontsize=9, loc="left")
+    ceilings = [name for name in CEILING_COLOURS if table["bound"].eq(name).any()]
+    for place, name in enumerate(ceilings, start=4 - len(ceilings)):
+        figure.text(0.52 + place * 0.125, 0.945, "■", color=CEILING_COLOURS[name], fontsize=13)
         figure.text(0.537 + place * 0.125, 0.948, name, fontsize=9)
-    if len(found) > PANELS:
-        figure.text(0.02, 0.875, f"and {len(found) - PANELS} more; fewer values, or -o FILE .csv", fontsize=9)
+    if len(found) > MAX_PANELS:
+        figure.text(
+            0.02,
+            0.875,
+            f"and {len(found) - MAX_PANELS} more panels: sweep fewer values, or use -o FILE .csv",
+            fontsize=9,
+        )
     if signs := signs - {""}:
-        words = f"{' or '.join(sorted(signs, reverse=True))}: does not fit the memory"
+        words = f"{' or '.join(sorted(signs, reverse=True))}: does not fit in memory"
         figure.text(0.98, 0.91, words, fontsize=9, color="0.35", ha="right")
 
 
 def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
-    """A cell a point: the colour of its roof, the paler the less of the time is due to it. The sign of those that do
-    not fit: a cross each, or of many points a line around them.
+    """Draw a cell per point in the color of its ceiling, paler the less of the time it limits.
+
+    Returns the mark of cells that do not fit in memory: a cross, or a line around them if there are many cells.
     """
     from matplotlib.colors import to_rgb
 
@@ -286,19 +305,22 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     sent, idle = (group[f"{what}_seconds"] / group["bound_seconds"] for what in ("communication", "bubble"))
     shares = {"memory": group["memory_share"], "communication": sent, "overhead": 1 + 0 * sent}
     shares["compute"] = 1 - group["memory_share"] - sent - idle
-    for roof, colour in FORM.items():
-        here = (group["bound"] == roof).to_numpy()
-        strength = (0.25 + 0.75 * np.clip(2 * shares[roof].to_numpy(float) - 1, 0, 1))[here, None]
+    for ceiling, colour in CEILING_COLOURS.items():
+        here = (group["bound"] == ceiling).to_numpy()
+        strength = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
         image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(colour)))
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
-    out = ~_fitting(group)
-    outlined = len(group) > CROSSES
+    out = ~_fits_memory(group)
+    outlined = len(group) > MAX_CROSSES
     if not outlined:
         axes.plot(column[out], row[out], ls="", marker="x", color="0.1", ms=5, alpha=0.6)
     elif out.any():
         beyond = np.zeros((len(ys), len(xs)))
         beyond[row[out], column[out]] = 1
-        window, around = (*axes.get_xlim(), *axes.get_ylim()), np.pad(beyond, 1, mode="edge")  # one column is no area
+        window, around = (
+            (*axes.get_xlim(), *axes.get_ylim()),
+            np.pad(beyond, 1, mode="edge"),
+        )  # contours need 2 columns
         cells = (np.arange(-1, size - 1) for size in around.shape[::-1])
         axes.contour(*cells, around, levels=[0.5], colors="0.1", linewidths=1.2)
         axes.axis(window)
@@ -308,7 +330,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     axes.tick_params(labelsize=8)
     axes.set_xlabel(across, fontsize=9)
     axes.set_ylabel("batch", fontsize=9)
-    return "" if not out.any() else "beyond the line" if outlined else "×"
+    return "" if not out.any() else "outlined" if outlined else "×"
 
 
 # --- Costs ------------------------------------------------------------------------------------------
@@ -317,22 +339,20 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
 def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     table = table[table["bound_dollars_per_million_tokens"].notna()]
     if table.empty:
-        raise WorkloadError(
-            Option("picture", "costs"), ": there is no price of tokens, for no model of the sweep reads or gives any"
-        )
-    series = {name: each for name, each in _series(table).items() if _fitting(each[0]).any()}
+        raise WorkloadError(Option("picture", "costs"), ": no model of the sweep has tokens, so no cost per token")
+    series = {name: each for name, each in _series(table).items() if _fits_memory(each[0]).any()}
     phases, shapes = list(table["phase"].unique())[:3], dict[str, str]()
-    remarks = "— expected    - - at least", "points that do not fit are left out"
+    remarks = "— expected    - - lower limit", "points that do not fit are not shown"
     edge = _edge([*series, *(words for words, _ in _tasks(table, lengths))], remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
         for points, colour in series.values():
             for words, task in _tasks(points[points["phase"] == phase], lengths):
                 marker = shapes.setdefault(words, MARKERS[len(shapes) % len(MARKERS)])
-                task = task[_fitting(task)].sort_values("batch")
+                task = task[_fits_memory(task)].sort_values("batch")
                 for column, dashes in (("dollars_per_million_tokens", "-"), ("bound_dollars_per_million_tokens", "--")):
                     axes.plot(task["batch"], task[column], color=colour, ls=dashes, marker=SHAPES[marker], ms=4, lw=1.2)
         _log_axes(
-            axes, "batch", "dollars a million tokens", "{:g}".format, lambda value: f"${units.significant(value)}"
+            axes, "batch", "dollars per million tokens", "{:g}".format, lambda value: f"${units.significant(value)}"
         )
         axes.set_title(phase, fontsize=10, loc="left")
     signs = (f"{marker} {words}" for words, marker in shapes.items() if words)

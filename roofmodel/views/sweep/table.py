@@ -1,4 +1,4 @@
-"""The terminal table of a sweep: its first rows, with a column for each option that varies."""
+"""The terminal table of a sweep: its first rows, with a column for each varying option."""
 
 from __future__ import annotations
 
@@ -11,76 +11,85 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.estimate.parallelism import GPUS
-from roofmodel.study.sweep.case import DEALT, FORMATTED, LENGTHS, NAMED
+from roofmodel.study.sweep.case import FORMAT_OPTIONS, LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows
 
-SHOWN = 40  # rows of the table; the rest is counted in its last line
+SHOWN = 40  # rows; the last line counts the others
 TITLES = {
     "model": "model", "hardware": "device", "phase": "phase", "batch": "batch", "seq": "seq", "decoder_seq": "prompt",
     "context": "cached", "new_tokens": "new", "image": "pixels",
-    **{name: name.replace("_", "-") for name in (*NAMED, *DEALT)},
+    **{name: name.replace("_", "-") for name in (*NAMED_OPTIONS, *PARALLELISM_OPTIONS)},
     "launch_seconds": "launch",
 }  # fmt: skip
-USUAL = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
-"""Defaults, which the heading leaves out."""
-EXPENDABLE = ("MFU", "roof", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
-MARKS = {"!": "! does not fit the device's memory", "†": "† beyond the model's positions, counted as if it had more"}
+DEFAULTS = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
+"""Default values; the heading does not repeat them."""
+EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
+MARKS = {
+    "!": "! does not fit in device memory",
+    "†": "† beyond the model's maximum positions; counted as if it had more",
+}
 
 
 class View:
-    """The first rows of a sweep: options that vary are columns, the others stand in the heading."""
+    """The first rows of a sweep. Varying options are columns; the heading gives the others."""
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = list(islice(rows(self.sweep), SHOWN))
-        varying = [name for name in TITLES if len(_asked(self.sweep, name)) > 1]
+        varying = [name for name in TITLES if len(_option_values(self.sweep, name)) > 1]
         yield Text.assemble((described(self.sweep), "bold"), f" · {self.sweep.points} points")
-        cells = [{**{TITLES[name]: _word(name, row[name]) for name in varying}, **_figures(row)} for row in shown]
+        cells = [
+            {**{TITLES[name]: _cell_text(name, row[name]) for name in varying}, **_result_cells(row)} for row in shown
+        ]
         titles = [title for title in cells[0] if any(row[title] for row in cells)]
         widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
         table = bare()
         kept = fitting(widths, EXPENDABLE, options.max_width)
         for title in kept:
-            left = title in ("model", "device", "phase", "roof", "")
+            left = title in ("model", "device", "phase", "bound by", "")
             table.add_column(title, justify="left" if left else "right", no_wrap=True)
         for row in cells:
             table.add_row(*(row[title] for title in kept))
         yield table
         if (rest := self.sweep.points - len(shown)) > 0:
-            yield Text(f"and {rest} more; -o FILE .csv, .json or .parquet has all of them", style="dim")
+            yield Text(f"and {rest} more; -o FILE .csv, .json or .parquet writes all of them", style="dim")
         signs = "".join(row[""] for row in cells)
         yield from (Text(meaning, style="dim") for sign, meaning in MARKS.items() if sign in signs)
         yield from (Text(f"– {note}", style="dim") for note in _refusals(shown))
 
 
-def _asked(sweep: Sweep, name: str) -> set[object]:
-    """The values of a column, as far as options set them; none for formats that equal `dtype`."""
+def _option_values(sweep: Sweep, name: str) -> set[object]:
+    """The values that options set in a column; none for formats that equal `dtype`."""
     if name in LENGTHS:
         return {value for case in sweep.cases for value in case.lengths[LENGTHS.index(name)][:2]}
     labels = [case.labels for case in sweep.cases]
-    if name in FORMATTED and all(label[name] == label["dtype"] for label in labels):
+    if name in FORMAT_OPTIONS and all(label[name] == label["dtype"] for label in labels):
         return set()
     values = {label.get(name) for label in labels}
     return values if name == "micro_batch" else values - {None}  # None: the whole batch
 
 
 def described(sweep: Sweep) -> str:
-    """The options that all points share, in words."""
-    said = {name: next(iter(values)) for name in TITLES if len(values := _asked(sweep, name)) == 1}
-    words = [str(said[name]) for name in ("model", "hardware", "phase", "dtype") if name in said]
-    words += [f"{name} {said[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in said]
-    words += [f"{name} {said[name]}" for name in FORMATTED if name in said]
-    words += [f"{said[name]} {name}" for name in ("attention", "runtime") if name in said]
-    words += [f"{TITLES[name]} {said[name]}" for name, usual in USUAL.items() if said.get(name, usual) != usual]
-    words += [f"{_word('launch_seconds', said['launch_seconds'])} a launch"] if "launch_seconds" in said else []
+    """The options that all points share, as text."""
+    given = {name: next(iter(values)) for name in TITLES if len(values := _option_values(sweep, name)) == 1}
+    words = [str(given[name]) for name in ("model", "hardware", "phase", "dtype") if name in given]
+    words += [f"{name} {given[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in given]
+    words += [f"{name} {given[name]}" for name in FORMAT_OPTIONS if name in given]
+    words += [f"{given[name]} {name}" for name in ("attention", "runtime") if name in given]
+    words += [
+        f"{TITLES[name]} {given[name]}" for name, default in DEFAULTS.items() if given.get(name, default) != default
+    ]
+    words += (
+        [f"{_cell_text('launch_seconds', given['launch_seconds'])} per launch"] if "launch_seconds" in given else []
+    )
     return " · ".join(words)
 
 
-def _figures(row: dict[str, Any]) -> dict[str, str]:
+def _result_cells(row: dict[str, Any]) -> dict[str, str]:
     """The results at a point with units; empty where unknown."""
 
     def shown(name: str, form: Callable[[Any], str]) -> str:
@@ -89,7 +98,7 @@ def _figures(row: dict[str, Any]) -> dict[str, str]:
     refused = row["bound_seconds"] is None
     return {
         "bound": shown("bound_seconds", units.seconds),
-        "roof": row["bound"] or "",
+        "bound by": row["bound"] or "",
         "expected": shown("expected_seconds", units.seconds),
         **{f"{what}/s ≤": shown(f"bound_{what}_per_second", units.si) for what in ("tokens", "images")},
         **{f"{what}/s": shown(f"{what}_per_second", units.si) for what in ("tokens", "images")},
@@ -105,7 +114,7 @@ def _refusals(shown: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["note"] for row in shown if row["bound_seconds"] is None))
 
 
-def _word(name: str, value: Any) -> str:
+def _cell_text(name: str, value: Any) -> str:
     if value is None:
         return ""
     return units.seconds(value) if name == "launch_seconds" else str(value)

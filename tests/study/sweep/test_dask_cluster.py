@@ -10,7 +10,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.sweep.dask_cluster import _result, evaluated
+from roofmodel.study.sweep.dask_cluster import _result, evaluate_on_cluster
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("default")  # what Dask warns of is Dask's
@@ -33,7 +33,7 @@ def missing(piece: int) -> Any:
 
 
 def test_pieces_come_back_in_order(address: str) -> None:
-    assert list(evaluated(doubled, iter(range(50)), address)) == list(range(0, 100, 2))
+    assert list(evaluate_on_cluster(doubled, iter(range(50)), address)) == list(range(0, 100, 2))
 
 
 def test_a_sweep_on_a_cluster_is_the_same_sweep(address: str) -> None:
@@ -49,7 +49,7 @@ def test_a_local_cluster_is_started_where_it_is_asked_for() -> None:
 
 def test_workers_that_lack_something_are_told_of(address: str) -> None:
     with pytest.raises(WorkloadError, match=r"cannot import .*a_module_that_nobody_has"):
-        list(evaluated(missing, [1], address))
+        list(evaluate_on_cluster(missing, [1], address))
 
 
 def dies(piece: int) -> int:
@@ -59,8 +59,8 @@ def dies(piece: int) -> int:
 def test_workers_that_die_are_one_line() -> None:
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         cluster.scheduler.allowed_failures = 0
-        with pytest.raises(WorkloadError, match=r"workers died, again and again"):
-            list(evaluated(dies, [1], cluster.scheduler_address))
+        with pytest.raises(WorkloadError, match=r"workers died repeatedly"):
+            list(evaluate_on_cluster(dies, [1], cluster.scheduler_address))
 
 
 @pytest.mark.parametrize("error", [distributed.comm.CommClosedError("in <TCP>: closed"), distributed.CancelledError()])
@@ -69,11 +69,13 @@ def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
         def result(self) -> None:
             raise error
 
-    with pytest.raises(WorkloadError, match=r'cluster="tcp://a:1": the scheduler was lost \(.+\); start it again'):
+    with pytest.raises(
+        WorkloadError, match=r'cluster="tcp://a:1": connection to the scheduler lost \(.+\); restart the scheduler'
+    ):
         _result(Future(), "tcp://a:1")
 
 
 def test_where_nobody_answers_the_address_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofmodel.study.sweep.sweep.dask_cluster.PATIENCE", 1)
-    with pytest.raises(WorkloadError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
-        list(evaluated(doubled, [1], "tcp://127.0.0.1:9"))
+    monkeypatch.setattr("roofmodel.study.sweep.dask_cluster.CONNECT_TIMEOUT", 1)
+    with pytest.raises(WorkloadError, match=r'cluster="tcp://127\.0\.0\.1:9": no Dask scheduler answers at'):
+        list(evaluate_on_cluster(doubled, [1], "tcp://127.0.0.1:9"))

@@ -21,7 +21,7 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import totals
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED, ROLES, TOTALS
+from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
 from roofmodel.study.sweep.sweep import Sweep, sweep
 from tests import draws
 
@@ -42,7 +42,9 @@ def points(found: Sweep) -> Iterator[dict[str, Any]]:
 
 def agrees_with_its_estimate(row: dict[str, Any], arch: Architecture, device: Device) -> None:
     """Counts exactly, times to 1e-12."""
-    asked = {name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED, *GPUS) if row[name] is not None}
+    asked = {
+        name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, *GPUS) if row[name] is not None
+    }
     if arch.image:
         asked.pop("seq", None)
     if row["phase"] in ("forward", "train"):
@@ -198,9 +200,9 @@ def test_where_nothing_can_be_the_reason_is_an_error() -> None:
         ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be dealt out evenly"),
         ({"seq": "1:x"}, "'x' is not a whole number"),
         ({"new_tokens": "0"}, "new_tokens is 0"),
-        ({"price": "cheap"}, "price: 'cheap' is no price"),
-        ({"price": "h100=3"}, "h100-sxm is no device of this sweep"),
-        ({"price": -1}, "price: -1 is no price"),
+        ({"price": "cheap"}, "price: 'cheap' is not a valid price"),
+        ({"price": "h100=3"}, "h100-sxm is not a device of this sweep"),
+        ({"price": -1}, "price: -1 is not a valid price"),
     ],
 )
 def test_typos_are_errors_that_say_what_would_work(asked: dict[str, Any], said: str) -> None:
@@ -287,4 +289,4 @@ def test_a_device_without_calibration_has_bounds_alone() -> None:
 
 def test_kept_rows_are_the_same_rows() -> None:
     found = sweep([hub.load("gpt2")], [A100], batch=[1, 2])
-    assert list(points(found.kept())) == list(points(found))
+    assert list(points(found.in_memory())) == list(points(found))
