@@ -106,7 +106,7 @@ def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
 
 def test_a_table_with_points_that_cannot_be_shows_the_others() -> None:
     text = printed(roofmodel.sweep("mixtral-8x7b-v0.1", "h100", tp=[2, 8], ep=[1, 4], phase="decode"))
-    assert "ep=4: experts are dealt out" in text
+    assert "ep=4: experts are sharded" in text
     _, _, *rows = text.splitlines()
     assert [row.split()[:2] for row in rows[:4]] == [["2", "1"], ["2", "4"], ["8", "1"], ["8", "4"]]
     assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
@@ -137,7 +137,7 @@ def test_a_long_table_says_where_the_rest_is() -> None:
 def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: Path) -> None:
     report = small(**asked, price=3)
     if picture == "costs" and asked.get("models") == "resnet-50":
-        with pytest.raises(WorkloadError, match="no price of tokens"):
+        with pytest.raises(WorkloadError, match="no model of the sweep has tokens"):
             report.save(tmp_path / "grid.svg", picture)
         return
     report.save(tmp_path / "grid.svg", picture)
