@@ -1,1 +1,1 @@
-"""What all views share: canvas, labels, charts, tables, documents, formulas, pages, files."""
+"""Parts that several views share: canvas, labels, chart, columns, documents, formulas, roofline page, output files."""

@@ -18,24 +18,30 @@ def bare(**options: Any) -> Table:
     return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
 
 
-def fitting(widths: Mapping[str, int], expendable: Iterable[str], room: int) -> list[str]:
-    """The titles of the columns that fit into `room` characters, after leaving out as many `expendable` ones, in their
-    order, as necessary."""
+def fitting(widths: Mapping[str, int], expendable: Iterable[str], available: int) -> list[str]:
+    """The titles of the columns that fit into `available` characters.
+
+    `expendable` columns are left out in their order until the rest fits.
+    """
     kept = dict(widths)
     for title in expendable:
-        if sum(width + 1 for width in kept.values()) <= room + 1:
+        if sum(width + 1 for width in kept.values()) <= available + 1:
             break
         kept.pop(title, None)
     return list(kept)
 
 
 def stacked(
-    titles: Sequence[str], lines: Iterable[Sequence[Cell]], left: Collection[str], expendable: Iterable[str], room: int
+    titles: Sequence[str],
+    lines: Iterable[Sequence[Cell]],
+    left: Collection[str],
+    expendable: Iterable[str],
+    available: int,
 ) -> Table:
     """A table whose columns are one cell each, which takes rich a tenth of the time of one cell per line.
 
     `left` are the titles of left-aligned columns. A column without any text is left out, and `expendable` columns where
-    `room` characters do not suffice; no cell is ever cut.
+    `available` characters do not suffice; no cell is ever cut.
     """
     columns = {}
     for title, cells in zip(titles, zip(*lines, strict=True), strict=True):
@@ -46,7 +52,7 @@ def stacked(
         if any(cell if isinstance(cell, str) else cell[0] for cell in cells):
             columns[title] = text
     widths = {title: max(map(cell_len, text.plain.split("\n"))) for title, text in columns.items()}
-    kept = fitting(widths, expendable, room)
+    kept = fitting(widths, expendable, available)
     table = Table.grid(padding=(0, 1, 0, 0))
     for title in kept:
         table.add_column(justify="left" if title in left else "right", no_wrap=True)

@@ -159,11 +159,11 @@ def without_folders(warning: str, files: Iterable[str]) -> str:
     return _FOLDERS.sub("", warning)
 
 
-def shorten(name: str, room: int) -> str:
-    """A kernel's name in at most `room` characters: without return type and namespaces if necessary, then cut."""
-    while len(name) > room and (base := _BASE.match(name)) and base.end() >= room and (lead := _LEADING.match(name)):
+def shorten(name: str, width: int) -> str:
+    """A kernel's name in at most `width` characters: without return type and namespaces if necessary, then cut."""
+    while len(name) > width and (base := _BASE.match(name)) and base.end() >= width and (lead := _LEADING.match(name)):
         name = name[lead.end() :]
-    return name if len(name) <= room else f"{name[: max(room - 1, 0)]}…"
+    return name if len(name) <= width else f"{name[: max(width - 1, 0)]}…"
 
 
 def category_color(category: str) -> str:
