@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Builder, Operator
 
 
 class Kernel(NamedTuple):
-    """A kernel: operator line, vector FLOPs per element of its first input, and reads of that input from memory."""
+    """A kernel: operator line, vector FLOPs per element of its first input, and the number of its reads."""
 
     about: str
     line: str
@@ -24,17 +24,19 @@ class Kernel(NamedTuple):
 
 
 KERNELS: dict[str, Kernel] = {
-    "matmul": Kernel("C = A B: three matrices pass, A and B in, C out", "a[M K] b[K N] -> c[M N]", kind="gemm"),
+    "matmul": Kernel("C = A B: A and B are read, C is written", "a[M K] b[K N] -> c[M N]", kind="gemm"),
     "matmul-accumulate": Kernel(
-        "C = A B + C: four matrices pass, C in as well as out", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
+        "C = A B + C: A, B and C are read, C is written", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
     ),
     # one multiplication and one addition per element
     "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", flops=2),
     "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", flops=2),
     # one multiplication, and additions of 6 neighbors without coefficients: 7 FLOPs, as in the lectures
-    "stencil7": Kernel("each point and its 6 neighbours, from a cache: read once", "u[X Y Z] -> v[X Y Z]", flops=7),
+    "stencil7": Kernel(
+        "each point and its 6 neighbors, with a cache: one read per point", "u[X Y Z] -> v[X Y Z]", flops=7
+    ),
     "stencil7-uncached": Kernel(
-        "each point and its 6 neighbours, without a cache: 7 reads",
+        "each point and its 6 neighbors, without a cache: 7 reads per point",
         "u[X Y Z] -> v[X Y Z]",
         flops=7,
         passes=7,

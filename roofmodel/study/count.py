@@ -1,8 +1,8 @@
-"""Any torch module as operators: what the dispatcher sees on meta tensors, no arithmetic done and no memory taken.
+"""FLOPs and bytes of any torch module, from the operators that torch dispatches on meta tensors without computing.
 
-Matmul FLOPs are torch's own (`torch.utils.flop_counter`); vector FLOPs those of the table below, in the convention of
-`counting/vector_flops.py`; bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
-operator that is in no table is uncounted, which is not zero.
+Matmul FLOPs come from `torch.utils.flop_counter`, vector FLOPs from the tables below, in the convention of
+`counting/vector_flops.py`. Bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
+operator without an entry in the tables is reported as uncounted, not as zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
 from roofmodel.prediction.roofline import Placement, place
 
-# FLOPs for each element of the output
+# FLOPs per element of the output
 ELEMENTWISE = {
     **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "neg", "abs", "maximum", "minimum", "where"), 1),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "erf", "sin", "cos", "floor", "round"), 1),
@@ -37,7 +37,7 @@ ELEMENTWISE = {
     },
     "clamp": 2, "hardtanh": 2, "addcmul": 3, "addcdiv": 3, "lerp": 3,
 }  # fmt: skip
-# FLOPs for each element of the first tensor read
+# FLOPs per element of the first input
 OVER_INPUT = {
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "cumsum", "prod"), 1),
     **dict.fromkeys(("_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool1d"), 1),
@@ -46,18 +46,23 @@ OVER_INPUT = {
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), vector_flops.NORM["batchnorm"]),
     "_fused_rms_norm": vector_flops.NORM["rmsnorm"],
 }
-POOLS = ("max_pool2d_with_indices", "avg_pool2d", "max_pool1d", "avg_pool1d")  # the window for each output
-MOVES = {
+POOLS = (
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "max_pool1d",
+    "avg_pool1d",
+)  # FLOPs per output: window size
+COPIES = {
     "clone", "copy", "cat", "stack", "_to_copy", "embedding", "index", "index_select", "gather", "constant_pad_nd",
     "repeat", "roll", "flip", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",
     "arange", "new_zeros", "new_ones", "new_full", "scalar_tensor", "tril", "triu", "slice_scatter", "pixel_shuffle",
 }  # fmt: skip
 FVCORE_LIMIT = 500_000_000  # parameters
-FREE = {"_unsafe_view", "_reshape_alias", "empty", "empty_like", "new_empty", "lift_fresh", "empty_strided"}
+WITHOUT_COST = {"_unsafe_view", "_reshape_alias", "empty", "empty_like", "new_empty", "lift_fresh", "empty_strided"}
 
 
 class Counted(NamedTuple):
-    """One operator of a module. `cost` without FLOPs where `known` is false: it has no formula."""
+    """One dispatched operator. If `known` is false, it has no FLOP formula and its `cost` is bytes only."""
 
     module: str
     operator: str
@@ -68,7 +73,7 @@ class Counted(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A module that holds no other: its class, the shape it gives, its parameters."""
+    """A module without submodules: its path, class, output shape, and number of parameters."""
 
     path: str
     kind: str
@@ -77,7 +82,7 @@ class Layer(NamedTuple):
 
 
 class Count(NamedTuple):
-    """A module as operators, in the order of their dispatch."""
+    """The operators of a module in the order of their dispatch."""
 
     name: str
     inputs: tuple[str, ...]
@@ -85,12 +90,12 @@ class Count(NamedTuple):
     parameters: int
     operators: tuple[Counted, ...]
     layers: tuple[Layer, ...]
-    fvcore: int | None  # its multiply-adds; None where it is not installed, or fails
+    fvcore: int | None  # multiply-adds; None if fvcore is not installed or fails
     device: Device | None
 
     @property
     def uncounted(self) -> dict[str, int]:
-        """Operators without a formula, and how often they ran."""
+        """Operators without a FLOP formula, with their numbers of calls."""
         names = [op.operator for op in self.operators if not op.known]
         return {name: names.count(name) for name in dict.fromkeys(names)}
 
@@ -100,26 +105,29 @@ class Count(NamedTuple):
 
 
 def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | None = None) -> Count:
-    """Count `MODULE:FACTORY` on inputs such as `1x3x224x224` or `int:1x1024`. Raises RoofError with a place."""
+    """Count the module that `MODULE:FACTORY` creates, on inputs such as `1x3x224x224` or `int:1x1024`.
+
+    Raises WorkloadError for invalid options, and for an error in the module's code, with its file and line.
+    """
     if dtype not in COMPUTE_FORMATS:
         raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(dtype, COMPUTE_FORMATS)}")
     shapes = [_shape(text) for text in inputs]
     try:
         import torch
     except ImportError:
-        raise WorkloadError("roof count needs torch; pip install torch brings it") from None
+        raise WorkloadError("roof count needs torch; install it with pip install torch") from None
     module = _build(target, torch)
-    with _told(f"{target} on {' '.join(inputs)}"):
+    with user_errors(f"{target} on {' '.join(inputs)}"):
         return _run(module, target, shapes, tuple(inputs), dtype, device)
 
 
 def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
-    """Whether it holds whole numbers, and the sizes."""
+    """Whether the input consists of integers, and its shape."""
     kind, _, sizes = text.rpartition(":")
     parts = sizes.split("x")
     if kind not in ("", "int", "float") or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
         raise WorkloadError(
-            Option("input"), f" is {shorten(text)}: not a shape; try 1x3x224x224, or int:1x1024 for whole numbers"
+            Option("input"), f" is {shorten(text)}: not a shape; try 1x3x224x224, or int:1x1024 for integers"
         )
     return kind == "int", tuple(map(int, parts))
 
@@ -128,30 +136,34 @@ def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Turns an error of the user's code into one line with its place."""
+def user_errors(what: str) -> Iterator[None]:
+    """Raise an error of the user's code as a WorkloadError of one line, with its file and line number."""
     try:
         yield
     except (RoofError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:
-        ours = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.path.dirname(os.__file__), "<frozen")
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
-        own = [f for f in frames if f"{os.sep}site-packages{os.sep}" not in f.filename] or frames
-        at = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        own = (
+            os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            os.path.dirname(os.__file__),
+            "<frozen",
+        )
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+        user_frames = [f for f in frames if f"{os.sep}site-packages{os.sep}" not in f.filename] or frames
+        at = f" at {user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""
         if isinstance(error, SyntaxError) and error.filename:
             at = f" at {error.filename}:{error.lineno}"
-        said = " ".join(str(error).split())
-        said = said if len(said) <= 200 else f"{said[:199]}…"
-        raise WorkloadError(f"{what}: {type(error).__name__}: {said}{at}") from None
+        message = " ".join(str(error).split())
+        message = message if len(message) <= 200 else f"{message[:199]}…"
+        raise WorkloadError(f"{what}: {type(error).__name__}: {message}{at}") from None
 
 
 def _build(target: str, torch: Any) -> Any:
-    """The module that a factory, or a class, gives; on the meta device where its code can."""
+    """The module that a factory or class returns; created on the meta device if its code allows it."""
     where, _, name = target.rpartition(":")
     if not where or not name.isidentifier():
-        raise WorkloadError(f"{shorten(target)} is no MODULE:FACTORY; try torchvision.models:resnet50 or ./my.py:make")
-    with _told(where):
+        raise WorkloadError(f"{shorten(target)} is not MODULE:FACTORY; try torchvision.models:resnet50 or ./my.py:make")
+    with user_errors(where):
         code = _import(where)
     factory = getattr(code, name, None)
     if factory is None:
@@ -160,15 +172,15 @@ def _build(target: str, torch: Any) -> Any:
     module = factory
     if not isinstance(factory, torch.nn.Module):
         if not callable(factory):
-            raise WorkloadError(f"{target} is a {type(factory).__name__}, no function that gives a torch module")
-        with _told(target):
+            raise WorkloadError(f"{target} is a {type(factory).__name__}, not a function that returns a torch module")
+        with user_errors(target):
             try:
                 with torch.device("meta"):
                     module = factory()
-            except Exception:  # code that wants real numbers while it builds
+            except Exception:  # the constructor needs real values
                 module = factory()
     if not isinstance(module, torch.nn.Module):
-        raise WorkloadError(f"{target} gives a {type(module).__name__}, no torch module")
+        raise WorkloadError(f"{target} returns a {type(module).__name__}, not a torch module")
     return module.to("meta").eval()
 
 
@@ -209,46 +221,46 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            given = func(*args, **kwargs)
-            short = func._schema.name.removeprefix("aten::")
+            output = func(*args, **kwargs)
+            operator = func._schema.name.removeprefix("aten::")
             viewed = [r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns]
-            if short in FREE or short.startswith("detach") or (viewed and all(viewed)):
-                return given
+            if operator in WITHOUT_COST or operator.startswith("detach") or (viewed and all(viewed)):
+                return output
             read = {id(t): t for t in _tensors((args, kwargs))}
-            written = list(_tensors(given))
+            written = list(_tensors(output))
             matmul, flops, known = 0, 0, True
             if func._overloadpacket in flop_registry:
-                matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=given))
+                matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
             else:
-                counted = _vector(short.rstrip("_"), args, list(read.values()), written)
+                counted = _vector(operator.rstrip("_"), args, list(read.values()), written)
                 known, flops = counted is not None, counted or 0
             cost = Cost(matmul, flops, sum(map(size, read.values())), sum(map(size, written)))
             path = max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2]
             shape = tuple(written[0].shape) if written else ()
-            found.append(Counted(path, short, shape, known, cost, place(cost, device, dtype) if device else None))
-            return given
+            found.append(Counted(path, operator, shape, known, cost, place(cost, device, dtype) if device else None))
+            return output
 
     def leaf(path: str) -> Callable[[Any, Any, Any], None]:
-        def hook(one: Any, _: Any, given: Any) -> None:
-            first = next(_tensors(given), None)
-            own = sum(p.numel() for p in one.parameters())
-            layers.append(Layer(path, type(one).__name__, tuple(first.shape) if first is not None else (), own))
+        def hook(module: Any, _: Any, output: Any) -> None:
+            first = next(_tensors(output), None)
+            own = sum(p.numel() for p in module.parameters())
+            layers.append(Layer(path, type(module).__name__, tuple(first.shape) if first is not None else (), own))
 
         return hook
 
     hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
-    fed = [torch.zeros(shape, dtype=torch.long if whole else None, device="meta") for whole, shape in shapes]
+    on_meta = [torch.zeros(shape, dtype=torch.long if integers else None, device="meta") for integers, shape in shapes]
     with torch.no_grad(), tracker, Recorder():  # type: ignore[no-untyped-call]
-        module(*fed)
+        module(*on_meta)
     for hook in hooks:
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
-    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, tuple(fed)), device)
+    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, tuple(on_meta)), device)
 
 
 def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | None:
-    """Vector FLOPs of an operator; None where it is in no table."""
-    if name in MOVES:
+    """Vector FLOPs of an operator; None if no table has it."""
+    if name in COPIES:
         return 0
     if not written:
         return None
@@ -274,7 +286,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
-    """fvcore's total: multiply-adds, norms and pools among them. It runs the module, so large ones are left out."""
+    """fvcore's total of multiply-adds, including norms and pools; None for large modules, since fvcore runs them."""
     try:
         import warnings
 
@@ -285,8 +297,8 @@ def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
             return None
         real = copy.deepcopy(module).to_empty(device="cpu")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch.jit.trace, which it is built on, is deprecated
+            warnings.simplefilter("ignore")  # fvcore uses torch.jit.trace, which is deprecated
             analysis = FlopCountAnalysis(real, tuple(torch.zeros_like(one, device="cpu") for one in inputs))
             return int(analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total())
-    except Exception:  # not installed, or the module cannot be traced: a witness less
+    except Exception:  # not installed, or the module cannot be traced
         return None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.convolution import Map, Place, convolution, touched
+from roofmodel.counting.convolution import Context, FeatureMap, convolution, input_rows_read
 from roofmodel.counting.notation import AXES, parse
 from roofmodel.counting.operator import Gemm, Operator
 from roofmodel.counting.workload import Step, Workload
@@ -25,8 +25,8 @@ def step(batch: int = 1, image: tuple[int, int] = (224, 224)) -> Step:
     return Workload(("forward",), batch, 0, image=image).steps()[0]
 
 
-def laid(conv: Convolution, pixels: Map, batch: int = 1) -> Operator:
-    return convolution(conv, Place(step(batch), "stem"), conv.name, pixels, "x", "y")
+def laid(conv: Convolution, pixels: FeatureMap, batch: int = 1) -> Operator:
+    return convolution(conv, Context(step(batch), "stem"), conv.name, pixels, "x", "y")
 
 
 def run(model: str, **options: Any) -> Estimate:
@@ -45,7 +45,7 @@ def test_a_plus_within_a_tensor_is_a_sliding_axis_and_one_between_tensors_adds()
 
 
 def test_the_stem_of_a_resnet_by_hand() -> None:
-    op = laid(Convolution("stem", 64, 7, 2, padding=3), Map(3, 224, 224), batch=2)
+    op = laid(Convolution("stem", 64, 7, 2, padding=3), FeatureMap(3, 224, 224), batch=2)
     assert op.spec == "x[b c i+r j+s] W_stem_stem[o c r s] -> y[b o i j]"
     assert op.matmul_flops == 2 * 2 * 64 * 112 * 112 * 3 * 7 * 7
     assert op.gemm == Gemm(batch=1, m=2 * 112 * 112, n=64, k=3 * 7 * 7)
@@ -54,12 +54,12 @@ def test_the_stem_of_a_resnet_by_hand() -> None:
 
 
 def test_a_stride_beyond_the_filter_reads_a_quarter() -> None:
-    op = laid(Convolution("shortcut", 512, 1, 2), Map(256, 56, 56))
+    op = laid(Convolution("shortcut", 512, 1, 2), FeatureMap(256, 56, 56))
     assert op.cost.bytes_read == 2 * (256 * 28 * 28 + 512 * 256)
 
 
 def test_depthwise_filters_have_no_channel_to_contract() -> None:
-    op = laid(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), Map(96, 56, 56))
+    op = laid(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), FeatureMap(96, 56, 56))
     assert op.matmul_flops == 2 * 96 * 56 * 56 * 49
     assert op.vector_flops == 96 * 56 * 56  # the bias
     assert op.gemm == Gemm(batch=96, m=56 * 56, n=1, k=49)
@@ -67,7 +67,9 @@ def test_depthwise_filters_have_no_channel_to_contract() -> None:
 
 
 def test_a_single_pixel_filter_is_a_matrix_product() -> None:
-    assert laid(Convolution("reduce", 64), Map(256, 56, 56)).spec == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
+    assert (
+        laid(Convolution("reduce", 64), FeatureMap(256, 56, 56)).spec == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
+    )
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 4), st.integers(0, 3))
@@ -79,7 +81,7 @@ def test_what_a_filter_touches_is_what_a_walk_over_its_places_finds(
     if places < 1:
         return
     walk = {place * stride + r - padding for place in range(places) for r in range(kernel)}
-    assert touched(rows, places, kernel, stride, padding) == len(walk & set(range(rows)))
+    assert input_rows_read(rows, places, kernel, stride, padding) == len(walk & set(range(rows)))
 
 
 @settings(deadline=None, max_examples=40)
@@ -97,7 +99,9 @@ def test_any_convolution_has_the_flops_and_parameters_of_torch(
     layer = torch.nn.Conv2d(into, out, kernel, stride, padding, groups=groups)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         given = layer(torch.zeros(batch, into, rows, columns))
-    ours = laid(Convolution("c", out, kernel, stride, padding, groups, bias=True), Map(into, rows, columns), batch)
+    ours = laid(
+        Convolution("c", out, kernel, stride, padding, groups, bias=True), FeatureMap(into, rows, columns), batch
+    )
     assert ours.matmul_flops == counter.get_total_flops()
     assert ours.writes[0].elements(ours.sizes) == given.numel()
     assert sum(t.elements(ours.sizes) for t in ours.parameters) == sum(p.numel() for p in layer.parameters())
@@ -153,7 +157,7 @@ def test_flops_are_linear_in_the_batch_and_weights_are_read_once(model: str) -> 
 
 
 def test_an_image_that_is_too_small_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"the image is too small: 1 × 1 pixels .* 2 × 2 .* a larger image"):
+    with pytest.raises(WorkloadError, match=r"the image is too small: 1 × 1 pixels .* 2 × 2; try a larger image"):
         run("convnext-tiny-224", image=7)
     with pytest.raises(WorkloadError, match="image=15 is smaller than one patch of 16 × 16 pixels"):
         run("vit-base-patch16-224", image=15)

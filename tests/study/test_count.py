@@ -105,11 +105,11 @@ def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -
     ("target", "inputs", "said"),
     [
         ("{}:Nothing", ["1"], "has no 'Nothing'"),
-        ("{}:text", ["1"], "gives a str, no torch module"),
+        ("{}:text", ["1"], "returns a str, not a torch module"),
         ("{}:Slip", ["int:1x2"], r"Slip on int:1x2: RuntimeError: .* at .*user_code_for_count.py:13"),
         ("{}:wide", ["4x65"], "wide on 4x65: RuntimeError"),
         ("{}:wide", ["4xx"], "input is '4xx': not a shape; try 1x3x224x224"),
-        ("{}", ["1"], "no MODULE:FACTORY"),
+        ("{}", ["1"], "is not MODULE:FACTORY"),
         ("./nothing_here.py:make", ["1"], "no such file"),
         ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),
     ],

@@ -1,4 +1,4 @@
-"""A run of `roof measure`: the table that grows row by row, progress on stderr, and the summary."""
+"""A run of `roof measure`: the CSV file, written row by row, progress on stderr, and the summary."""
 
 from __future__ import annotations
 
@@ -27,59 +27,59 @@ from roofmodel.units import seconds, si
 from roofmodel.views.kit import files
 from roofmodel.views.kit.columns import bare
 
-EVERY = 10.0  # seconds between two lines of progress, where nothing can be overwritten
+PROGRESS_INTERVAL = 10.0  # seconds between two progress lines if stderr is not a terminal
 
 
-class Growing:
-    """A CSV that is written row by row beside its place, as FILE.part, and takes it when it is closed.
+class CsvWriter:
+    """Writes a CSV file row by row as FILE.part and renames it to FILE when it is closed.
 
-    With `resume` it begins with the rows of FILE.part, which a killed run left, or of FILE; with `force` both are
-    given up. Raises OutputError where it cannot be written, where rows of this or another machine would be lost, and
-    where rows to go on with are of another table, or of another machine than this.
+    `resume` keeps the rows of FILE.part (left by a killed run) or of FILE; `force` discards both. Raises OutputError if
+    the file cannot be written, if it would overwrite rows without `force`, or if the rows to resume have other columns
+    or come from another machine.
     """
 
     def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
         self.target = files.check(path, ("csv",))
-        self.beside = self.target.with_name(f"{self.target.name}.part")
+        self.part_file = self.target.with_name(f"{self.target.name}.part")
         ways = Message(Option("resume"), " continues it, ", Option("force"), " replaces it")
         if not (resume or force):
-            if self.beside.exists():
-                raise OutputError(f"{path}: a run that was killed left {self.beside.name!r}; ", ways)
+            if self.part_file.exists():
+                raise OutputError(f"{path}: a killed run left {self.part_file.name!r}; ", ways)
             if self.target.exists() and self.target.stat().st_size:
-                raise OutputError(f"{path}: already exists; ", ways, ", or give another name")
-        source = self.beside if self.beside.exists() else self.target
+                raise OutputError(f"{path}: the file exists; ", ways, ", or give another name")
+        source = self.part_file if self.part_file.exists() else self.target
         old = _rows(source, machine) if resume and source.exists() else []
         self.known = {identity_of_row(cells) for cells in old}
         self.count = 0  # rows of this run
-        self._whole = True  # as far as is known, whether every row is on disk
-        files.replace(self.beside, lambda file: _write(file, old))
-        self._file: IO[str] = self.beside.open("a", newline="", encoding="utf-8")
+        self._complete = True  # False after a row could not be written
+        files.replace(self.part_file, lambda file: _write(file, old))
+        self._file: IO[str] = self.part_file.open("a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, COLUMNS)
 
     def add(self, row: Mapping[str, object]) -> None:
-        """A row, on disk when this returns."""
+        """Write a row to disk."""
         try:
             self._writer.writerow(row)
             self._file.flush()
         except OSError as error:
-            self._whole = False
+            self._complete = False
             raise OutputError(
                 Option("output", self.target),
                 f": cannot be written ({error.strerror}); ",
                 Option("resume"),
-                f" continues from {self.beside.name!r}",
+                f" continues from {self.part_file.name!r}",
             ) from None
         self.count += 1
 
     def close(self) -> None:
-        """Put the table in its place; a table without a row is removed, one with half a row stays beside."""
-        with suppress(OSError):  # what could not be written before
+        """Rename FILE.part to FILE; delete it if it has no row; leave it if its last row is incomplete."""
+        with suppress(OSError):  # closing tries to write the incomplete row again
             self._file.close()
-        if not self._whole:
+        if not self._complete:
             return
         if self.count or self.known:
-            files.replace(self.target, lambda file: shutil.copyfile(self.beside, file))
-        self.beside.unlink()
+            files.replace(self.target, lambda file: shutil.copyfile(self.part_file, file))
+        self.part_file.unlink()
 
 
 def _write(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
@@ -90,11 +90,11 @@ def _write(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def _rows(path: Path, machine: Machine) -> list[dict[str, str]]:
-    """The rows of an earlier run on this machine; a last one that was cut off is left out."""
+    """The rows of an earlier run on this machine, without a last row that is incomplete."""
     try:
         text = path.read_bytes().decode()
-        whole = text[: text.rfind("\n") + 1]
-        reader = csv.DictReader(io.StringIO(whole, newline=""), strict=True)
+        complete = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(io.StringIO(complete, newline=""), strict=True)
         rows = [cells for cells in reader if None not in cells and None not in cells.values()]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
@@ -115,27 +115,27 @@ def _rows(path: Path, machine: Machine) -> list[dict[str, str]]:
 
 
 class Progress:
-    """How far a run is: a line that is overwritten on a terminal, a line now and then elsewhere."""
+    """Prints the progress of a run: one line that is overwritten on a terminal, else a line every 10 seconds."""
 
     def __init__(self, cases: int, budget: float) -> None:
         self.begin = self.last = time.monotonic()
         self.cases, self.budget = cases, budget
         self.done = 0
 
-    def see(self, what: object) -> None:
-        """A case more is through."""
+    def advance(self, case: object) -> None:
+        """Count a case as finished, and print it."""
         self.done += 1
         now = time.monotonic()
-        text = f"{self.done} of {self.cases} cases, {now - self.begin:.0f} of at most {self.budget:.0f} s: {what}"
+        text = f"{self.done} of {self.cases} cases, {now - self.begin:.0f} of at most {self.budget:.0f} s: {case}"
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{text[:100]}")
             sys.stderr.flush()
-        elif now - self.last > EVERY:
+        elif now - self.last > PROGRESS_INTERVAL:
             sys.stderr.write(f"{text}\n")
             self.last = now
 
     def end(self) -> None:
-        """Clear the line."""
+        """Clear the progress line."""
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
@@ -190,18 +190,18 @@ def run(
         plan = Plan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
         if machine.device == "cpu":
             remark(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch sees no GPU'}")
-        return _record(plan, Growing(output, machine, resume, force))
+        return _record(plan, CsvWriter(output, machine, resume, force))
     finally:
         machine.close()
 
 
-def _record(plan: Plan, table: Growing) -> Measurement:
+def _record(plan: Plan, table: CsvWriter) -> Measurement:
     """Measure until the plan or its budget ends, or an interrupt; the table keeps the rows measured until then."""
     done, failed, interrupted = [], dict[str, dict[str, None]](), False
     progress = Progress(len(plan.cases), plan.budget)
     try:
         for found in measure(plan, table.known):
-            progress.see(found.case)
+            progress.advance(found.case)
             if isinstance(found, Failed):
                 failed.setdefault(found.reason, {})[" ".join(found.case.kind)] = None
             else:
@@ -213,17 +213,17 @@ def _record(plan: Plan, table: Growing) -> Measurement:
         progress.end()
         table.close()
     notes: list[Remark] = [
-        f"not measured, all or some: {', '.join(kinds)}: {reason[:160]}" for reason, kinds in failed.items()
+        f"failed in all or some cases: {', '.join(kinds)}: {reason[:160]}" for reason, kinds in failed.items()
     ]
     if not done and not table.known:
         raise WorkloadError(
             *notes, "; " * bool(notes), f"{table.target}",
-            f": nothing was measured of {len(plan.cases)} cases, so nothing is written",
+            f" is not written: none of {len(plan.cases)} cases was measured",
         )  # fmt: skip
     if interrupted:
         notes.append(Message("interrupted; ", Option("resume"), " continues"))
     else:
-        notes.append(f"to go on: roof validate {table.target} --hw {_hardware(plan.machine)}")
+        notes.append(f"next: roof validate {table.target} --hw {_hardware(plan.machine)}")
     return Measurement(table.target, plan, tuple(done), len(table.known) + len(done), tuple(notes), interrupted)
 
 
@@ -236,26 +236,26 @@ def _hardware(machine: Machine) -> str:
 
 
 def summary(measurement: Measurement) -> RenderableType:
-    """By operation, type and kernel: the number of rows, the shortest time, and the highest rates reached."""
+    """By operation, format and kernel: rows, shortest time, and highest achieved FLOP/s and bandwidth."""
     measured, name, l2 = measurement.done, str(measurement.plan.machine.evidence.name), measurement.plan.l2
     found = bare()
-    for column in ("operation", "type", "kernel"):
+    for column in ("operation", "format", "kernel"):
         found.add_column(column)
-    for column in ("rows", "shortest", "at most", ""):
+    for column in ("rows", "shortest", "highest", ""):
         found.add_column(column, justify="right")
     parts: dict[tuple[str, str, str], list[Done]] = {}
     for done in measured:
         parts.setdefault(done.case.kind, []).append(done)
     for kind, some in sorted(parts.items()):
-        found.add_row(*kind, str(len(some)), *_reached(some))
+        found.add_row(*kind, str(len(some)), *_best(some))
     return Group(
         Text.assemble((name, "bold"), f", L2 {l2}"),
         found,
-        Text("FLOPs and bytes as counted, each tensor once; kernels of torch", style="dim"),
+        Text("FLOP/s and B/s from counted FLOPs and bytes (each tensor once); kernels of torch", style="dim"),
     )
 
 
-def _reached(measured: Sequence[Done]) -> tuple[str, str, str]:
+def _best(measured: Sequence[Done]) -> tuple[str, str, str]:
     costs: list[tuple[Any, float]] = [(done.case.operator.cost, done.timing.seconds) for done in measured]
     flops, moved = max(cost.flops / taken for cost, taken in costs), max(cost.bytes / taken for cost, taken in costs)
     return seconds(min(taken for _, taken in costs)), si(flops, "FLOP/s") if flops else "", si(moved, "B/s")
