@@ -173,7 +173,7 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(roofmodel.WorkloadError, match="nothing to sweep: no model"):
         roofmodel.sweep([], "a100")
     for nothing in (roofmodel.read_profile, partial(roofmodel.compare, "gpt2")):
-        with pytest.raises(roofmodel.WorkloadError, match="no files; give those that a profiler wrote"):
+        with pytest.raises(roofmodel.WorkloadError, match="no files given; expected files of Nsight Compute"):
             nothing()
 
 

@@ -105,15 +105,15 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --mla latent", ["--mla", "'latent'", "absorbed, naive"]),
     ("estimate gpt2 --hw a100 --runtime jit", ["--runtime", "'jit'", "eager, autocast, megatron, graph"]),
     ("estimate gpt2 --hw a100 --launch 12", ["--launch", "'12' has no unit", "2.5 us"]),
-    ("estimate gpt2 --hw a100 --launch 5GB", ["--launch", "'5GB' is in B", "2.5 us"]),
+    ("estimate gpt2 --hw a100 --launch 5GB", ["--launch", "got '5GB' in B", "2.5 us"]),
     ("sweep gpt2 --hw a100 --launch 5us,fast", ["--launch", "'fast' is not a quantity", "2.5 us"]),
     ("estimate gpt2 --hw a100 --launch 5s", ["--launch", "'5s'", "--launch 12us"]),
     ("estimate gpt2 --hw a100 --recompute some", ["--recompute", "'some'", "none, selective, full"]),
     ("estimate gpt2 --hw a100 --format yaml", ["--format", "'yaml'", "table, json, csv, markdown"]),
-    ("estimate gpt2 --hw a100 --tp 5", ["--tp 5", "12 heads", "--tp 1, 2, 3, 4, 6, 12 would work"]),
+    ("estimate gpt2 --hw a100 --tp 5", ["--tp 5", "12 heads", "try --tp 1, 2, 3, 4, 6, 12"]),
     ("estimate gpt2 --hw a100 --dp 8", ["--dp 8", "--batch 1", "try --batch 8"]),
     ("estimate gpt2 --hw a100 --pp 0", ["--pp is 0", "whole number from 1"]),
-    ("estimate mixtral-8x7b-v0.1 --hw a100 --ep 3", ["--ep 3", "--tp 1", "--ep 1 would work"]),
+    ("estimate mixtral-8x7b-v0.1 --hw a100 --ep 3", ["--ep 3", "--tp 1", "try --ep 1"]),
     ("estimate bert-base-cased --hw a100 --phase decode", ["--phase decode", "bert-base-cased", "encoder", "forward"]),
     ("estimate bert-base-cased --hw a100 --phase prefill", ["--phase prefill", "encoder", "forward"]),
     ("estimate gpt2 --hw v100 --dtype bf16", ["V100", "'bf16'", "fp16"]),
@@ -374,13 +374,13 @@ def test_a_file_has_the_rights_of_any_other(roof: Roof) -> None:
     [
         ("missing/out.png", ["missing/out.png", "folder 'missing' does not exist"]),
         ("out.txt", ["out.txt", "unknown suffix '.txt'", ".png", ".svg", ".pdf", ".json", ".csv", ".md"]),
-        ("out", ["-o out", "has no suffix", ".png"]),
-        (".png", ["-o .png", "has no suffix"]),
-        ("", ["-o", "has no suffix"]),
+        ("out", ["out: ", "has no suffix", ".png"]),
+        (".png", [".png: ", "has no suffix"]),
+        ("", ["'': ", "has no suffix"]),
         ("folder.json", ["folder.json", "is a folder"]),
         ("file.json/out.json", ["file.json/out.json", "folder 'file.json' does not exist"]),
         ("~nosuchuser/out.json", ["~nosuchuser/out.json"]),
-        ("a" * 5000 + ".json", ["-o aaa"]),
+        ("a" * 5000 + ".json", ["error: aaa"]),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -427,7 +427,7 @@ def failing_write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def test_a_failing_write_leaves_the_old_file_and_no_other(roof: Roof, failing_write: Path) -> None:
     done = roof(*ESTIMATE, "-o", failing_write.name)
     assert (done.status, done.out) == (2, "")
-    assert done.err == f"error: -o {failing_write.name}: cannot be written (No space left on device)\n"
+    assert done.err == f"error: {failing_write.name}: cannot be written (No space left on device)\n"
     assert failing_write.read_text(encoding="utf-8") == "old"
     assert files(failing_write.parent) == [failing_write.name]
 
@@ -701,7 +701,7 @@ def in_ascii(*arguments: str) -> str:
 
 
 def test_a_terminal_of_ascii_gets_table_and_picture_letter_for_letter(roof: Roof) -> None:
-    plain, lines = in_ascii(*ESTIMATE), roof(*ESTIMATE).out.splitlines()
+    plain, lines = in_ascii(*ESTIMATE, "--roofline"), roof(*ESTIMATE, "--roofline").out.splitlines()
     assert "?" not in plain
     assert "GPT2LMHeadModel" in plain
     assert re.search(r"312 TFLOP/s \| +/*-{5}", plain)
@@ -740,7 +740,7 @@ def test_validate_prints_the_error_of_the_bound(roof: Roof) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("absent.csv", "--hw", "a100"), "absent.csv: not a table of measurements"),
+        (("absent.csv", "--hw", "a100"), "absent.csv: not a readable table of measurements"),
         (("table.csv", "--hw", "a1000"), "did you mean 'a100'"),
         (("table.csv", "--hw", "a100", "-o", "rows.xyz"), "unknown suffix '.xyz'"),
         (("table.csv", "--hw", "a100", "--format", "csv"), "unknown format 'csv'"),

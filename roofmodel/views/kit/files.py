@@ -23,7 +23,7 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
     if suffix not in suffixes:
         known = ", ".join(f".{s}" for s in suffixes)
         what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix, which selects the format"
-        raise OutputError(f"{path}: {what}; known: {known}")
+        raise OutputError(f"{path or repr(path)}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
         raise OutputError(f"{path}: folder {str(target.parent)!r} does not exist; create it first")
     if os.path.isdir(target):
