@@ -17,9 +17,9 @@ const svg = (name, attributes = {}, ...children) => grown(document.createElement
 const cell = (text, look = "") => html("td", look ? { class: look } : {}, text);
 const swatch = (colour) => html("span", { class: "swatch", style: { background: colour } });
 
-let operators = []; // of the situation, all figures in place
-let shown = null; // the operator whose formula is read, by its place in the list
-let held = false; // whether a click or Enter holds it
+let operators = []; // with the values for the current settings
+let shown = null; // index of the operator whose formula is shown
+let pinned = false; // set by a click or Enter: the pointer no longer changes `shown`
 
 const bytesOf = (op) => Number(op.bytes_read) + Number(op.bytes_written);
 const flopsOf = (op) => Number(op.matmul_flops) + Number(op.vector_flops);
@@ -27,20 +27,20 @@ const named = (op) => (op.label.includes(op.of) ? op.label : `${op.of}: ${op.lab
 const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
 
 function draw() {
-  const { sheet, told } = current();
-  operators = told.ops.map((row) => sheet.fill(data.rows[row]));
-  const situation = sheet.fill({ ...told, ops: [] });
+  const { sheet, selected } = current();
+  operators = selected.ops.map((row) => sheet.fill(data.rows[row]));
+  const situation = sheet.fill({ ...selected, ops: [] });
   const all = sum(operators.map((op) => op.all_bound_seconds));
   for (const op of operators) op.share = op.all_bound_seconds / all;
   if (shown === null || shown >= operators.length) {
     shown = operators.reduce((best, op, n) => (op.share > operators[best].share ? n : best), 0);
-    held = false;
+    pinned = false;
   }
   byId("heading").textContent = `${model().name} on ${device().name}`;
   byId("situation").textContent = inWords(situation);
-  byId("complaint").textContent = complaints.join(" ");
-  byId("complaint").hidden = complaints.length === 0;
-  byId("warning").textContent = [...beyond(situation), ...unlinked()].join(" ");
+  byId("messages").textContent = messages.join(" ");
+  byId("messages").hidden = messages.length === 0;
+  byId("warning").textContent = [...beyond(situation), ...linkWarnings()].join(" ");
   byId("warning").hidden = byId("warning").textContent === "";
   drawFigures(situation);
   drawRoofline(situation.whole);
@@ -82,7 +82,7 @@ function sharing() {
 }
 
 /** Why the expected time is unknown. */
-function unexpected() {
+function whyNotExpected() {
   const kinds = new Set(operators.filter((op) => op.expected_seconds === null).map((op) => op.kind));
   return Object.keys(device().sets).length === 0 ? device().parameters : `not calibrated for ${[...kinds].join(", ")}`;
 }
@@ -90,10 +90,10 @@ function unexpected() {
 /** The cards with the totals. */
 function drawFigures({ totals, memory }) {
   const several = gpus() > 1, all = several ? ` on ${grouped(gpus())} GPUs` : "";
-  const roofs = ["memory", "compute", ...(several ? ["communication"] : [])];
-  const part = (roof) => sum(operators.filter((op) => op.bound === roof).map((op) => op.share));
-  const most = roofs.reduce((best, roof) => (part(roof) > part(best) ? roof : best));
-  const shares = roofs.map((roof) => `${roof} ${percent(part(roof))}`).join(", ");
+  const ceilings = ["memory", "compute", ...(several ? ["communication"] : [])];
+  const part = (ceiling) => sum(operators.filter((op) => op.bound === ceiling).map((op) => op.share));
+  const most = ceilings.reduce((best, ceiling) => (part(ceiling) > part(best) ? ceiling : best));
+  const shares = ceilings.map((ceiling) => `${ceiling} ${percent(part(ceiling))}`).join(", ");
   const what = model().image === null ? "tokens" : "images";
   const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s${all}`;
   const latency = { prefill: "TTFT, ", decode: "TPOT, " }[state.phase] ?? "";
@@ -103,7 +103,7 @@ function drawFigures({ totals, memory }) {
     ["bound", `${latency}bound`, seconds(totals.bound_seconds), `at most ${rate("bound_")}`],
     ["expected", `${latency}expected`, seconds(totals.expected_seconds), known
       ? `${seconds(totals.expected_low_seconds)} to ${seconds(totals.expected_high_seconds)}; ${rate("")}${host}`
-      : unexpected()],
+      : whyNotExpected()],
     [most, "bound by", most, `share of the bound: ${shares}`],
     [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
       capacity === null ? "device memory unknown"
@@ -118,8 +118,8 @@ function drawFigures({ totals, memory }) {
 // the same axes for all settings, so that operators and ceilings visibly move; powers of ten
 const peaks = data.devices.flatMap((one) => Object.values(one.pipes)).map((pipes) => Number(pipes.matmul));
 const plane = { left: -2, right: 4.7, bottom: 9, top: Math.log10(Math.max(...peaks)) + 0.55 };
-const marks = new Map(); // what draws an operator, by what it is, so that it is kept while it moves
-let places = []; // where marks stand, in pixels
+const marks = new Map(); // SVG elements by operator, reused so that marks move to their new positions
+let places = []; // positions of marks in pixels
 
 /** The current size of the picture in pixels. */
 function measured() {
@@ -146,11 +146,11 @@ function layer(name) {
 
 function drawRoofline(whole) {
   const at = measured();
-  layer("back").replaceChildren(...axes(at), ...roofs(at));
+  layer("back").replaceChildren(...axes(at), ...ceilings(at));
   drawMarks(at);
   layer("sums").replaceChildren(...diamonds(at, whole));
   const largest = places.filter(({ n }) => operators[n].share > 0.01).slice(0, 7);
-  layer("labels").replaceChildren(...lettering(at, largest));
+  layer("labels").replaceChildren(...markNames(at, largest));
 }
 
 function axes({ x, y, box, height, rem }) {
@@ -170,15 +170,15 @@ function axes({ x, y, box, height, rem }) {
 }
 
 /** The ceilings: DRAM bandwidth, the matmul pipe, and the pipe for vector work if it is another one. */
-function roofs({ x, y, box, letter }) {
+function ceilings({ x, y, box, letter }) {
   const pipes = device().pipes[state.dtype], bandwidth = Number(device().bandwidth), peak = Number(pipes.matmul);
   const ridge = peak / bandwidth, start = Math.max(10 ** plane.left, 10 ** plane.bottom / bandwidth);
   const slope = (rate, intensity) => `${x(intensity)} ${y(rate)}`;
   const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
   const near = start ** 0.72 * ridge ** 0.28, turn = `rotate(${angle} ${x(near)} ${y(near * bandwidth)})`;
-  const text = (attributes, words) => svg("text", { class: "roofname", "text-anchor": "end", ...attributes }, words);
+  const text = (attributes, words) => svg("text", { class: "ceiling-name", "text-anchor": "end", ...attributes }, words);
   const lines = [
-    svg("path", { class: "roof", d: `M${slope(start * bandwidth, start)}L${slope(peak, ridge)}H${box.right}` }),
+    svg("path", { class: "ceiling", d: `M${slope(start * bandwidth, start)}L${slope(peak, ridge)}H${box.right}` }),
     svg("line", { class: "ridge", x1: x(ridge), x2: x(ridge), y1: y(peak), y2: box.bottom }),
     text({ x: box.right, y: y(peak) - 1.2 * letter }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
     text({ x: x(near), y: y(near * bandwidth) - 0.5 * letter, "text-anchor": "middle", transform: turn },
@@ -245,7 +245,7 @@ function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, exp
 }
 
 /** Names of the largest marks, where they overlap no other name, large mark, diamond or name of a ceiling. */
-function lettering({ box, letter }, largest) {
+function markNames({ box, letter }, largest) {
   const centre = ({ bound, expected }) => expected ?? bound;
   const taken = places.filter(({ r }) => r > letter).map((place) => (
     { left: place.x - place.r, right: place.x + place.r, top: centre(place) - place.r,
@@ -275,7 +275,7 @@ function lettering({ box, letter }, largest) {
 
 // --- Bars: time and memory by part -------------------------------------------------------------------------------
 
-const HELD = [
+const MEMORY_ROLES = [
   ["weights", "weights", "#0072B2"], ["kv_cache", "KV cache", "#E69F00"], ["activations", "activations", "#009E73"],
   ["gradients", "gradients", "#CC79A7"], ["optimizer", "optimizer's state", "#D55E00"],
 ];
@@ -304,14 +304,14 @@ function drawBars({ totals, memory }) {
 }
 
 function memoryBar(memory) {
-  const held = HELD.filter(([key]) => Number(memory[key]) > 0).map(([key, name, colour]) => (
+  const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, colour]) => (
     { name, colour, size: Number(memory[key]), text: binary(memory[key]) }));
   const capacity = device().capacity === null ? null : Number(device().capacity), total = Number(memory.total);
   const space = Math.max(capacity ?? 0, total), left = `${100 * capacity / space}%`;
   const end = capacity && html("span", { class: "capacity", style: { left }, title: `capacity ${binary(capacity)}` });
   return [
-    bar("memory", held, space, `${binary(total)}${capacity ? ` of ${binary(capacity)}` : ""}`, end),
-    legend(held.map(({ name, colour, text }) => [`${name} ${text}`, colour])),
+    bar("memory", roles, space, `${binary(total)}${capacity ? ` of ${binary(capacity)}` : ""}`, end),
+    legend(roles.map(({ name, colour, text }) => [`${name} ${text}`, colour])),
   ];
 }
 
@@ -356,10 +356,10 @@ function beyond({ context, tokens }) {
 }
 
 /** The note of `roof estimate` on the links between this many GPUs. */
-function unlinked() {
+function linkWarnings() {
   const { unlinked, outside } = device(), { most, said } = outside;
-  if (joined() > 1 && unlinked !== null) return [`${unlinked}.`];
-  return joined() > most ? [said.replace("{gpus}", grouped(joined()))] : [];
+  if (communicatingGpus() > 1 && unlinked !== null) return [`${unlinked}.`];
+  return communicatingGpus() > most ? [said.replace("{gpus}", grouped(communicatingGpus()))] : [];
 }
 
 /** Shows an operator's formula and highlights its mark. */
@@ -377,16 +377,16 @@ const written = (size) => (Number.isInteger(Number(size)) ? grouped(size) : sign
 const multiplied = (factors) => factors.join(" · ");
 const exactly = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
 
-/** The matmul FLOPs of an operator, in letters and in numbers; empty where it has none. */
-function products({ products: lines }) {
+/** The matmul FLOPs of an operator, in letters and in numbers; empty without a GEMM. */
+function gemmFlops({ products: lines }) {
   return {
     letters: lines.map((axes) => multiplied(["2", ...axes.map(([letter]) => letter)])).join(" + "),
     numbers: lines.map((axes) => multiplied(["2", ...axes.map(([, size]) => written(size))])).join(" + "),
   };
 }
 
-/** The FLOPs of all other work, so many an element of what is read first, or of what a product gives; nothing where
- * they are no such multiple, or several products stand in the operator. */
+/** The vector FLOPs as a whole number per element: of the GEMM's output, or without a GEMM of the first tensor read.
+ * Empty if that is not a whole number, or if the operator has several GEMMs. */
 function perElement(op) {
   if (op.products.length > 1) return [];
   const { axes } = op.products.length ? op.tensors.find(({ way }) => way === "written") : op.tensors[0];
@@ -396,11 +396,11 @@ function perElement(op) {
 }
 
 function formula(op) {
-  const { letters, numbers } = products(op), pipes = device().pipes[state.dtype];
+  const { letters, numbers } = gemmFlops(op), pipes = device().pipes[state.dtype];
   const bytes = si(bytesOf(op), "B"), matmul = si(op.matmul_flops, "FLOP"), vector = si(op.vector_flops, "FLOP");
   const line = (name, ...content) => html("div", { class: "line" },
     html("span", { class: "name" }, name), ...content.map((one) => html("div", {}, ...[one].flat())));
-  const roofs = [
+  const ceilings = [
     [op.memory_seconds, `${bytes} ÷ ${si(device().bandwidth, "B/s", 4)}`],
     [op.matmul_seconds, `${matmul} ÷ ${si(pipes.matmul, "FLOP/s", 4)}`],
     [op.vector_seconds, `${vector} ÷ ${si(pipes.vector ?? 0, "FLOP/s", 4)}`],
@@ -416,11 +416,11 @@ function formula(op) {
     op.vector_flops > 0 ? line("vector FLOPs", ...perElement(op), html("strong", {}, `= ${vector}`)) : null,
     line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
       html("strong", {}, `= ${bytes}`)),
-    op.exchange ? line(`sent to others: ${op.exchange.name} among ${grouped(op.exchange.gpus)}`, sent(op)) : null,
+    op.exchange ? line(`sent to other GPUs: ${op.exchange.name} among ${grouped(op.exchange.gpus)}`, sent(op)) : null,
     line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
       html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
-    line("at least", ...roofs, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
-    line("expected", op.expected_seconds === null ? unexpected() : `${seconds(op.expected_seconds)} `
+    line("at least", ...ceilings, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
+    line("expected", op.expected_seconds === null ? whyNotExpected() : `${seconds(op.expected_seconds)} `
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
@@ -443,24 +443,24 @@ function sent({ exchange: { gpus, times, bytes }, link_bytes: link }) {
 function moved({ axes, role, way, partly, bytes }) {
   const format = role in data.formats ? role : input(`format|${role}`);
   const sizes = multiplied(axes.map(([, size]) => written(size))) || "1";
-  return `${way}: ${partly ? "what is needed of " : ""}${sizes} in ${format} = ${si(bytes, "B")}`;
+  return `${way}: ${partly ? "part of " : ""}${sizes} in ${format} = ${si(bytes, "B")}`;
 }
 
 /** The short formula next to the mark. */
-function drawBeside({ n, x, bound, expected, r }) {
-  const beside = byId("beside"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
-  const op = operators[n], { letters, numbers } = products(op), flops = si(flopsOf(op), "FLOP");
+function drawTooltip({ n, x, bound, expected, r }) {
+  const tooltip = byId("tooltip"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
+  const op = operators[n], { letters, numbers } = gemmFlops(op), flops = si(flopsOf(op), "FLOP");
   const likely = op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
   const lines = [
     letters ? `= ${numbers} = ${si(op.matmul_flops, "FLOP")}` : flops,
     `÷ ${si(bytesOf(op), "B")} = ${significant(Number(op.intensity))} FLOP/B`,
-    `${op.bound} binds: at least ${seconds(op.bound_seconds)}${likely} × ${grouped(op.count)}`,
+    `bound by ${op.bound}: at least ${seconds(op.bound_seconds)}${likely} × ${grouped(op.count)}`,
   ];
-  beside.replaceChildren(html("strong", {}, named(op)), html("code", {}, letters || op.spec),
+  tooltip.replaceChildren(html("strong", {}, named(op)), html("code", {}, letters || op.spec),
     ...lines.map((text) => html("span", {}, text)));
-  beside.hidden = false;
-  beside.style.left = x > box.width / 2 ? "" : `${x + gap}px`;
-  beside.style.right = x > box.width / 2 ? `${box.width - x + gap}px` : "";
-  beside.style.top = y > 150 ? "" : `${y + 12}px`;
-  beside.style.bottom = y > 150 ? `${box.height - y + 12}px` : "";
+  tooltip.hidden = false;
+  tooltip.style.left = x > box.width / 2 ? "" : `${x + gap}px`;
+  tooltip.style.right = x > box.width / 2 ? `${box.width - x + gap}px` : "";
+  tooltip.style.top = y > 150 ? "" : `${y + 12}px`;
+  tooltip.style.bottom = y > 150 ? `${box.height - y + 12}px` : "";
 }

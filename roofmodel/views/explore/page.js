@@ -1,12 +1,12 @@
 // The settings, from the controls and the link, and the handlers of the controls.
 
-const GPUS = ["tp", "dp", "ep"]; // how they share the work
-const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // each is settled by those before it
-const VARIANT = ["phase", "attention", "mla", "recompute"]; // as the situations are named
+const GPUS = ["tp", "dp", "ep"]; // degrees of parallelism
+const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // in order of dependence
+const VARIANT = ["phase", "attention", "mla", "recompute"]; // in the order of the keys of `situations`
 const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
 const LONGEST = 10 ** 9;
-const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // it bounds nothing, and nothing goes there
-const complaints = [];
+const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // a missing link: no bytes, no time
+const messages = [];
 let state = {};
 
 const model = () => data.models.find((one) => one.name === state.model);
@@ -14,7 +14,7 @@ const device = () => data.devices.find((one) => one.id === state.hw);
 const phase = () => model().phases[state.phase];
 const gpus = () => state.tp * state.dp;
 /** The number of GPUs that communicate, as in counting/workload.py. */
-const joined = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
+const communicatingGpus = () => (state.phase === "train" || state.ep > state.tp ? gpus() : state.tp);
 
 /** The numbers that apply to the current settings. */
 function numbers() {
@@ -32,7 +32,7 @@ function formats(role) {
 function options(key) {
   if (key === "model") return data.models.map((one) => one.name);
   if (key === "hw") return data.devices.map((one) => one.id);
-  if (VARIANT.includes(key)) return ways(VARIANT.indexOf(key));
+  if (VARIANT.includes(key)) return variantValues(VARIANT.indexOf(key));
   if (key === "optimizer") return state.phase === "train" ? data.optimizers : [];
   if (key === "logits") return phase().logits === null ? [] : ["last", "all"];
   if (key === "runtime") return ["eager", "graph"];
@@ -40,16 +40,16 @@ function options(key) {
 }
 
 /** The values of one option of a variant, given the options before it. */
-function ways(place) {
+function variantValues(place) {
   const known = Object.keys(model().situations).map((name) => name.split(" "));
   const alike = known.filter((words) => VARIANT.slice(0, place).every((key, n) => words[n] === state[key]));
   return [...new Set(alike.map((words) => words[place]))];
 }
 
-function usual(key) {
+function defaultValue(key) {
   if (key === "logits") return phase().logits;
   if (key === "batch") return state.dp;
-  if (GPUS.includes(key)) return possible(key)?.[0] ?? 1;
+  if (GPUS.includes(key)) return allowedValues(key)?.[0] ?? 1;
   if (key === "context") return state.phase === "decode" ? model().lengths.context : 0;
   if (NUMBERS.includes(key)) return model().lengths[key];
   if (key === "phase" && "decode" in model().phases) return "decode";
@@ -58,17 +58,17 @@ function usual(key) {
 }
 
 /** The values that a model allows, if it does not allow all. */
-function possible(key) {
+function allowedValues(key) {
   const { dealt } = model(), { tp, dp } = state;
-  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as study/estimate/parallelism.py has it
+  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as in study/estimate/parallelism.py
   if (key === "tp") return [...new Set(Object.values(dealt).flat())].sort((a, b) => a - b);
   if (key === "ep") return Object.keys(dealt).map(Number).filter((ep) => dealt[ep].includes(tp) && nested(ep));
   return null;
 }
 
 /** The requirement that a number violates; empty if it is valid. */
-function wrong(key, text) {
-  const least = model().least[key] ?? 1, value = Number(text), known = possible(key);
+function violation(key, text) {
+  const least = model().least[key] ?? 1, value = Number(text), known = allowedValues(key);
   if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
     return `must be a whole number from ${least} to ${LONGEST}`;
   }
@@ -77,19 +77,19 @@ function wrong(key, text) {
 }
 
 /** Applies settings; replaces invalid ones by their defaults, with a message. */
-function settle(wanted) {
+function applySettings(wanted) {
   const previous = state;
-  complaints.length = 0;
+  messages.length = 0;
   state = {};
   for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
     const kept = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
     const asked = wanted[key] ?? kept, known = options(key);
-    state[key] = known.includes(asked) ? asked : usual(key);
+    state[key] = known.includes(asked) ? asked : defaultValue(key);
     const refused = asked && known.length > 0 && asked !== state[key], instead = `Using ${state[key] || state.dtype}.`;
     if (refused && wanted[key] !== undefined) {
-      complaints.push(`${key} ${asked}: not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
+      messages.push(`${key} ${asked}: not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
     } else if (refused && ["dtype", "weights"].includes(key)) {
-      complaints.push(`${key} ${asked} is not possible for ${state.phase} on ${device().name}. ${instead}`);
+      messages.push(`${key} ${asked} is not possible for ${state.phase} on ${device().name}. ${instead}`);
     }
   }
   const moved = previous.model !== state.model || previous.phase !== state.phase;
@@ -98,11 +98,11 @@ function settle(wanted) {
       state[key] = GPUS.includes(key) ? 1 : previous[key];
       continue;
     }
-    const anew = { context: moved, image: previous.model !== state.model }[key];
-    const text = wanted[key] ?? (anew ? undefined : previous[key]) ?? usual(key);
-    const complaint = wrong(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
-    state[key] = [dealt, previous[key], usual(key)].map(Number).find((value) => wrong(key, value) === "");
-    if (complaint) complaints.push(`${key} ${text}: ${complaint}. Using ${state[key]}.`);
+    const reset = { context: moved, image: previous.model !== state.model }[key];
+    const text = wanted[key] ?? (reset ? undefined : previous[key]) ?? defaultValue(key);
+    const problem = violation(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
+    state[key] = [dealt, previous[key], defaultValue(key)].map(Number).find((value) => violation(key, value) === "");
+    if (problem) messages.push(`${key} ${text}: ${problem}. Using ${state[key]}.`);
   }
   state.theme = ["dark", "light"].includes(wanted.theme) ? wanted.theme : previous.theme;
 }
@@ -119,7 +119,7 @@ function input(name) {
   if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
   if (kind === "device") {
     const [field, of] = keys, pipes = device().pipes[state.dtype];
-    if (field === "vector") return figure(pipes.vector) ?? Infinity; // no roof at all
+    if (field === "vector") return figure(pipes.vector) ?? Infinity; // no ceiling
     if (field in device().links) return figure(device().links[field]?.[of] ?? NO_LINK[of]);
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
@@ -129,16 +129,16 @@ function input(name) {
   return index === null ? null : figure(data.sets[index][field]);
 }
 
-/** The evaluated settings: a sheet, and the part of the document that it fills. */
+/** A sheet for the current settings, and the part of the document that it evaluates. */
 function current() {
   const sheet = new Sheet(data.nodes, input);
-  return { sheet, told: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
+  return { sheet, selected: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
 }
 
 /** The phase and the memory of `roof estimate --format json`. */
 function estimate() {
-  const { sheet, told } = current();
-  return sheet.fill({ ...told, ops: told.ops.map((row) => data.rows[row]) });
+  const { sheet, selected } = current();
+  return sheet.fill({ ...selected, ops: selected.ops.map((row) => data.rows[row]) });
 }
 
 // --- Controls --------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ function stops(key) {
   const known = [least, limit, ...(key === "image" ? [model().lengths.image] : [])];
   for (let n = 1; n <= limit; n *= 2) known.push(n, ...(n > 1 ? [1.5 * n] : []));
   const found = [...new Set(known)].filter((n) => n >= least && n <= limit).sort((a, b) => a - b);
-  return possible(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
+  return allowedValues(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
 }
 
 /** The index of the stop with the nearest ratio. */
@@ -170,7 +170,7 @@ function drawControls() {
 }
 
 /** Replaces the choices of a control if they have changed. */
-function offer(control, known, children) {
+function replaceChoices(control, known, children) {
   if (control.dataset.known === known.join()) return;
   for (const old of control.querySelectorAll("option, label")) old.remove();
   control.append(...children);
@@ -180,14 +180,14 @@ function offer(control, known, children) {
 function drawSelect(select) {
   const known = options(select.name), devices = Object.fromEntries(data.devices.map(({ id, name }) => [id, name]));
   const words = (value) => (select.name === "hw" ? devices[value] : value || "same");
-  offer(select, known, known.map((value) => html("option", { value }, words(value))));
+  replaceChoices(select, known, known.map((value) => html("option", { value }, words(value))));
   select.value = state[select.name];
 }
 
 function drawChoice(field) {
   const name = field.dataset.choice, known = options(name);
   const choice = (value) => html("label", {}, html("input", { type: "radio", name, value }), html("span", {}, value));
-  offer(field, known, known.map(choice));
+  replaceChoices(field, known, known.map(choice));
   for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === state[name];
   field.hidden = known.length < 2;
 }
@@ -204,7 +204,7 @@ function drawNumber(label) {
   box.setAttribute("aria-label", `${key}, exactly`);
 }
 
-function address() {
+function linkText() {
   const choices = CHOICES.filter((key) => key !== "phase" && options(key).length > 1);
   const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
   const said = kept.filter((key) => (state[key] ?? "") !== "");
@@ -212,40 +212,40 @@ function address() {
 }
 
 /** Applies a change and redraws. */
-function move(change) {
-  settle(change);
+function update(change) {
+  applySettings(change);
   drawControls();
   draw();
-  byId("beside").hidden = true;
-  history.replaceState(null, "", `#${address()}`);
+  byId("tooltip").hidden = true;
+  history.replaceState(null, "", `#${linkText()}`);
 }
 
-function fromAddress() {
+function readLink() {
   const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   state = {};
-  move({ model: data.models[0].name, hw: data.devices[0].id, ...asked });
+  update({ model: data.models[0].name, hw: data.devices[0].id, ...asked });
 }
 
 byId("controls").addEventListener("input", ({ target }) => {
   if (target.type === "range") {
     const key = target.parentNode.dataset.number;
-    move({ [key]: stops(key)[target.value] });
+    update({ [key]: stops(key)[target.value] });
   } else if (target.type !== "number") {
-    move({ [target.name]: target.value });
+    update({ [target.name]: target.value });
   }
 });
 byId("controls").addEventListener("change", ({ target }) => {
   if (target.type !== "number") return;
-  move({ [target.name]: target.value });
+  update({ [target.name]: target.value });
   target.value = state[target.name];
 });
 byId("controls").addEventListener("submit", (event) => event.preventDefault());
 
 const dark = () => (state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-byId("theme").addEventListener("click", () => move({ theme: dark() ? "light" : "dark" }));
+byId("theme").addEventListener("click", () => update({ theme: dark() ? "light" : "dark" }));
 
-/** The mark whose ring or dot is nearest to the pointer, within a margin; else null. */
-function under({ clientX, clientY }, reach) {
+/** The mark nearest to the pointer, within `reach` pixels of its ring or dot; null if there is none. */
+function markAt({ clientX, clientY }, reach) {
   const box = byId("roofline").getBoundingClientRect();
   const far = ({ x, bound, expected }) => Math.min(...[bound, expected ?? bound].map(
     (y) => Math.hypot(x - clientX + box.left, y - clientY + box.top)));
@@ -254,22 +254,22 @@ function under({ clientX, clientY }, reach) {
 }
 
 byId("roofline").addEventListener("pointermove", (event) => {
-  const place = under(event, 18);
-  if (place === null) byId("beside").hidden = true;
+  const place = markAt(event, 18);
+  if (place === null) byId("tooltip").hidden = true;
   else {
-    if (!held) show(place.n);
-    drawBeside(place);
+    if (!pinned) show(place.n);
+    drawTooltip(place);
   }
 });
 byId("roofline").addEventListener("pointerleave", () => {
-  byId("beside").hidden = true;
+  byId("tooltip").hidden = true;
 });
 byId("roofline").addEventListener("click", (event) => {
-  const place = under(event, 24);
-  held = place !== null;
-  if (held) {
+  const place = markAt(event, 24);
+  pinned = place !== null;
+  if (pinned) {
     show(place.n);
-    drawBeside(place);
+    drawTooltip(place);
   }
 });
 byId("roofline").addEventListener("keydown", (event) => {
@@ -277,19 +277,19 @@ byId("roofline").addEventListener("keydown", (event) => {
   if (step !== undefined) {
     show((shown + step + operators.length) % operators.length);
     const place = places.find(({ n }) => n === shown);
-    if (place === undefined) byId("beside").hidden = true;
-    else drawBeside(place);
+    if (place === undefined) byId("tooltip").hidden = true;
+    else drawTooltip(place);
     event.preventDefault();
-  } else if (event.key === "Enter") held = true;
+  } else if (event.key === "Enter") pinned = true;
   else if (event.key === "Escape") {
-    held = false;
-    byId("beside").hidden = true;
+    pinned = false;
+    byId("tooltip").hidden = true;
   }
 });
 byId("operators").addEventListener("click", ({ target }) => {
   const row = target.closest("tr[data-operator]");
   if (row !== null) {
-    held = true;
+    pinned = true;
     show(Number(row.dataset.operator));
   }
 });
@@ -298,10 +298,10 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "t" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) byId("theme").click();
 });
 addEventListener("hashchange", () => {
-  if (location.hash.slice(1) !== address()) fromAddress();
+  if (location.hash.slice(1) !== linkText()) readLink();
 });
 new ResizeObserver(() => draw()).observe(byId("picture"));
 
 // for tests and scripts
-globalThis.roof = { move, estimate, stops, state: () => ({ ...state }), complaints: () => [...complaints] };
-fromAddress();
+globalThis.roof = { update, estimate, stops, state: () => ({ ...state }), messages: () => [...messages] };
+readLink();

@@ -76,11 +76,11 @@ def wait(page: Any, condition: str) -> None:
 
 def moved(page: Any, **situation: Any) -> dict[str, Any]:
     """The page's document in a situation: whole numbers as ints, wherever Python has ints."""
-    script = """roof.move(arguments[0]);
+    script = """roof.update(arguments[0]);
     const whole = (_, x) => typeof x === "bigint" ? { whole: String(x) } : x;
-    return [JSON.stringify(roof.estimate(), whole), roof.complaints()];"""
-    text, complaints = page.execute_script(script, situation)
-    assert complaints == []
+    return [JSON.stringify(roof.estimate(), whole), roof.messages()];"""
+    text, messages = page.execute_script(script, situation)
+    assert messages == []
     found: dict[str, Any] = json.loads(text, object_hook=lambda o: int(o["whole"]) if list(o) == ["whole"] else o)
     return found
 
@@ -177,7 +177,7 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
     number = next(i for i, op in enumerate(found["ops"]) if op["name"] == "mlp.up")
     mark = page.find_element("css selector", f"#roofline [data-operator='{number}'] .ring")
     ActionChains(page).move_to_element(mark).perform()
-    beside = text(page, "#beside")
+    tooltip = text(page, "#tooltip")
     # 2 x 8 x 1024 tokens x 768 x 3072 = 38.7 GFLOP; x 12.6 MB, W 4.7 MB, u 50.3 MB and the bias: 67.6 MB
     for part in (
         "MLP: up",
@@ -186,7 +186,7 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
         "÷ 67.6 MB",
         "bound by compute",
     ):
-        assert part in beside, beside
+        assert part in tooltip, tooltip
     details = text(page, "#details")
     # a bias of each of 3072 columns
     assert "1 · b · t · f\n= 1 · 8 · 1 024 · 3 072 = 25 165 824\n= 25.2 MFLOP" in details
@@ -230,7 +230,7 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
     exchange = next(row for row in rows if "all-reduce of attention" in row.text)
     exchange.find_element("css selector", "button").click()
     details = text(page, "#details")
-    assert "sent to others: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
+    assert "sent to other GPUs: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
     assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
     moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
     assert "32 GB/s to others" in text(page, "#situation")
@@ -261,10 +261,10 @@ def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
     moved(page, tp=2, dp=4, batch=4)
     assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # among the two, or two or four replicas
     assert page.execute_script(offered, "batch")[:3] == [4, 8, 12]
-    page.execute_script("roof.move({ dp: 3 })")
-    assert text(page, "#complaint") == "batch 4: must be a multiple of dp, 3. Using 6."
-    page.execute_script("roof.move({ ep: 8, batch: 6 })")
-    assert text(page, "#complaint") == "ep 8: must be 1 or 2. Using 1."
+    page.execute_script("roof.update({ dp: 3 })")
+    assert text(page, "#messages") == "batch 4: must be a multiple of dp, 3. Using 6."
+    page.execute_script("roof.update({ ep: 8, batch: 6 })")
+    assert text(page, "#messages") == "ep 8: must be 1 or 2. Using 1."
     moved(page, model="microsoft/resnet-18", dp=2, batch=2)
     shown = [label.get_attribute("data-number") for label in page.find_elements("css selector", "#controls .slide")
              if label.is_displayed()]  # fmt: skip
@@ -338,7 +338,7 @@ def test_a_situation_is_an_address(page: Any, made: Path) -> None:
 def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None:
     page.execute_script("location.hash = '#model=microsoft/resnet-18&seq=9&attention=eager'")
     page.execute_async_script("setTimeout(arguments[0], 50)")
-    assert "seq" not in text(page, "#complaint")
+    assert "seq" not in text(page, "#messages")
     shown = page.find_elements("css selector", "#controls [data-number]")
     assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch", "image"]
     assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
@@ -388,7 +388,7 @@ def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
 def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str, said: str) -> None:
     page.execute_script("location.hash = arguments[0]", hash_)
     page.execute_async_script("setTimeout(arguments[0], 50)")
-    assert said in text(page, "#complaint")
+    assert said in text(page, "#messages")
     assert page.execute_script("return document.scripts.length") == 2
 
 
