@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+SLOW_FIXTURES = ("tests/views/explore/test_page.py", "tests/study/test_explore.py")
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
 
 
@@ -19,6 +20,14 @@ NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress line precedes a message, however slow the machine; `test_progress.py` sets its own delay."""
     monkeypatch.setattr("roofmodel.views.profile.progress.AFTER", 3600.0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the modules with slow fixtures first: one worker builds each fixture.
+
+    `--dist=worksteal` gives every worker a contiguous part of the tests and splits only the rest at the end.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW_FIXTURES))
 
 
 @pytest.hookimpl(wrapper=True)
