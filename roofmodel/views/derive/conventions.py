@@ -38,7 +38,11 @@ def document() -> Document:
         {
             "schema": "roofmodel.conventions/1",
             "points": [
-                {**p._asdict(), "formula": None if p.formula is None else formula.text(formula.readable(p.formula))}
+                {
+                    **p._asdict(),
+                    "formula": None if p.formula is None else formula.text(formula.readable(p.formula)),
+                    "switch": str(p.switch),
+                }
                 for p in points
             ],
             "vector_flops": [c._asdict() for c in constants],

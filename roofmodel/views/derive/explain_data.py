@@ -20,7 +20,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
         "dtype": explanation.dtype,
         "hardware": explanation.device and explanation.device.id,
         "symbols": [
-            {"symbol": symbol.name, "latex": formula.latex(symbol), **source._asdict()}
+            {"symbol": symbol.name, "latex": formula.latex(symbol), **source._asdict(), "origin": str(source.origin)}
             for symbol, source in explanation.sources.items()
         ],
         "parameters": [describe_quantity(quantity) for quantity in explanation.model],

@@ -455,7 +455,7 @@ def test_memory_that_fits_with_little_to_spare_is_warned_of(hw: str, of_capacity
     dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
     found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))
     assert found.fits is (of_capacity < 1)
-    warned = [note for note in map(str, found.notes) if "left for what is not counted" in note]
+    warned = [note for note in map(str, found.notes) if "left for memory that is not counted" in note]
     assert len(warned) == bool(said)
     assert all(said in note for note in warned)
 

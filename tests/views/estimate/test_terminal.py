@@ -20,7 +20,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from roofmodel import units
+from roofmodel.cli.output import flag
 from roofmodel.devices.device import Device
+from roofmodel.errors import option_spelling
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import total_seconds
@@ -33,11 +35,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options: Any) -> str:
-    """The view; `shown` are `ops`, `roofline`, `hint`."""
+    """The view as the command line prints it; `shown` are `ops`, `roofline`, `hint`."""
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None)
     found = estimate(hub.load(model), Device.load(hw), **options)
-    console.print(EstimateView(found, **dict.fromkeys(shown, True)))
+    with option_spelling(flag):
+        console.print(EstimateView(found, **dict.fromkeys(shown, True)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 

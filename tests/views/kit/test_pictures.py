@@ -179,4 +179,4 @@ def test_what_stands_behind_bars_is_within_the_picture(
     behind = [text.get_window_extent() for text in figure.axes[0].texts]
     assert len(behind) == 12
     assert all(extent.x1 <= wide for extent in behind)
-    assert (">quicker than its bound<" in path.read_text()) == (batch > 1)
+    assert (">faster than the bound<" in path.read_text()) == (batch > 1)
