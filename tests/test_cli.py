@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from roofmodel import cli
 from roofmodel.devices import library
 from roofmodel.models import hub
+from roofmodel.study.estimate.options import Options
 
 ROOT = Path(__file__).parents[1]
 ESTIMATE = ("estimate", "gpt2", "--hw", "a100", "--seq", "128")
@@ -540,6 +541,24 @@ def test_a_device_is_shown_in_base_units_with_its_sources(roof: Roof) -> None:
     assert all(
         text in table.out for text in ("NVIDIA A100 SXM4 80 GB", "312 TFLOP/s", "2.039 TB/s", "80 GiB", "(sparse)")
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["explain gpt2 --hw a100", "explain --conventions", "crossover matmul --hw a100", "sweep gpt2 --hw a100 --tp 1,5"],
+)
+def test_options_are_text_in_json(roof: Roof, command: str) -> None:
+    """An Option is a tuple: JSON would make a list of it."""
+
+    def lists(value: Any) -> Iterator[list[Any]]:
+        if isinstance(value, list):
+            yield value
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from lists(part)
+
+    found = list(lists(json.loads(roof(*command.split(), "--format", "json").out)))
+    assert found
+    assert not [each for each in found if each[:1] and each[0] in Options._fields]
 
 
 def test_every_device_is_shown_and_checked_without_a_word_on_stderr(roof: Roof) -> None:

@@ -197,7 +197,7 @@ def test_where_nothing_can_be_the_reason_is_an_error() -> None:
         ({"phase": "prefil"}, "did you mean 'prefill'"),
         ({"dtype": ["fp16", None]}, "dtype: unknown value None"),
         ({"bacth": 1}, "unknown option 'bacth'; did you mean 'batch'"),
-        ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be dealt out evenly"),
+        ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be sharded evenly"),
         ({"seq": "1:x"}, "'x' is not a whole number"),
         ({"new_tokens": "0"}, "new_tokens is 0"),
         ({"price": "cheap"}, "price: 'cheap' is not a valid price"),
