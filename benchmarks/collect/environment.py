@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.collect.parts import put
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.study.benchmark.stopwatch import Machine, cpu_name, machine
 from roofmodel.study.profile.device import GENERATION_ALIAS, UnknownDevice, identify
 
@@ -50,7 +50,7 @@ def main(folder: Path, small: bool) -> int:
     try:
         tell(**_device(small))
     except WorkloadError as error:
-        problem = str(error).removeprefix("--device cuda: ").partition("; --device cpu")[0]
+        problem = str(error).removeprefix(f"{Option('device', 'cuda')}: ").partition(f"; {Option('device', 'cpu')}")[0]
     except Exception as error:  # a torch that is broken: what follows is told all the same
         traceback.print_exc()
         problem = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -322,7 +322,7 @@ def test_without_a_gpu_the_reason_is_told_and_nothing_is_measured(
     assert found["packages"]["torch"] == torch.__version__
     assert found["problem"].startswith("torch ")
     for measure in (ceilings.main, lambda *_: whole_models.main(tmp_path, "llama", small=False)):
-        with pytest.raises(WorkloadError, match="--device cuda"):
+        with pytest.raises(WorkloadError, match='device="cuda"'):
             measure(tmp_path, False)
     assert all("--device cuda" in " ".join(p.command) for p in parts(tmp_path, False) if "operators" in p.name)
 
@@ -797,7 +797,7 @@ def test_without_a_gpu_ncu_is_not_asked(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=False) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("error: torch ")
+    assert capsys.readouterr().out.splitlines()[-1].startswith('error: device="cuda": torch ')
     assert not fake.exists()
 
 
