@@ -27,6 +27,12 @@ of the allocator, and ECC."""
 ECC = 1 / 16
 """The share of GDDR memory that ECC takes: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
+KERNEL_KINDS = {
+    "gemm": "GEMM", "context": "prefill attention", "generation": "decode attention", "experts": "MoE",
+    "collectives": "collective", "stream": "elementwise",
+}  # fmt: skip
+"""The kinds of kernels in a device's calibration, by their names in its file."""
+
 
 def model_notes(arch: Architecture, work: Workload) -> list[Text]:
     """Lengths and image sizes outside the model's limits."""
@@ -171,9 +177,9 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
         )
     else:
         for other, kinds in device.calibration.borrowed.items():
+            names = ", ".join(KERNEL_KINDS[kind] for kind in kinds)
             yield (
-                f"{', '.join(kinds)} kernels are not calibrated on {device.id}; {other} parameters scaled to its "
-                "datasheet are used"
+                f"{names} kernels are not calibrated on {device.id}; {other} parameters scaled to its datasheet are used"
             )
 
 
