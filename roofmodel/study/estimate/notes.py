@@ -179,7 +179,8 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
         for other, kinds in device.calibration.borrowed.items():
             names = ", ".join(KERNEL_KINDS[kind] for kind in kinds)
             yield (
-                f"{names} kernels are not calibrated on {device.id}; {other} parameters scaled to its datasheet are used"
+                f"{names} kernels are not calibrated on {device.id}; {other} parameters scaled to its datasheet are "
+                "used"
             )
 
 
