@@ -118,8 +118,8 @@ def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
         ({"per_layer_config": {"1": {"intermediate_size": 6}}}, "'per_layer_config' is"),
         ({"num_kv_shared_layers": 3}, "leaves 1 layers with their own keys and values"),
         ({"num_kv_shared_layers": 9}, "leaves 0 layers with their own keys and values"),
-        ({"enable_moe_block": True}, "there is no 'num_experts'"),
-        (EXPERTS | {"top_k_experts": None}, "there is no 'top_k_experts'"),
+        ({"enable_moe_block": True}, "'num_experts' is missing"),
+        (EXPERTS | {"top_k_experts": None}, "'top_k_experts' is missing"),
         ({"num_key_value_heads": 3}, "num_attention_heads 2 is not divisible by"),
     ],
 )

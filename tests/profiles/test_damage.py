@@ -112,7 +112,7 @@ def test_a_file_cut_short_is_refused_or_right_as_far_as_it_goes_or_says_so(name:
     whole = facts(tuple(read(text, file).kernels))
     for end in range(len(text)):
         found = said(text[:end], file)
-        assert found is None or found[0] <= whole or any("does not end" in warning for warning in found[1]), text[:end]
+        assert found is None or found[0] <= whole or any("has no line end" in warning for warning in found[1]), text[:end]
 
 
 PAIRS = [(one, other) for one, other in permutations(TABLES, 2) if one.partition("-")[0] == other.partition("-")[0]]
@@ -133,7 +133,7 @@ STRANGERS = [(one, other) for one, other in permutations(TABLES, 2) if one.parti
 
 @pytest.mark.parametrize(("one", "other"), STRANGERS)
 def test_files_of_two_tools_put_together_are_refused(one: str, other: str, file: Path) -> None:
-    with pytest.raises(ProfileError, match="holds tables of"):
+    with pytest.raises(ProfileError, match="contains tables of"):
         read(TABLES[one] + TABLES[other], file)
 
 

@@ -192,7 +192,7 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
     assert "1 · b · t · f\n= 1 · 8 · 1 024 · 3 072 = 25 165 824\n= 25.2 MFLOP" in details
     for part in (
         "= 38 654 705 664", "38.7 GFLOP ÷ 312 TFLOP/s = 124 µs", "67.6 MB ÷ 2.039 TB/s = 33.2 µs", "× 12 = 1.49 ms",
-        "f = 3 072: width of the MLP",
+        "f = 3 072: MLP width, or width of one expert",
     ):  # fmt: skip
         assert part in details, details
 
@@ -227,7 +227,7 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
     assert "memory of each GPU" in cards
     assert "communication" in text(page, "#bars .legend")
     rows = page.find_elements("css selector", "#operators tbody tr")
-    exchange = next(row for row in rows if "all-reduce of attention" in row.text)
+    exchange = next(row for row in rows if "all-reduce after attention" in row.text)
     exchange.find_element("css selector", "button").click()
     details = text(page, "#details")
     assert "sent to other GPUs: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
@@ -240,9 +240,7 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
 
 def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
     moved(page, model=HOSTILE, hw="linkless", phase="decode", tp=2, dp=1)
-    assert "linkless states no link to other GPUs: what they exchange is bounded by bytes alone" in text(
-        page, "#warning"
-    )
+    assert "linkless has no link between GPUs: communication is bound by DRAM bytes alone" in text(page, "#warning")
     assert "not calibrated for communication" in text(page, "#figures .expected")
     moved(page, tp=1)
     assert not page.find_element("id", "warning").is_displayed()
@@ -250,7 +248,7 @@ def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
     moved(page, hw="a100-sxm-80gb", dp=16, batch=16)
     assert not page.find_element("id", "warning").is_displayed()  # replicas that exchange nothing
     moved(page, phase="train")
-    assert "What leaves a node of 8 GPUs goes over infiniband" in text(page, "#warning")
+    assert "Between nodes of 8 GPUs: infiniband" in text(page, "#warning")
 
 
 def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
