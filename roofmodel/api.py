@@ -83,11 +83,12 @@ def estimate(
     The other options are those of `roof estimate`. None selects the default, which depends on the model, the phase or
     another option. Raises RoofError.
 
-    >>> report = estimate("gpt2-xl", "a100", batch=8)
-    >>> f"{report.totals['decode']['bound_seconds']:.2e} s"
-    '2.78e-03 s'
-    >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
-    'mlp.up'
+    Examples:
+        >>> report = estimate("gpt2-xl", "a100", batch=8)
+        >>> f"{report.totals['decode']['bound_seconds']:.2e} s"
+        '2.78e-03 s'
+        >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
+        'mlp.up'
     """
     from roofmodel.study.estimate.estimate import estimate as study
 
@@ -116,11 +117,9 @@ def sweep(
     dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
     Dask scheduler, or `local`. Raises RoofError.
 
-    >>> report = sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
-    >>> report
-    <SweepReport of 6 points>
-    >>> report.to_frame()["batch"].tolist()
-    [1, 8, 64, 1, 8, 64]
+    Examples:
+        >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
+        <SweepReport of 6 points>
     """
     from roofmodel.study.sweep.sweep import sweep as study
 
@@ -145,9 +144,9 @@ def explain(
     `model` is as for `estimate`, or a kernel such as "matmul" of size `n`; `op` selects one operator or a group of
     them. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
 
-    >>> derivation = explain("matmul", n=4096, dtype="fp32")
-    >>> derivation
-    <Derivation: matmul>
+    Examples:
+        >>> explain("matmul", n=4096, dtype="fp32")
+        <Derivation: matmul>
     """
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive.explain import document
@@ -173,8 +172,9 @@ def crossover(
     `model` may be a kernel such as "matmul", whose size n varies. `explain` adds the derivation and the assumptions.
     `.to_dict()` has the first such size under `value`, or None. Raises RoofError.
 
-    >>> crossover("matmul", "a100").to_dict()["value"]
-    460
+    Examples:
+        >>> crossover("matmul", "a100").to_dict()["value"]
+        460
     """
     from roofmodel.study.derive.crossover import crossover as study
     from roofmodel.views.derive.crossover import document, explained
@@ -306,8 +306,9 @@ def ncu_command(
     `nvtx` limits it to launches in one range; `skip` and `count` select launches. `nvprof` collects times only, on a
     V100. Raises RoofError for a device whose metrics are unknown.
 
-    >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
-    True
+    Examples:
+        >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
+        True
     """
     from roofmodel.study.profile.ncu_command import collect
 
@@ -399,17 +400,15 @@ def measure(
     return MeasureReport(measurement)
 
 
-# --- Homework ---------------------------------------------------------------------------------------
-
-
 def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
     """A student's sheet of problems with blanks; with `key` the answers and their derivations.
 
     `sheet` is lectures, rooflines, transformers, measuring or scaling. The numbers depend on `student` and on `seed`;
     without a secret `seed`, students can print the key. Raises WorkloadError.
 
-    >>> homework("1001", "rooflines").to_dict()["sheet"]
-    'rooflines'
+    Examples:
+        >>> homework("1001", "rooflines").to_dict()["sheet"]
+        'rooflines'
     """
     from roofmodel.study.homework.homework import sheet as study
     from roofmodel.views.homework import document
@@ -437,8 +436,9 @@ def check_homework(answers: PathLike, student: str, sheet: str | None = None, *,
 def list_models() -> Listing:
     """The packaged models.
 
-    >>> list_models().data[0].keys()
-    dict_keys(['name', 'model_type', 'parameters'])
+    Examples:
+        >>> list_models().data[0].keys()
+        dict_keys(['name', 'model_type', 'parameters'])
     """
     from roofmodel.models import hub
     from roofmodel.views import listing
@@ -467,8 +467,9 @@ def show_model(model: Model, *, family: str | None = None) -> Listing:
 def list_hardware() -> Listing:
     """The devices known by name, with their ceilings; a file that cannot be read becomes a warning.
 
-    >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
-    True
+    Examples:
+        >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
+        True
     """
     from roofmodel.devices import library
     from roofmodel.views import listing

@@ -39,8 +39,9 @@ class Option(NamedTuple):
 def python_spelling(option: Option) -> str:
     """`ep=8`, `phase="decode"`, or `ep` without a value. A format is the method that returns it: `.to_dict()`.
 
-    >>> print(Option("dtype", "fp16"), Option("context", "N"), Option("micro_batch"))
-    dtype="fp16" context=N micro_batch
+    Examples:
+        >>> print(Option("dtype", "fp16"), Option("context", "N"), Option("micro_batch"))
+        dtype="fp16" context=N micro_batch
     """
     name, value = option
     if name == "format":
@@ -69,9 +70,10 @@ def option_spelling(spelling: Callable[[Option], str]) -> Iterator[None]:
 class Message:
     """Text with Options in it; `str(message)` writes them the way of the current interface.
 
-    >>> message = Message(Option("ep", 8), " needs 8 GPUs; use ", Option("tp", 8))
-    >>> str(message)
-    'ep=8 needs 8 GPUs; use tp=8'
+    Examples:
+        >>> message = Message(Option("ep", 8), " needs 8 GPUs; use ", Option("tp", 8))
+        >>> str(message)
+        'ep=8 needs 8 GPUs; use tp=8'
     """
 
     __slots__ = ("parts",)
@@ -115,8 +117,9 @@ Text = str | Option | Message
 def joined(separator: str, texts: Iterable[Text]) -> Message:
     """Texts with a separator between them, as `str.join` does it.
 
-    >>> print(joined(" or ", [Option("tp", 2), Option("tp", 4)]))
-    tp=2 or tp=4
+    Examples:
+        >>> print(joined(" or ", [Option("tp", 2), Option("tp", 4)]))
+        tp=2 or tp=4
     """
     parts = [part for text in texts for part in (separator, text)]
     return Message(*parts[1:])
