@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-NEVER = 1e6
-WITHIN = 2.0  # cost of a file that begins or ends inside a pass
+IMPOSSIBLE = 1e6
+PARTIAL_PASS = 2.0  # cost of a file that begins or ends inside a pass
 
-_EXTRA, _ALONE = 0, -1  # moves; n > 0 takes a run of n operators
+_EXTRA, _UNMATCHED = 0, -1  # moves; n > 0 takes a run of n operators
 
 
 class Costs(NamedTuple):
     """Costs of pairing one item with each operator of the concatenated patterns; NEVER for impossible pairs.
 
     `runs[n - 1][p]`: taking operators p to p + n - 1 together. `extra[p]`: being a further kernel of operator p.
-    `alone`: staying unmatched.
+    `unmatched`: staying unmatched.
     """
 
     runs: Sequence[np.ndarray]
     extra: np.ndarray
-    alone: float
+    unmatched: float
 
 
 class Pair(NamedTuple):
@@ -58,37 +58,37 @@ def align(
     """
     import numpy as np
 
-    track = _Track(lengths, skips, repeats)
-    best = np.full(track.size, WITHIN if repeats else np.inf)
-    best[track.starts] = 0.0
-    best, _ = track.skipped(best)
-    moves = np.empty((items, track.size), np.int8)
-    origins = np.empty((items, track.size), np.int32)
+    states = _States(lengths, skips, repeats)
+    best = np.full(states.size, PARTIAL_PASS if repeats else np.inf)
+    best[states.starts] = 0.0
+    best, _ = states.skipped(best)
+    moves = np.empty((items, states.size), np.int8)
+    origins = np.empty((items, states.size), np.int32)
     for i in range(items):
         cost = costs(i)
-        reached = best + cost.alone
-        move = np.full(track.size, _ALONE, np.int8)
+        reached = best + cost.unmatched
+        move = np.full(states.size, _UNMATCHED, np.int8)
         for n, run in enumerate(cost.runs, 1):
-            found = np.full(track.size, np.inf)
-            found[track.after(n)] = best[track.before(n)] + track.run(run, n)
+            found = np.full(states.size, np.inf)
+            found[states.after(n)] = best[states.before(n)] + states.run(run, n)
             better = found < reached
             reached, move = np.where(better, found, reached), np.where(better, n, move).astype(np.int8)
-        found = np.full(track.size, np.inf)
-        found[track.after(1)] = best[track.after(1)] + cost.extra
+        found = np.full(states.size, np.inf)
+        found[states.after(1)] = best[states.after(1)] + cost.extra
         better = found < reached
         reached, move = np.where(better, found, reached), np.where(better, _EXTRA, move).astype(np.int8)
         moves[i] = move
-        best, origins[i] = track.skipped(reached)
+        best, origins[i] = states.skipped(reached)
     if repeats:
-        best += WITHIN
-        best[[*track.starts, *track.ends]] -= WITHIN
+        best += PARTIAL_PASS
+        best[[*states.starts, *states.ends]] -= PARTIAL_PASS
     else:
-        best[: track.ends[0]] = np.inf
+        best[: states.ends[0]] = np.inf
     last = int(np.argmin(best))
-    return Alignment(track.path(last, moves, origins), float(best[last]))
+    return Alignment(states.path(last, moves, origins), float(best[last]))
 
 
-class _Track:
+class _States:
     """The states between operators of all patterns. Any pattern may follow the end of a pattern."""
 
     def __init__(self, lengths: Sequence[int], skips: np.ndarray, repeats: bool) -> None:
@@ -98,10 +98,10 @@ class _Track:
         self.size = sum(lengths) + len(lengths)
         self.starts = np.cumsum([0, *(n + 1 for n in lengths[:-1])])
         self.ends = self.starts + np.array(lengths)
-        self.paid, first = [], 0  # cost of skipping all operators up to a state
+        self.skip_costs, anchor = [], 0  # cost of skipping all operators up to a state
         for n in lengths:
-            self.paid.append(np.concatenate([[0.0], np.cumsum(skips[first : first + n])]))
-            first += n
+            self.skip_costs.append(np.concatenate([[0.0], np.cumsum(skips[anchor : anchor + n])]))
+            anchor += n
         self._np = np
         self._before: dict[int, np.ndarray] = {}
         self._within: dict[int, np.ndarray] = {}
@@ -142,28 +142,28 @@ class _Track:
 
     def _forward(self, best: np.ndarray, origin: np.ndarray) -> None:
         np = self._np
-        for start, end, paid in zip(self.starts, self.ends, self.paid, strict=True):
+        for start, end, skip_cost in zip(self.starts, self.ends, self.skip_costs, strict=True):
             part = slice(start, end + 1)
-            bare = best[part] - paid
-            least = np.minimum.accumulate(bare)
-            where = np.maximum.accumulate(np.where(bare <= least, np.arange(len(bare)), 0))
-            best[part] = least + paid
-            origin[part] = origin[part][where]
+            before_skips = best[part] - skip_cost
+            lowest = np.minimum.accumulate(before_skips)
+            source = np.maximum.accumulate(np.where(before_skips <= lowest, np.arange(len(before_skips)), 0))
+            best[part] = lowest + skip_cost
+            origin[part] = origin[part][source]
 
     def path(self, state: int, moves: np.ndarray, origins: np.ndarray) -> list[Pair]:
         """The pairs on the cheapest path, traced back from the last state."""
-        found, back = [], 0
+        pairs, passes_back = [], 0
         for i in range(len(moves) - 1, -1, -1):
-            came = int(origins[i][state])
-            pattern, new = self._pattern(came), self._pattern(state)
-            if pattern != new or came > state:
-                back += 1
-            move = int(moves[i][came])
-            place = came - int(self.starts[pattern])
-            taken = tuple(range(place - max(move, 1), place)) if move != _ALONE else ()
-            found.append(Pair(i, back, pattern, taken, move == _EXTRA))
-            state = came - max(move, 0)
-        return [pair._replace(step=back - pair.step) for pair in reversed(found)]
+            previous = int(origins[i][state])
+            pattern, new_pattern = self._pattern(previous), self._pattern(state)
+            if pattern != new_pattern or previous > state:
+                passes_back += 1
+            move = int(moves[i][previous])
+            place = previous - int(self.starts[pattern])
+            operators = tuple(range(place - max(move, 1), place)) if move != _UNMATCHED else ()
+            pairs.append(Pair(i, passes_back, pattern, operators, move == _EXTRA))
+            state = previous - max(move, 0)
+        return [pair._replace(step=passes_back - pair.step) for pair in reversed(pairs)]
 
     def _pattern(self, state: int) -> int:
         return int(self._np.searchsorted(self.starts, state, side="right")) - 1

@@ -20,7 +20,7 @@ from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
 from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.matching import Matching
 from roofmodel.study.compare.naming import NO_HINT, anchor, category_of
-from roofmodel.study.compare.passes import Chosen
+from roofmodel.study.compare.passes import ChosenPasses
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.compare.tally import Tally
 from roofmodel.study.estimate.estimate import Estimate, estimate
@@ -79,7 +79,7 @@ class _Matched(NamedTuple):
 
     matching: Matching
     sequences: Sequence[Sequence[Occurrence]]  # operators of each phase, in execution order
-    chosen: Chosen
+    chosen: ChosenPasses
     by: tuple[str, ...]  # criteria of the match
     notes: tuple[Text, ...]
     layer_mismatches: tuple[LayerMismatch, ...] = ()
@@ -171,7 +171,7 @@ def _phase_doubt(
     if len(predicted.phases) > 1 or given not in OPPOSITE_PHASE or not matched.chosen.steps or matched.by == ("kind",):
         return
     step = matched.chosen.steps[0][0]
-    own = {id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.item.kernels}
+    own = {id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.kernel_group.kernels}
     opposite = {**workload, "phase": OPPOSITE_PHASE[given], "context": None}
     both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **opposite).phases]
     orders = sequence.orders(both)
@@ -226,7 +226,10 @@ def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
 
 def _option_hints(matched: Matching, phases: Sequence[str]) -> Iterator[Text]:
     """Options that would describe the kernels better, and kernels that were dropped."""
-    if any(u.item.kind == "attention" and anchor(u.item.kernels[0].name) != "attention" for u in matched.units):
+    if any(
+        u.kernel_group.kind == "attention" and anchor(u.kernel_group.kernels[0].name) != "attention"
+        for u in matched.units
+    ):
         yield Message(
             "attention runs as GEMMs and a softmax, not as one kernel, and is compared with fused attention; ",
             Option("attention", "eager"), " compares its kernels one by one",
@@ -244,7 +247,7 @@ def _option_hints(matched: Matching, phases: Sequence[str]) -> Iterator[Text]:
 
 def _fits(matched: Matching, groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
     """Whether more than half of the anchors of some pass, or of the anchor kernels of the file, are matched."""
-    fixed = [unit for unit in matched.units if unit.item.kind]
+    fixed = [unit for unit in matched.units if unit.kernel_group.kind]
     places = {(unit.step, unit.phase, place) for unit in fixed for place in unit.operators}
     matched_anchors = Counter((step, phase) for step, phase, place in places if sequences[phase][place].anchor)
     anchors = [sum(occurrence.anchor is not None for occurrence in sequence) for sequence in sequences]

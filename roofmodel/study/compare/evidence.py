@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roofmodel.study.compare.alignment import NEVER, Costs, Pair
-from roofmodel.study.compare.naming import Hint, of_experts
+from roofmodel.study.compare.alignment import IMPOSSIBLE, Costs, Pair
+from roofmodel.study.compare.naming import Hint, is_expert_gemm
 from roofmodel.study.compare.sequence import Occurrence
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from roofmodel.study.compare.kernel_groups import KernelGroup
 
-ALONE = 1.5  # an anchor kernel without an operator
-LONGEST_RUN = 6  # operators of one kernel: Q, K and V, or their gradients
+UNMATCHED_KERNEL = 1.5  # an anchor kernel without an operator
+MAX_FUSED_OPERATORS = 6  # operators of one kernel: Q, K and V, or their gradients
 
 # Kind of kernel -> kind of operator -> cost of the match. Fused attention may be two GEMMs, a convolution may run as a
 # GEMM, and the blocks of a scan are GEMMs.
@@ -32,12 +32,12 @@ KIND_COST = {
 # Cost of a further kernel of one operator: common for attention and experts, rare for a plain GEMM.
 FURTHER_KERNEL = {"attention": 0.5, "grouped_gemm": 0.1, "scan": 0.3, "bmm": 0.6}
 RARE_FURTHER_KERNEL = 1.0
-FUSED = 0.05  # per additional operator of a fused kernel
+FUSED_OPERATOR = 0.05  # per additional operator of a fused kernel
 
-TELLING = frozenset({"norm", "activation", "rotary", "gather", "routing", "softmax"})
+MARKER_WORK = frozenset({"norm", "activation", "rotary", "gather", "routing", "softmax"})
 """Light work with one position in a layer or pass, which identifies the anchor after it."""
-OUT_OF_PLACE = 0.25  # such work before an anchor that has none
-MISSING = 0.1  # no such work before an anchor that has some: it may be fused
+UNEXPECTED_MARKER = 0.25  # cost of marker work in the file that the model does not have before this anchor
+MISSING_MARKER = 0.1  # cost of marker work of the model that is missing in the file; it may be fused
 
 _PLACES = {"attention": "attention", "cross attention": "attention", "mlp": "mlp", "embedding": "embedding"}
 _PLACES |= {"head": "head"}
@@ -50,167 +50,183 @@ class Anchors:
         import numpy as np
 
         self.sequences, self.phases = sequences, phases
-        self._where = [  # anchor of a phase -> place in its sequence
+        self._anchor_places = [  # anchor of a phase -> place in its sequence
             [place for place, occurrence in enumerate(sequence) if occurrence.anchor] for sequence in sequences
         ]
-        self.lengths = [len(places) for places in self._where]
+        self.lengths = [len(places) for places in self._anchor_places]
         self.size = sum(self.lengths)
         self.skips = np.ones(self.size)
-        listed = [(phase, sequences[phase][p]) for phase, places in enumerate(self._where) for p in places]
-        self._listed = listed
+        listed = [(phase, sequences[phase][p]) for phase, places in enumerate(self._anchor_places) for p in places]
+        self._anchors = listed
         self._weights = np.array([_weight(o) for _, o in listed])
         self._flops = np.array([float(o.placed.placement.cost.matmul_flops) for _, o in listed])
         self._seconds = np.array([o.seconds for _, o in listed])
         self._bounds = np.array([float(o.placed.placement.bound_seconds) for _, o in listed])
         slots = [(phase, o.layer, o.slot, o.placed.operator.stage) for phase, o in listed]
         self._slots = slots
-        self._together = [
+        self._share_slot = [
             np.array([len(set(slots[p : p + n])) == 1 and p + n <= len(slots) for p in range(len(slots))])
-            for n in range(1, LONGEST_RUN + 1)
+            for n in range(1, MAX_FUSED_OPERATORS + 1)
         ]
-        while len(self._together) > 1 and not self._together[-1].any():
-            self._together.pop()
+        while len(self._share_slot) > 1 and not self._share_slot[-1].any():
+            self._share_slot.pop()
         self._allowed: dict[Hint, np.ndarray] = {}
-        self._ahead = [ahead for phase, places in enumerate(self._where) for ahead in _ahead(sequences[phase], places)]
-        self._networks = any(o.placed.operator.group.startswith("stage") for _, o in listed)
+        self._markers = [
+            markers
+            for phase, places in enumerate(self._anchor_places)
+            for markers in _markers_before(sequences[phase], places)
+        ]
+        self._convolutional = any(o.placed.operator.group.startswith("stage") for _, o in listed)
 
     # --- Costs --------------------------------------------------------------------------------------
 
-    def means(self, items: Sequence[KernelGroup]) -> Callable[[KernelGroup, frozenset[str]], Costs]:
-        """A function from an item and the light work before it to costs; launches of one kernel use their mean time."""
+    def cost_function(self, groups: Sequence[KernelGroup]) -> Callable[[KernelGroup, frozenset[str]], Costs]:
+        """The costs as a function of a kernel group and the marker work before it; equal launches share a mean time."""
         times: dict[object, list[float]] = {}
-        for item in items:
-            times.setdefault(_alike(item), []).append(item.seconds or 0.0)
+        for group in groups:
+            times.setdefault(_launch_key(group), []).append(group.seconds or 0.0)
         mean = {key: sum(each) / len(each) for key, each in times.items()}
-        known: dict[object, Costs] = {}
+        cache: dict[object, Costs] = {}
 
-        def costs(item: KernelGroup, before: frozenset[str]) -> Costs:
-            key = _alike(item), item.hint, before
-            if key not in known:
-                known[key] = self._costs(item, mean[key[0]], before)
-            return known[key]
+        def costs(group: KernelGroup, markers: frozenset[str]) -> Costs:
+            key = _launch_key(group), group.hint, markers
+            if key not in cache:
+                cache[key] = self._costs(group, mean[key[0]], markers)
+            return cache[key]
 
         return costs
 
-    def _costs(self, item: KernelGroup, seconds: float, before: frozenset[str]) -> Costs:
+    def _costs(self, group: KernelGroup, seconds: float, markers: frozenset[str]) -> Costs:
         import numpy as np
 
-        kinds = KIND_COST[item.kind or "matrix product"]
-        unlike = np.array([_lookup(kinds, o, NEVER) for _, o in self._listed])
-        unlike = np.where(self.allowed(item.hint), unlike, NEVER)
-        unlike += np.array([0.0 if agrees(item.direction, o) else 1.0 for _, o in self._listed])
-        if of_experts(item.kernels[0].name):
-            unlike += np.array([0.0 if o.placed.operator.kind == "grouped_gemm" else 1.0 for _, o in self._listed])
-        placed = np.array([OUT_OF_PLACE * len(before - ahead) + MISSING * len(ahead - before) for ahead in self._ahead])
+        kinds = KIND_COST[group.kind or "matrix product"]
+        kind_cost = np.array([_lookup(kinds, o, IMPOSSIBLE) for _, o in self._anchors])
+        kind_cost = np.where(self.allowed_anchors(group.hint), kind_cost, IMPOSSIBLE)
+        kind_cost += np.array([0.0 if direction_agrees(group.direction, o) else 1.0 for _, o in self._anchors])
+        if is_expert_gemm(group.kernels[0].name):
+            kind_cost += np.array([0.0 if o.placed.operator.kind == "grouped_gemm" else 1.0 for _, o in self._anchors])
+        marker_cost = np.array(
+            [UNEXPECTED_MARKER * len(markers - own) + MISSING_MARKER * len(own - markers) for own in self._markers]
+        )
         runs = []
-        for n, together in enumerate(self._together, 1):
-            worst = np.max([_shifted(unlike, i, NEVER) for i in range(n)], axis=0)
+        for n, same_slot in enumerate(self._share_slot, 1):
+            worst_kind = np.max([_shifted(kind_cost, i, IMPOSSIBLE) for i in range(n)], axis=0)
             weights, flops, expected, bound = (
                 np.sum([_shifted(a, i, 0.0) for i in range(n)], axis=0)
                 for a in (self._weights, self._flops, self._seconds, self._bounds)
             )
-            cost = self._size(item, flops) + self._time(seconds, expected, bound) + _shape(item, weights)
-            runs.append(np.where(together, worst + placed + FUSED * (n - 1) + cost, NEVER))
-        further = np.array([_lookup(FURTHER_KERNEL, o, RARE_FURTHER_KERNEL) for _, o in self._listed])
-        return Costs(runs, np.where(unlike >= NEVER, NEVER, further + OUT_OF_PLACE * len(before)), ALONE)
+            cost = (
+                self._flops_cost(group, flops) + self._time_cost(seconds, expected, bound) + _shape_cost(group, weights)
+            )
+            runs.append(np.where(same_slot, worst_kind + marker_cost + FUSED_OPERATOR * (n - 1) + cost, IMPOSSIBLE))
+        further = np.array([_lookup(FURTHER_KERNEL, o, RARE_FURTHER_KERNEL) for _, o in self._anchors])
+        return Costs(
+            runs,
+            np.where(kind_cost >= IMPOSSIBLE, IMPOSSIBLE, further + UNEXPECTED_MARKER * len(markers)),
+            UNMATCHED_KERNEL,
+        )
 
-    def _size(self, item: KernelGroup, flops: np.ndarray) -> np.ndarray:
+    def _flops_cost(self, group: KernelGroup, flops: np.ndarray) -> np.ndarray:
         """Cost of a difference between measured and counted FLOPs; small, because padding may double them."""
         import numpy as np
 
-        if not item.flops or item.kind == "attention":
+        if not group.flops or group.kind == "attention":
             return np.zeros(len(flops))
-        off: np.ndarray = np.abs(np.log2(item.flops / np.maximum(flops, 1.0)))
-        return np.minimum(0.3, 0.1 * off, dtype=float)
+        log_ratio: np.ndarray = np.abs(np.log2(group.flops / np.maximum(flops, 1.0)))
+        return np.minimum(0.3, 0.1 * log_ratio, dtype=float)
 
-    def _time(self, seconds: float, expected: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    def _time_cost(self, seconds: float, expected: np.ndarray, bound: np.ndarray) -> np.ndarray:
         """Cost of a difference in time; small, because the given workload may be wrong."""
         import numpy as np
 
         if not seconds:
             return np.zeros(len(bound))
-        off = np.abs(np.log2(seconds / np.maximum(expected, 1e-12)))
-        against: np.ndarray = np.minimum(0.2, 0.05 * off) + np.where(seconds < 0.8 * bound, 0.1, 0.0)
-        return against
+        log_ratio = np.abs(np.log2(seconds / np.maximum(expected, 1e-12)))
+        cost: np.ndarray = np.minimum(0.2, 0.05 * log_ratio) + np.where(seconds < 0.8 * bound, 0.1, 0.0)
+        return cost
 
-    def allowed(self, said: Hint) -> np.ndarray:
+    def allowed_anchors(self, hint: Hint) -> np.ndarray:
         """Which anchors the ranges around a launch allow; all if they allow none."""
         import numpy as np
 
-        if said not in self._allowed:
-            fits = np.array([self._fits(said, phase, o) for phase, o in self._listed], dtype=bool)
-            self._allowed[said] = fits if fits.any() else np.ones(self.size, dtype=bool)
-        found: np.ndarray = self._allowed[said]
+        if hint not in self._allowed:
+            mask = np.array([self._hint_allows(hint, phase, o) for phase, o in self._anchors], dtype=bool)
+            self._allowed[hint] = mask if mask.any() else np.ones(self.size, dtype=bool)
+        found: np.ndarray = self._allowed[hint]
         return found
 
-    def _fits(self, said: Hint, phase: int, occurrence: Occurrence) -> bool:
+    def _hint_allows(self, hint: Hint, phase: int, occurrence: Occurrence) -> bool:
         operator = occurrence.placed.operator
         place = _PLACES.get(operator.group.removeprefix("encoder "))
-        if said.layer is not None and said.layer != occurrence.layer and not self._networks:
+        if hint.layer is not None and hint.layer != occurrence.layer and not self._convolutional:
             return False
-        if said.place and place and said.place != place:
+        if hint.place and place and hint.place != place:
             return False
-        if said.roles and not said.roles & _roles(occurrence):
+        if hint.roles and not hint.roles & _roles(occurrence):
             return False
-        if said.stage in ("forward", "backward", "optimizer"):
-            return operator.stage in ("", said.stage, "recomputation")
-        return not said.stage or self.phases[phase] not in ("prefill", "decode") or said.stage == self.phases[phase]
+        if hint.stage in ("forward", "backward", "optimizer"):
+            return operator.stage in ("", hint.stage, "recomputation")
+        return not hint.stage or self.phases[phase] not in ("prefill", "decode") or hint.stage == self.phases[phase]
 
     # --- Places -------------------------------------------------------------------------------------
 
     def places(self, pair: Pair) -> tuple[int, ...]:
         """The operators of a pair as places in the sequence of its phase."""
-        return tuple(self._where[pair.pattern][anchor] for anchor in pair.operators)
+        return tuple(self._anchor_places[pair.pattern][anchor] for anchor in pair.operators)
 
-    def same_slot(self, one: Pair, other: Pair) -> bool:
+    def same_slot(self, first: Pair, second: Pair) -> bool:
         """Whether two pairs have operators of one pass and slot."""
-        first = [sum(self.lengths[: pair.pattern]) + pair.operators[0] for pair in (one, other)]
-        return one.step == other.step and self._slots[first[0]] == self._slots[first[1]]
+        anchors = [sum(self.lengths[: pair.pattern]) + pair.operators[0] for pair in (first, second)]
+        return first.step == second.step and self._slots[anchors[0]] == self._slots[anchors[1]]
 
     def is_attention(self, pair: Pair) -> bool:
         """Whether a pair is fused attention."""
         return self.sequences[pair.pattern][self.places(pair)[0]].work == "attention"
 
-    def allows(self, pair: Pair, said: Hint) -> bool:
+    def allows_pair(self, pair: Pair, hint: Hint) -> bool:
         """Whether ranges allow the first operator of a pair."""
-        return self._fits(said, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
+        return self._hint_allows(hint, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
 
-    def permits(self, item: KernelGroup, phase: int, place: int) -> bool:
-        """Whether an item's ranges and name allow an operator of a sequence."""
+    def allows_operator(self, group: KernelGroup, phase: int, place: int) -> bool:
+        """Whether the ranges and name of a kernel group allow an operator of a sequence."""
         occurrence = self.sequences[phase][place]
-        return agrees(item.direction, occurrence) and self._fits(item.hint, phase, occurrence)
+        return direction_agrees(group.direction, occurrence) and self._hint_allows(group.hint, phase, occurrence)
 
-    def light(self, one: Pair | None, other: Pair | None) -> tuple[tuple[int, int, int], ...]:
-        """The light operators from the slot of one pair up to the next pair's: step, phase, place in its sequence."""
-        if one is None:
-            assert other is not None
-            end = self.places(other)[0]
-            before = [a for a in self._where[other.pattern] if a < end]
-            return self._between(other, before[-1] if before else 0, end)
-        begin = self.places(one)[0]
-        whole = len(self.sequences[one.pattern])
-        if other is None:
-            after = [a for a in self._where[one.pattern] if a > self.places(one)[-1] and not self._slotted(one, a)]
-            return self._between(one, begin, after[0] if after else whole)
-        if other.step == one.step:
-            return self._between(one, begin, self.places(other)[0])
-        return self._between(one, begin, whole) + self._between(other, 0, self.places(other)[0])
+    def light_operators(self, first: Pair | None, second: Pair | None) -> tuple[tuple[int, int, int], ...]:
+        """The light operators from the slot of the first pair up to the slot of the second: step, phase, place."""
+        if first is None:
+            assert second is not None
+            end = self.places(second)[0]
+            before = [a for a in self._anchor_places[second.pattern] if a < end]
+            return self._light_in_range(second, before[-1] if before else 0, end)
+        begin = self.places(first)[0]
+        pass_end = len(self.sequences[first.pattern])
+        if second is None:
+            after = [
+                a
+                for a in self._anchor_places[first.pattern]
+                if a > self.places(first)[-1] and not self._in_slot(first, a)
+            ]
+            return self._light_in_range(first, begin, after[0] if after else pass_end)
+        if second.step == first.step:
+            return self._light_in_range(first, begin, self.places(second)[0])
+        return self._light_in_range(first, begin, pass_end) + self._light_in_range(second, 0, self.places(second)[0])
 
-    def _slotted(self, pair: Pair, place: int) -> bool:
-        mine, other = (self.sequences[pair.pattern][p] for p in (self.places(pair)[0], place))
-        return (mine.layer, mine.slot) == (other.layer, other.slot)
+    def _in_slot(self, pair: Pair, place: int) -> bool:
+        first, second = (self.sequences[pair.pattern][p] for p in (self.places(pair)[0], place))
+        return (first.layer, first.slot) == (second.layer, second.slot)
 
-    def _between(self, pair: Pair, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    def _light_in_range(self, pair: Pair, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
         sequence = self.sequences[pair.pattern]
         return tuple((pair.step, pair.pattern, p) for p in range(begin, end) if sequence[p].anchor is None)
 
 
-def _ahead(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozenset[str]]:
-    """The marker work before each anchor of a pass; before the first, also what follows the last."""
+def _markers_before(sequence: Sequence[Occurrence], places: Sequence[int]) -> list[frozenset[str]]:
+    """The marker work before each anchor of a pass; the work after the last anchor counts before the first."""
     found = []
     for last, place in zip([-1, *places], places, strict=False):
         between = sequence[last + 1 : place] if last < place else ()
-        found.append(TELLING & {occurrence.work for occurrence in between})
+        found.append(MARKER_WORK & {occurrence.work for occurrence in between})
     return found
 
 
@@ -224,17 +240,17 @@ def _weight(occurrence: Occurrence) -> float:
     return float(max((tensor.elements(operator.sizes) for tensor in named), default=0))
 
 
-def _shape(item: KernelGroup, weights: np.ndarray) -> np.ndarray:
+def _shape_cost(group: KernelGroup, weights: np.ndarray) -> np.ndarray:
     """Cost by recorded shapes: the weight matrix must be one of the three matrices of the GEMM."""
     import numpy as np
 
-    if not item.operand_sizes:
+    if not group.operand_sizes:
         return np.zeros(len(weights))
-    same = np.isin(weights, item.operand_sizes)
-    return np.where(same, -0.3, 0.6) * (weights > 0)
+    has_weight = np.isin(weights, group.operand_sizes)
+    return np.where(has_weight, -0.3, 0.6) * (weights > 0)
 
 
-def agrees(direction: str | None, occurrence: Occurrence) -> bool:
+def direction_agrees(direction: str | None, occurrence: Occurrence) -> bool:
     """Whether the direction in a kernel's name (forward, backward) agrees with an operator."""
     name, stage = occurrence.placed.operator.name, occurrence.placed.operator.stage
     if direction in ("input", "weight"):
@@ -254,10 +270,10 @@ def _lookup(table: Mapping[str, float], occurrence: Occurrence, default: float) 
     return table.get(occurrence.placed.operator.kind, table.get(occurrence.anchor or "", default))
 
 
-def _alike(item: KernelGroup) -> object:
+def _launch_key(group: KernelGroup) -> object:
     """A key that launches of one kernel on data of one size share."""
-    main = max(item.kernels, key=lambda kernel: kernel.seconds or 0.0)
-    return item.kind, item.direction, main.name, main.grid, item.flops, item.operand_sizes, len(item.kernels)
+    main = max(group.kernels, key=lambda kernel: kernel.seconds or 0.0)
+    return group.kind, group.direction, main.name, main.grid, group.flops, group.operand_sizes, len(group.kernels)
 
 
 def _shifted(values: np.ndarray, by: int, fill: float) -> np.ndarray:

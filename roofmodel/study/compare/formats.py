@@ -64,12 +64,14 @@ def format_mismatch(kernels: Iterable[Kernel], widths: Widths) -> FormatMismatch
     longest: dict[str, tuple[float, str]] = {}
     for kernel in kernels:
         if (form := gemm_format(kernel)) is not None:
-            took = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
-            seconds[form] = seconds.get(form, 0.0) + took
-            longest[form] = max(longest.get(form, (0.0, "")), (took, kernel.name))
+            kernel_seconds = float(kernel.invocations) if kernel.seconds is None else kernel.seconds
+            seconds[form] = seconds.get(form, 0.0) + kernel_seconds
+            longest[form] = max(longest.get(form, (0.0, "")), (kernel_seconds, kernel.name))
     given = {form.name.partition("_")[0] for form in filter(None, widths)}
     given |= _HALF if given & _HALF else set()
-    if not seconds or 2 * sum(took for form, took in seconds.items() if form not in given) <= sum(seconds.values()):
+    if not seconds or 2 * sum(kernel_seconds for form, kernel_seconds in seconds.items() if form not in given) <= sum(
+        seconds.values()
+    ):
         return None
     measured = max(seconds.keys() - given, key=lambda form: seconds[form])
     return FormatMismatch(measured, widths.dtype.name, longest[measured][1])

@@ -49,51 +49,51 @@ def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bo
     With `fused_attention` and no attention kernel in the file, two GEMMs with a softmax between them become one
     attention group.
     """
-    found = _together(kernels, device)
-    eager = fused_attention and not any(item.kind == "attention" for item in found)
-    return _attention(found) if eager else found
+    groups = _group_calls(kernels, device)
+    eager = fused_attention and not any(group.kind == "attention" for group in groups)
+    return _join_eager_attention(groups) if eager else groups
 
 
-def _together(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
-    found: list[KernelGroup] = []
+def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
+    groups: list[KernelGroup] = []
     layout: list[KernelGroup] = []  # layout changes before a convolution
     for run in _calls(kernels):
-        item = _item(run, device)
-        helping = auxiliary_role(run[0].name) if item.kind is None or len(run) == 1 else None
-        last = found[-1] if found and not layout else None
-        if item.kind == "matrix product" and any(
+        group = _group(run, device)
+        role = auxiliary_role(run[0].name) if group.kind is None or len(run) == 1 else None
+        previous = groups[-1] if groups and not layout else None
+        if group.kind == "matrix product" and any(
             auxiliary_role(each.kernels[0].name) == "transform" for each in layout
         ):
-            item = item._replace(kind="convolution", operand_sizes=())
-        if helping in ("layout", "transform"):
-            layout.append(item)
-        elif last and last.kind and _belongs(item, helping, last):
-            found[-1] = _joined([last, item], last)
+            group = group._replace(kind="convolution", operand_sizes=())
+        if role in ("layout", "transform"):
+            layout.append(group)
+        elif previous and previous.kind and _belongs(group, role, previous):
+            groups[-1] = _merged([previous, group], previous)
         else:
-            if item.kind == "convolution":
-                found.append(_joined([*layout, item], item))
+            if group.kind == "convolution":
+                groups.append(_merged([*layout, group], group))
             else:
-                found += _closing(found, layout)
-                found.append(item)
+                groups += _join_layout_after(groups, layout)
+                groups.append(group)
             layout = []
-    return found + _closing(found, layout)
+    return groups + _join_layout_after(groups, layout)
 
 
-def _belongs(item: KernelGroup, helping: str | None, last: KernelGroup) -> bool:
+def _belongs(group: KernelGroup, role: str | None, previous: KernelGroup) -> bool:
     """Whether an item belongs to the anchor before it: it finishes that anchor, or both are attention."""
-    return (helping == "finish" and item.kind in (None, last.kind)) or item.kind == last.kind == "attention"
+    return (role == "finish" and group.kind in (None, previous.kind)) or group.kind == previous.kind == "attention"
 
 
 def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
     """The kernels of each framework call; the kernels of a call that launches a whole graph stay separate."""
-    for _, run in groupby(kernels, key=lambda kernel: (called.id,) if (called := _call(kernel)) else kernel.id):
-        together = list(run)
-        products = sum(anchor(kernel.name) == "matrix product" for kernel in together)
-        kinds = {anchor(kernel.name) for kernel in together} - {None}
-        if len(together) <= MAX_CALL_KERNELS and products <= MAX_CALL_GEMMS and len(kinds) <= 1:
-            yield together
+    for _, run in groupby(kernels, key=lambda kernel: (call.id,) if (call := _call(kernel)) else kernel.id):
+        launched = list(run)
+        gemms = sum(anchor(kernel.name) == "matrix product" for kernel in launched)
+        kinds = {anchor(kernel.name) for kernel in launched} - {None}
+        if len(launched) <= MAX_CALL_KERNELS and gemms <= MAX_CALL_GEMMS and len(kinds) <= 1:
+            yield launched
         else:
-            yield from ([replace(kernel, call=None)] for kernel in together)
+            yield from ([replace(kernel, call=None)] for kernel in launched)
 
 
 def _call(kernel: Kernel) -> Call | None:
@@ -107,76 +107,78 @@ def _call(kernel: Kernel) -> Call | None:
     return Call(int(found["id"]), found["name"], shapes)
 
 
-def _closing(found: list[KernelGroup], layout: list[KernelGroup]) -> list[KernelGroup]:
+def _join_layout_after(groups: list[KernelGroup], layout: list[KernelGroup]) -> list[KernelGroup]:
     """Join layout changes to the convolution before them; without one they stay separate."""
-    if layout and found and found[-1].kind == "convolution":
-        found[-1] = _joined([found[-1], *layout], found[-1])
+    if layout and groups and groups[-1].kind == "convolution":
+        groups[-1] = _merged([groups[-1], *layout], groups[-1])
         return []
     return list(layout)
 
 
-def _attention(found: list[KernelGroup]) -> list[KernelGroup]:
+def _join_eager_attention(groups: list[KernelGroup]) -> list[KernelGroup]:
     """Join the GEMMs of scores and values and all kernels between them; a backward pass has two of each."""
     spans: list[tuple[int, int]] = []
-    for at, item in enumerate(found):
+    for index, group in enumerate(groups):
         if (
-            item.kind is None
-            and {"softmax", "routing"} & item.words == {"softmax"}
-            and (spans == [] or at > spans[-1][1])
+            group.kind is None
+            and {"softmax", "routing"} & group.words == {"softmax"}
+            and (spans == [] or index > spans[-1][1])
         ):
-            many = 2 if item.direction == "backward" else 1
-            first, last = _products(found, at, -1, many), _products(found, at, 1, many)
+            gemms = 2 if group.direction == "backward" else 1
+            first, last = _nth_gemm(groups, index, -1, gemms), _nth_gemm(groups, index, 1, gemms)
             if first is not None and last is not None and (spans == [] or first > spans[-1][1]):
                 spans.append((first, last))
     joined: list[KernelGroup] = []
-    behind = 0
+    end = 0
     for first, last in spans:
-        parts = found[first : last + 1]
-        joined += found[behind:first]
-        joined.append(_joined(parts, parts[0])._replace(kind="attention", operand_sizes=(), flops=_sum(parts)))
-        behind = last + 1
-    return joined + found[behind:]
+        parts = groups[first : last + 1]
+        joined += groups[end:first]
+        joined.append(_merged(parts, parts[0])._replace(kind="attention", operand_sizes=(), flops=_total_flops(parts)))
+        end = last + 1
+    return joined + groups[end:]
 
 
-def _products(found: Sequence[KernelGroup], at: int, way: int, many: int) -> int | None:
-    """Index of the `many`-th GEMM before or after a softmax; None if another kind of kernel comes first."""
-    seen = 0
-    while 0 <= (at := at + way) < len(found):
-        item = found[at]
-        if item.kind == "matrix product":
-            seen += 1
-            if seen == many:
-                return at
-        elif item.kind or item.words & {"norm", "gather", "activation", "softmax", "pool", "routing"}:
+def _nth_gemm(groups: Sequence[KernelGroup], index: int, step: int, n: int) -> int | None:
+    """Index of the `n`-th GEMM before or after a softmax; None if another kind of kernel comes first."""
+    gemms = 0
+    while 0 <= (index := index + step) < len(groups):
+        group = groups[index]
+        if group.kind == "matrix product":
+            gemms += 1
+            if gemms == n:
+                return index
+        elif group.kind or group.words & {"norm", "gather", "activation", "softmax", "pool", "routing"}:
             return None
     return None
 
 
-def _sum(parts: Sequence[KernelGroup]) -> float | None:
+def _total_flops(parts: Sequence[KernelGroup]) -> float | None:
     counted = [part.flops for part in parts]
     return None if None in counted else sum(flops for flops in counted if flops is not None)
 
 
-def _joined(parts: Sequence[KernelGroup], main: KernelGroup) -> KernelGroup:
+def _merged(parts: Sequence[KernelGroup], main: KernelGroup) -> KernelGroup:
     return main._replace(kernels=tuple(kernel for part in parts for kernel in part.kernels))
 
 
-def _item(run: Sequence[Kernel], device: Device) -> KernelGroup:
+def _group(run: Sequence[Kernel], device: Device) -> KernelGroup:
     call = _call(run[0])
     kinds = [anchor(kernel.name) for kernel in run]
     kind = next((k for k in ("attention", "convolution", "scan", "matrix product") if k in kinds), None)
-    said = frozenset().union(*(words(kernel.name) for kernel in run))
+    name_words = frozenset().union(*(words(kernel.name) for kernel in run))
     if call and kind is None:
-        said = words(call.name) or said
+        name_words = words(call.name) or name_words
     shape = operand_sizes(run[0]) if kind == "matrix product" else ()
-    return KernelGroup(tuple(run), kind, said, hint(run[0].nvtx), _direction(run), counted_flops(run, device), shape)
+    return KernelGroup(
+        tuple(run), kind, name_words, hint(run[0].nvtx), _direction(run), counted_flops(run, device), shape
+    )
 
 
 def _direction(run: Sequence[Kernel]) -> str | None:
     """Forward or backward by the kernel names, else by the name of the call."""
-    said = [direction(kernel.name) for kernel in run]
-    said += [direction(call.name)] if (call := _call(run[0])) else []
-    return next((each for each in said if each), None)
+    directions = [direction(kernel.name) for kernel in run]
+    directions += [direction(call.name)] if (call := _call(run[0])) else []
+    return next((each for each in directions if each), None)
 
 
 def recorded_gemm(kernel: Kernel) -> Gemm | None:

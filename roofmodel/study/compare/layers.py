@@ -26,8 +26,8 @@ def layer_mismatches(
     `kernels` are in launch order; `sequences` are the operators of each phase.
     """
     expected = max(len({each.layer for each in sequence if each.anchor} - {None}) for sequence in sequences)
-    items = [unit.item for unit in matching.units] + [item for _, item in matching.unmatched]
-    named = {item.hint.layer for item in items if item.hint.layer is not None}
+    groups = [unit.kernel_group for unit in matching.units] + [group for _, group in matching.unmatched]
+    named = {group.hint.layer for group in groups if group.hint.layer is not None}
     runs, first = _runs(kernels, matching, sequences), phases[matching.phases[0]] if matching.phases else ""
     layers, count = Counter(map(_layers, runs[:-1] or runs)).most_common(1)[0] if runs else (expected, 0)
     if expected and named and max(named) > expected - (0 in named):  # numbered from 0 or from 1
@@ -44,14 +44,18 @@ def _runs(kernels: Sequence[Kernel], matching: Matching, sequences: Sequence[Seq
     """The anchor kernels between embedding lookups. Unmatched lookups are found by the names of matched ones."""
     order = {id(kernel): i for i, kernel in enumerate(kernels)}
     lookups = [_lookups(sequence) for sequence in sequences]
-    opens = {id(u.item) for u in matching.units if lookups[u.phase] & {*u.operators}}
-    names = {u.item.kernels[0].name for u in matching.units if id(u.item) in opens and "gather" in u.item.words}
-    opens |= {id(item) for _, item in matching.unmatched if item.kernels[0].name in names}
-    matched = [(u.item, u.step, sequences[u.phase][u.operators[0]]) for u in matching.units]
-    unmatched = [(item, step, None) for step, item in matching.unmatched]
+    lookup_groups = {id(u.kernel_group) for u in matching.units if lookups[u.phase] & {*u.operators}}
+    names = {
+        u.kernel_group.kernels[0].name
+        for u in matching.units
+        if id(u.kernel_group) in lookup_groups and "gather" in u.kernel_group.words
+    }
+    lookup_groups |= {id(group) for _, group in matching.unmatched if group.kernels[0].name in names}
+    matched = [(u.kernel_group, u.step, sequences[u.phase][u.operators[0]]) for u in matching.units]
+    unmatched = [(group, step, None) for step, group in matching.unmatched]
     runs: list[Run] = []
-    for item, step, occurrence in sorted([*matched, *unmatched], key=lambda each: order[id(each[0].kernels[0])]):
-        if id(item) in opens and (not runs or runs[-1]):
+    for group, step, occurrence in sorted([*matched, *unmatched], key=lambda each: order[id(each[0].kernels[0])]):
+        if id(group) in lookup_groups and (not runs or runs[-1]):
             runs.append([])
         elif runs and occurrence and occurrence.anchor and occurrence.layer is not None:
             runs[-1].append((step, occurrence.layer))

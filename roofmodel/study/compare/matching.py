@@ -14,21 +14,21 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from roofmodel.study.compare import alignment
-from roofmodel.study.compare.alignment import NEVER, Costs, Pair
-from roofmodel.study.compare.evidence import TELLING, Anchors
+from roofmodel.study.compare.alignment import IMPOSSIBLE, Costs, Pair
+from roofmodel.study.compare.evidence import MARKER_WORK, Anchors
 from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.sequence import Occurrence
 
-LARGEST = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
+MAX_TABLE_CELLS = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
 
 
 class Unit(NamedTuple):
-    """An item and its operators, as places in the sequence of its phase.
+    """A kernel group and its operators, as places in the sequence of its phase.
 
-    In a summary, an item has all kernels of one `kind` of work, of several `passes`.
+    In a summary, a group has all kernels of one `kind` of work, of several `passes`.
     """
 
-    item: KernelGroup
+    kernel_group: KernelGroup
     step: int
     phase: int
     operators: tuple[int, ...]
@@ -37,7 +37,7 @@ class Unit(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Matched units and unmatched items."""
+    """Matched units and unmatched kernel groups."""
 
     units: tuple[Unit, ...]
     unmatched: tuple[tuple[int, KernelGroup], ...]  # with their step
@@ -46,176 +46,187 @@ class Matching(NamedTuple):
     dropped: int = 0  # kernels at the end of a file that is too long to match
 
 
-def match(found: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
-    """Match items with the operators of the phases; `sequences` are in execution order."""
+def match(groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
+    """Match kernel groups with the operators of the phases; `sequences` are in execution order."""
     evidence = Anchors(sequences, phases)
-    fixed = [i for i, item in enumerate(found) if item.kind]
-    most = LARGEST // max(1, evidence.size)
-    kept = found[: fixed[most]] if len(fixed) > most else found
-    fixed = fixed[:most]
-    means = evidence.means([found[i] for i in fixed])
-    before = _before(found, fixed)
+    anchors = [i for i, group in enumerate(groups) if group.kind]
+    max_anchors = MAX_TABLE_CELLS // max(1, evidence.size)
+    kept = groups[: anchors[max_anchors]] if len(anchors) > max_anchors else groups
+    anchors = anchors[:max_anchors]
+    costs_of = evidence.cost_function([groups[i] for i in anchors])
+    markers = _markers_before(groups, anchors)
     pairs, cost = alignment.align(
-        len(fixed), lambda i: means(found[fixed[i]], before[i]), evidence.lengths, evidence.skips
+        len(anchors), lambda i: costs_of(groups[anchors[i]], markers[i]), evidence.lengths, evidence.skips
     )
-    placed = {fixed[pair.item]: pair for pair in pairs}
-    segments = [_match_segment(segment, kept, placed, evidence) for segment in _segments(kept, placed, evidence)]
-    for one, other in pairwise(segments):
-        _match_across(one, other, evidence)
-        _match_across(other, one, evidence)
+    paired = {anchors[pair.item]: pair for pair in pairs}
+    segments = [_match_segment(segment, kept, paired, evidence) for segment in _segments(kept, paired, evidence)]
+    for first, second in pairwise(segments):
+        _match_across(first, second, evidence)
+        _match_across(second, first, evidence)
     steps = max((pair.step for pair in pairs), default=-1) + 1
     patterns = {pair.step: pair.pattern for pair in pairs if pair.operators}
     return Matching(
         units=tuple(unit for each in segments for unit in each.units),
-        unmatched=tuple(item for each in segments for item in each.unmatched),
+        unmatched=tuple(group for each in segments for group in each.unmatched),
         phases=tuple(patterns.get(step, 0) for step in range(steps)),
         cost=round(cost, 6),  # orders that cost the same differ by rounding; the first of them is the usual one
-        dropped=sum(len(item.kernels) for item in found[len(kept) :]),
+        dropped=sum(len(group.kernels) for group in groups[len(kept) :]),
     )
 
 
-def _before(found: Sequence[KernelGroup], fixed: Sequence[int]) -> list[frozenset[str]]:
+def _markers_before(groups: Sequence[KernelGroup], anchors: Sequence[int]) -> list[frozenset[str]]:
     """The kinds of light work between each anchor and the previous one that show its position in a layer."""
     return [
-        TELLING & frozenset().union(*(found[j].words for j in range(last + 1, at)))
-        for last, at in zip([-1, *fixed], fixed, strict=False)
+        MARKER_WORK & frozenset().union(*(groups[j].words for j in range(last + 1, anchor)))
+        for last, anchor in zip([-1, *anchors], anchors, strict=False)
     ]
 
 
 class _Segment(NamedTuple):
-    """Items from the first kernel of a slot up to that of the next, and the light operators in between."""
+    """Kernel groups from a slot up to the next slot, and the light operators in between."""
 
-    items: range
+    groups: range
     light: tuple[tuple[int, int, int], ...]  # step, phase, place in the phase's sequence
 
 
-def _segments(found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
+def _segments(groups: Sequence[KernelGroup], paired: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
     starts: list[tuple[int, Pair]] = []
-    for i in sorted(placed):
-        pair = placed[i]
+    for i in sorted(paired):
+        pair = paired[i]
         if pair.operators and (not starts or not evidence.same_slot(starts[-1][1], pair)):
             starts.append((i, pair))
     if not starts:
-        yield _Segment(range(len(found)), ())
+        yield _Segment(range(len(groups)), ())
         return
     first = starts[0][1]
-    yield _Segment(range(starts[0][0]), evidence.light(None, first))
+    yield _Segment(range(starts[0][0]), evidence.light_operators(None, first))
     for (i, pair), following in zip(starts, [*starts[1:], None], strict=True):
-        end, after = following or (len(found), None)
-        yield _Segment(range(i, end), evidence.light(pair, after))
+        end, after = following or (len(groups), None)
+        yield _Segment(range(i, end), evidence.light_operators(pair, after))
 
 
 class _MatchedSegment(NamedTuple):
-    """Matched units, unmatched items and unmatched light operators of a segment."""
+    """Matched units, unmatched kernel groups and unmatched light operators of a segment."""
 
     units: list[Unit]
     unmatched: list[tuple[int, KernelGroup]]
-    free: list[tuple[int, int, int]]
+    unmatched_operators: list[tuple[int, int, int]]
 
 
 def _match_segment(
-    segment: _Segment, found: Sequence[KernelGroup], placed: dict[int, Pair], evidence: Anchors
+    segment: _Segment, groups: Sequence[KernelGroup], paired: dict[int, Pair], evidence: Anchors
 ) -> _MatchedSegment:
-    """Match each item of a segment with operators, or leave it unmatched."""
+    """Match each kernel group of a segment with operators, or leave it unmatched."""
     units: list[Unit] = []
     unmatched: list[tuple[int, KernelGroup]] = []
-    free = set(segment.light)
-    own = [i for i in segment.items if i in placed and placed[i].operators]
-    inside = range(own[0], own[-1]) if own and evidence.is_attention(placed[own[0]]) else range(0)
-    loose: list[int] = []
-    step = placed[own[0]].step if own else 0
-    for i in segment.items:
-        pair = placed.get(i)
+    unmatched_operators = set(segment.light)
+    anchors = [i for i in segment.groups if i in paired and paired[i].operators]
+    inside_attention = (
+        range(anchors[0], anchors[-1]) if anchors and evidence.is_attention(paired[anchors[0]]) else range(0)
+    )
+    unassigned: list[int] = []
+    step = paired[anchors[0]].step if anchors else 0
+    for i in segment.groups:
+        pair = paired.get(i)
         if pair and pair.operators:
             step = pair.step
-            units.append(Unit(found[i], pair.step, pair.pattern, evidence.places(pair)))
-        elif found[i].kind:
-            unmatched.append((step, found[i]))
-        elif i in inside or (own and found[i].hint.exact and evidence.allows(placed[own[0]], found[i].hint)):
-            units.append(Unit(found[i], step, placed[own[0]].pattern, evidence.places(placed[own[0]])))
+            units.append(Unit(groups[i], pair.step, pair.pattern, evidence.places(pair)))
+        elif groups[i].kind:
+            unmatched.append((step, groups[i]))
+        elif i in inside_attention or (
+            anchors and groups[i].hint.exact and evidence.allows_pair(paired[anchors[0]], groups[i].hint)
+        ):
+            units.append(Unit(groups[i], step, paired[anchors[0]].pattern, evidence.places(paired[anchors[0]])))
         else:
-            loose.append(i)
-    works = tuple(evidence.sequences[phase][place].work for _, phase, place in segment.light)
-    ways = tuple(
-        (found[i].words, tuple(evidence.permits(found[i], phase, place) for _, phase, place in segment.light))
-        for i in loose
+            unassigned.append(i)
+    work = tuple(evidence.sequences[phase][place].work for _, phase, place in segment.light)
+    candidates = tuple(
+        (groups[i].words, tuple(evidence.allows_operator(groups[i], phase, place) for _, phase, place in segment.light))
+        for i in unassigned
     )
-    for i, taken in zip(loose, _light(ways, works), strict=True):
-        if not taken:
-            unmatched.append((step, found[i]))
+    for i, matched in zip(unassigned, _match_light_work(candidates, work), strict=True):
+        if not matched:
+            unmatched.append((step, groups[i]))
             continue
-        at, phase, _ = segment.light[taken[0]]
-        of_one = tuple(place for s, p, place in (segment.light[t] for t in taken) if (s, p) == (at, phase))
-        units.append(Unit(found[i], at, phase, of_one))
-        free -= {segment.light[t] for t in taken}
-    return _MatchedSegment(units, unmatched, sorted(free))
+        matched_step, phase, _ = segment.light[matched[0]]
+        same_pass = tuple(
+            place for s, p, place in (segment.light[t] for t in matched) if (s, p) == (matched_step, phase)
+        )
+        units.append(Unit(groups[i], matched_step, phase, same_pass))
+        unmatched_operators -= {segment.light[t] for t in matched}
+    return _MatchedSegment(units, unmatched, sorted(unmatched_operators))
 
 
-def _match_across(one: _MatchedSegment, other: _MatchedSegment, evidence: Anchors) -> None:
-    """Match unmatched items of one segment with unmatched operators of another if their names agree."""
-    for step, item in list(one.unmatched):
-        for spot in other.free:
-            at, phase, place = spot
+def _match_across(source: _MatchedSegment, target: _MatchedSegment, evidence: Anchors) -> None:
+    """Match unmatched kernel groups of a segment with unmatched operators of another if their names agree."""
+    for step, group in list(source.unmatched):
+        for operator in target.unmatched_operators:
+            operator_step, phase, place = operator
             work = evidence.sequences[phase][place].work
             if (
-                item.kind is None
-                and at == step
-                and work in item.words & TELLING
-                and evidence.permits(item, phase, place)
+                group.kind is None
+                and operator_step == step
+                and work in group.words & MARKER_WORK
+                and evidence.allows_operator(group, phase, place)
             ):
-                other.units.append(Unit(item, at, phase, (place,)))
-                one.unmatched.remove((step, item))
-                other.free.remove(spot)
+                target.units.append(Unit(group, operator_step, phase, (place,)))
+                source.unmatched.remove((step, group))
+                target.unmatched_operators.remove(operator)
                 break
 
 
 # --- Light work -------------------------------------------------------------------------------------
 
 _ELEMENTWISE = ("add", "activation", "rotary", "combine", "routing", "copy")
-_ALONE, _SKIPPED, _FURTHER, _RUN = 0.8, 0.35, 0.25, 4
+_UNMATCHED_KERNEL, _UNMATCHED_OPERATOR, _FURTHER_KERNEL, _MAX_FUSED = 0.8, 0.35, 0.25, 4
 
 
 @lru_cache(maxsize=4096)
-def _light(
-    ways: tuple[tuple[frozenset[str], tuple[bool, ...]], ...], works: tuple[str, ...]
+def _match_light_work(
+    candidates: tuple[tuple[frozenset[str], tuple[bool, ...]], ...], work: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """The light operators of each light item; empty if it has none."""
+    """The light operators of each light kernel group; empty if it has none."""
     import numpy as np
 
-    if not works:
-        return ((),) * len(ways)
+    if not work:
+        return ((),) * len(candidates)
 
     def costs(i: int) -> Costs:
-        said, permitted = ways[i]
-        single = np.array([_unlike(said, w) if may else NEVER for w, may in zip(works, permitted, strict=True)])
+        name_words, allowed = candidates[i]
+        single = np.array(
+            [
+                _word_cost(name_words, each) if is_allowed else IMPOSSIBLE
+                for each, is_allowed in zip(work, allowed, strict=True)
+            ]
+        )
         runs = [single]
-        for n in range(2, min(_RUN, len(works)) + 1):
-            several = np.full(len(works), NEVER)
-            for p in range(len(works) - n + 1):
+        for n in range(2, min(_MAX_FUSED, len(work)) + 1):
+            fused = np.full(len(work), IMPOSSIBLE)
+            for p in range(len(work) - n + 1):
                 part = single[p : p + n]
-                if (part == 0).all() and len(set(works[p : p + n])) > 1:
-                    several[p] = -0.05 * n
-            runs.append(several)
-        return Costs(runs, single + _FURTHER, _ALONE)
+                if (part == 0).all() and len(set(work[p : p + n])) > 1:
+                    fused[p] = -0.05 * n
+            runs.append(fused)
+        return Costs(runs, single + _FURTHER_KERNEL, _UNMATCHED_KERNEL)
 
-    found = alignment.align(len(ways), costs, [len(works)], np.full(len(works), _SKIPPED), repeats=False)
+    found = alignment.align(len(candidates), costs, [len(work)], np.full(len(work), _UNMATCHED_OPERATOR), repeats=False)
     return tuple(pair.operators for pair in found.pairs)
 
 
-def _unlike(said: frozenset[str], work: str) -> float:
+def _word_cost(name_words: frozenset[str], work: str) -> float:
     """Cost of matching the words of a name with a kind of light work; 0 if they name it."""
-    if work in said or (work == "norm" and "pool" in said):
+    if work in name_words or (work == "norm" and "pool" in name_words):
         return 0.0
-    if said & {"norm", "softmax", "gather", "routing", "index"}:  # they name other work
-        return NEVER
-    if said & {"copy", "optimizer"} and not said & {"mul", "add"}:
-        return NEVER
-    if work == "optimizer" and said & {"mul", "add"}:  # a kernel for each tensor and each step
+    if name_words & {"norm", "softmax", "gather", "routing", "index"}:  # they name other work
+        return IMPOSSIBLE
+    if name_words & {"copy", "optimizer"} and not name_words & {"mul", "add"}:
+        return IMPOSSIBLE
+    if work == "optimizer" and name_words & {"mul", "add"}:  # a kernel for each tensor and each step
         return 0.4
-    if work in _ELEMENTWISE and said & {"elementwise", "mul", "add"}:
+    if work in _ELEMENTWISE and name_words & {"elementwise", "mul", "add"}:
         return 0.5
-    if work in ("norm", "softmax") and said & {"elementwise", "mul", "add", "reduction"}:
+    if work in ("norm", "softmax") and name_words & {"elementwise", "mul", "add", "reduction"}:
         return 0.45
-    if work in ("reduction", "pool") and said & {"reduction", "pool"}:
+    if work in ("reduction", "pool") and name_words & {"reduction", "pool"}:
         return 0.2
-    return NEVER
+    return IMPOSSIBLE

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from roofmodel.study.profile.points import base_name, category
 
-LETTERS = 400  # of a name that are searched; template names may have thousands
+MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
 
 # Cache writes and attention metadata, whose names also contain attention.
 _CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
 _NO_ANCHOR = re.compile(rf"{_CACHES.pattern}|kv_indices|metadata|triton_(?:poi|red|per|for)_")
-_ATTENDS = re.compile(
+_ATTENTION = re.compile(
     r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|(?<!\w)_fwd_(?:grouped_)?kernel"
 )
 _SCANS = re.compile(
@@ -26,7 +26,7 @@ _SCANS = re.compile(
     r"gated_delta_rule|chunk_(?:fwd|bwd)_kernel|scaled_dot_kkt|solve_tril|_inverse_kernel|recompute_w_u|wy_repr|local_cumsum|"
     r"kda_|l2norm"
 )
-_PRODUCTS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
+_GEMMS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
 
 # Words of light work. The name of a fused kernel may have several.
 _WORDS = {
@@ -66,7 +66,7 @@ _LAYOUT = re.compile(
     r"nchwtonhwc|nhwctonchw|compute\w*offset|scalepackedtensor|convertfilter|flip_filter|im2col|col2im|fft2d|"
     r"winograd\w*(?:data|filter|output|delta|tiles)"
 )
-_CONVOLVES = re.compile(r"im2col|fft2d|winograd")  # layout changes for a convolution that runs as a GEMM
+_CONVOLUTION_LAYOUTS = re.compile(r"im2col|fft2d|winograd")  # layout changes for a convolution that runs as a GEMM
 
 
 @cache
@@ -77,15 +77,15 @@ def anchor(name: str) -> str | None:
         return None
     if _SCANS.search(lowered):
         return "scan"
-    if _ATTENDS.search(lowered) and not re.search(r"norm|rope|rotary", base):
+    if _ATTENTION.search(lowered) and not re.search(r"norm|rope|rotary", base):
         return "attention"
     if (kind := category(name)) in ANCHOR_KINDS:
         return kind
-    return "matrix product" if _PRODUCTS.search(lowered) and "elementwise" not in base else None
+    return "matrix product" if _GEMMS.search(lowered) and "elementwise" not in base else None
 
 
 @cache
-def of_experts(name: str) -> bool:
+def is_expert_gemm(name: str) -> bool:
     """Whether a kernel name shows an expert GEMM."""
     return bool(re.search(r"moe|expert|grouped_?gemm|group_?gemm|ragged|ptrarray", name.lower()))
 
@@ -110,10 +110,18 @@ def display_name(name: str) -> str:
     """A kernel's base name; for generic PyTorch kernels with the function that they apply."""
     base = base_name(name)
     if _GENERIC.search(base):
-        said = [part for m in _FUNCTION.finditer(_LAMBDA.split(name[:LETTERS])[0]) for part in (m[2] or m[1],)]
-        said = [s for s in said if s.lower() not in ("cuda", "unary", "binary", "aunary", "bunary", "gpu", "reduce")]
-        if said:
-            return f"{base.rpartition('::')[2]} ({said[-1]})"
+        functions = [
+            part
+            for m in _FUNCTION.finditer(_LAMBDA.split(name[:MAX_SEARCHED_CHARACTERS])[0])
+            for part in (m[2] or m[1],)
+        ]
+        functions = [
+            function
+            for function in functions
+            if function.lower() not in ("cuda", "unary", "binary", "aunary", "bunary", "gpu", "reduce")
+        ]
+        if functions:
+            return f"{base.rpartition('::')[2]} ({functions[-1]})"
     return base
 
 
@@ -121,12 +129,12 @@ def display_name(name: str) -> str:
 def category_of(name: str) -> str:
     """The category of a kernel; copies and casts are separate from other elementwise work."""
     kind = category(name)
-    said = words(name)
+    name_words = words(name)
     if _CACHES.search(base_name(name).lower()):
         return "copies and casts"
-    if "copy" in said and kind in ("elementwise", "memory", "layout", "other", "optimizer"):
+    if "copy" in name_words and kind in ("elementwise", "memory", "layout", "other", "optimizer"):
         return "copies and casts"
-    return "elementwise" if kind == "optimizer" and "optimizer" not in said else kind
+    return "elementwise" if kind == "optimizer" and "optimizer" not in name_words else kind
 
 
 @cache
@@ -144,7 +152,7 @@ def auxiliary_role(name: str) -> str | None:
     """`finish` for a kernel that completes the anchor before it; `layout` for layout changes around a convolution, or
     `transform` if the convolution runs as a plain GEMM; else None."""
     lowered = name.lower()
-    if _LAYOUT.search(lowered) and _CONVOLVES.search(lowered):
+    if _LAYOUT.search(lowered) and _CONVOLUTION_LAYOUTS.search(lowered):
         return "transform"
     return "layout" if _LAYOUT.search(lowered) else "finish" if _FINISH.search(lowered) else None
 
@@ -213,15 +221,15 @@ def hint(ranges: tuple[str, ...]) -> Hint:
     for outer, label in zip(("", *ranges), ranges, strict=False):
         if outer and label.startswith(f"{outer}."):  # a submodule, which names its own role
             roles = frozenset()
-        parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:LETTERS].lower()) if part]
-        if found := _LAYER.search(label[:LETTERS]):
+        parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:MAX_SEARCHED_CHARACTERS].lower()) if part]
+        if found := _LAYER.search(label[:MAX_SEARCHED_CHARACTERS]):
             layer = int(found[1])
         stage = _first(_STAGES, parts) or stage
         inner = _first(_PLACES, parts)
-        named = _roles(parts, inner or place)
+        named_roles = _roles(parts, inner or place)
         if inner and inner != place:
             place, roles = inner, frozenset()
-        roles = named or roles
+        roles = named_roles or roles
     return Hint(layer, place, roles, stage)
 
 

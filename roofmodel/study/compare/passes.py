@@ -21,7 +21,7 @@ COMPLETE = 0.9  # share of its anchors from which a pass counts as complete
 OUTLIER = 1.5  # times the median pass
 
 
-class Chosen(NamedTuple):
+class ChosenPasses(NamedTuple):
     """The passes to use: by phase, the steps whose kernels are summed, and the divisor of the sums."""
 
     steps: Mapping[int, tuple[int, ...]]
@@ -32,14 +32,14 @@ class Chosen(NamedTuple):
 
 def choose(
     matching: Matching, sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str], given: int | None
-) -> Chosen:
+) -> ChosenPasses:
     """The passes to use of each phase. `given` is the number of passes that the user states, None to detect it.
 
     Raises WorkloadError if the number of detected passes is not a multiple of the given number.
     """
     kernels: dict[int, list[Kernel]] = {}
-    for step, item in [(unit.step, unit.item) for unit in matching.units] + list(matching.unmatched):
-        kernels.setdefault(step, []).extend(item.kernels)
+    for step, group in [(unit.step, unit.kernel_group) for unit in matching.units] + list(matching.unmatched):
+        kernels.setdefault(step, []).extend(group.kernels)
     steps: dict[int, tuple[int, ...]] = {}
     listed: list[Passes] = []
     notes: list[Text] = []
@@ -50,15 +50,15 @@ def choose(
             continue
         complete = [step for step, part in share.items() if part >= COMPLETE]
         if given is None:
-            most = max(share, key=lambda step: share[step])
-            steps[phase] = tuple(_without_outliers(kernels, complete)) if complete else (most,)
+            most_complete = max(share, key=lambda step: share[step])
+            steps[phase] = tuple(_without_outliers(kernels, complete)) if complete else (most_complete,)
             notes += _left_out(name, len(share), len(complete), len(steps[phase]))
         else:
             steps[phase] = tuple(complete if given == len(complete) else share)
             notes += _merged(name, given, len(complete), len(steps[phase]))
         listed.append(_passes(name, matching, steps[phase], kernels, len(share), given, partial=not complete))
     divisors = {phase: given or len(used) for phase, used in steps.items()}
-    return Chosen(steps, divisors, tuple(listed), tuple(notes))
+    return ChosenPasses(steps, divisors, tuple(listed), tuple(notes))
 
 
 def _merged(name: str, given: int, complete: int, detected: int) -> Iterator[Text]:
@@ -125,7 +125,7 @@ def _passes(
 
 
 def _matched(matching: Matching, step: int) -> list[Kernel]:
-    return [kernel for unit in matching.units if unit.step == step for kernel in unit.item.kernels]
+    return [kernel for unit in matching.units if unit.step == step for kernel in unit.kernel_group.kernels]
 
 
 def _span_and_busy(kernels: Iterable[Kernel]) -> tuple[float, float] | None:

@@ -89,15 +89,15 @@ def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
 def _gradients_together(sequence: Sequence[Occurrence]) -> list[Occurrence]:
     """Reorder the gradients of GEMMs that share a slot: of inputs, of weights, then the light work among them."""
     found: list[Occurrence] = []
-    for slot, run in groupby(sequence, key=lambda occurrence: _of_slot(occurrence)):
-        together = list(run)
-        if slot and len({o.placed.operator.name for o in together}) > 2:
-            together.sort(key=lambda o: (o.anchor is None, o.placed.operator.name.endswith("grad_weight")))
-        found += together
+    for slot, run in groupby(sequence, key=lambda occurrence: _gradient_slot(occurrence)):
+        ordered = list(run)
+        if slot and len({o.placed.operator.name for o in ordered}) > 2:
+            ordered.sort(key=lambda o: (o.anchor is None, o.placed.operator.name.endswith("grad_weight")))
+        found += ordered
     return found
 
 
-def _of_slot(occurrence: Occurrence) -> object:
+def _gradient_slot(occurrence: Occurrence) -> object:
     """A key that the gradients of one slot and the light work among them share; None for other work."""
     name, grad, _ = occurrence.slot.partition(".grad")
     return (occurrence.layer, name) if grad and " + " in name else None
@@ -118,15 +118,15 @@ def _shared_first(sequence: Sequence[Occurrence]) -> list[Occurrence]:
 
 def _walk(phase: PhaseEstimate) -> Iterator[tuple[Placed, int | None]]:
     """Each layer with all of its operators; recomputation runs before the gradients."""
-    again: list[Placed] = []
+    recomputed: list[Placed] = []
     for (stage, in_layers, _), run in groupby(phase.placed, key=_span):
         span = list(run)
         if stage == "recomputation":
-            again += span
+            recomputed += span
         elif not in_layers:
             yield from ((placed, None) for placed in span)
         else:
-            first = [p for p in again if _span(p)[2] == _span(span[0])[2]] if stage == "backward" else []
+            first = [p for p in recomputed if _span(p)[2] == _span(span[0])[2]] if stage == "backward" else []
             layers = sorted({layer for placed in span for layer in placed.operator.layers or ()})
             for layer in reversed(layers) if stage == "backward" else layers:
                 for placed in (*first, *span):
@@ -148,7 +148,7 @@ def _forward(placed: Placed) -> tuple[str, str]:
 def _slots(placed: Sequence[Placed]) -> dict[str, str]:
     """Operator -> its slot: GEMMs of one input, all expert GEMMs, or the GEMMs of eager attention."""
     found: dict[str, str] = {}
-    for _, run in groupby(_anchors(placed), key=_together):
+    for _, run in groupby(_anchors(placed), key=_slot_key):
         names = [p.operator.name for p in run]
         found |= dict.fromkeys(names, " + ".join(dict.fromkeys(names)))
     return found
@@ -158,7 +158,7 @@ def _anchors(placed: Iterable[Placed]) -> Iterator[Placed]:
     return (p for p in placed if p.operator.kind in ANCHORS)
 
 
-def _together(placed: Placed) -> object:
+def _slot_key(placed: Placed) -> object:
     operator = placed.operator
     if operator.kind == "grouped_gemm":
         return "experts", operator.layers

@@ -16,7 +16,7 @@ from roofmodel.study.compare.comparison import Passes
 from roofmodel.study.compare.kernel_groups import KernelGroup, counted_flops
 from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import NO_HINT, anchor, auxiliary_role, direction, words
-from roofmodel.study.compare.passes import Chosen
+from roofmodel.study.compare.passes import ChosenPasses
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.profile.points import total
 
@@ -41,7 +41,7 @@ class SummaryMatch(NamedTuple):
     """A summary matched as one long pass, and its number of passes."""
 
     matching: Matching
-    chosen: Chosen
+    chosen: ChosenPasses
     note: str
 
 
@@ -78,7 +78,7 @@ def match_by_kind(
     )  # fmt: skip
     return SummaryMatch(
         Matching(tuple(units), tuple(unmatched), (0,)),
-        Chosen({0: (0,)}, {0: passes}, (mean,), ()),
+        ChosenPasses({0: (0,)}, {0: passes}, (mean,), ()),
         f"a summary by kernel name has no launch order: compared by kind of work, over {passes} passes ({evidence})",
     )
 

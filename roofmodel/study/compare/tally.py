@@ -13,7 +13,7 @@ from roofmodel.study.compare.comparison import MeasuredGemm, Row, UnmatchedKerne
 from roofmodel.study.compare.kernel_groups import recorded_gemm
 from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import category_of, display_name
-from roofmodel.study.compare.passes import Chosen
+from roofmodel.study.compare.passes import ChosenPasses
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.profile.points import flops_by_pipe, incomplete, total
 
@@ -24,7 +24,7 @@ class Tally(NamedTuple):
     matching: Matching
     sequences: Sequence[Sequence[Occurrence]]
     phases: Sequence[str]
-    chosen: Chosen
+    chosen: ChosenPasses
     device: Device
 
     # --- Rows ---------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Tally(NamedTuple):
             cost = cost + _mean(n, passes, placed.placement.cost)
             bounds[placed.placement.bound] += n / passes * float(placed.placement.bound_seconds)
             expected.append(None if placed.expected is None else n / passes * float(placed.expected.seconds))
-        kernels = [kernel for unit in units for kernel in unit.item.kernels]
+        kernels = [kernel for unit in units for kernel in unit.kernel_group.kernels]
         seconds, dram_bytes = (
             total(kernel.seconds for kernel in kernels),
             total(kernel.bytes.dram for kernel in kernels),
@@ -96,10 +96,10 @@ class Tally(NamedTuple):
     def unmatched_kernels(self) -> list[UnmatchedKernels]:
         """Kernels without an operator, grouped by name, longest time first."""
         grouped: dict[tuple[int, str, str], list[Kernel]] = {}
-        for step, item in self.matching.unmatched:
+        for step, group in self.matching.unmatched:
             phase = self.matching.phases[step] if step < len(self.matching.phases) else 0
             if step in self.chosen.steps.get(phase, ()):
-                for kernel in item.kernels:
+                for kernel in group.kernels:
                     grouped.setdefault((phase, display_name(kernel.name), category_of(kernel.name)), []).append(kernel)
         unmatched = []
         for (phase, name, category), kernels in grouped.items():
@@ -136,14 +136,14 @@ class Tally(NamedTuple):
         """GEMMs of tokens and weights in the layers whose shapes the file records."""
         for unit in self._used_units():
             occurrences = self._occurrences(unit)
-            operator, shape = occurrences[0].placed.operator, recorded_gemm(unit.item.kernels[0])
+            operator, shape = occurrences[0].placed.operator, recorded_gemm(unit.kernel_group.kernels[0])
             if shape is None or occurrences[0].layer is None or operator.stage not in ("", "forward"):
                 continue
             gemms = [each.placed.operator.gemm for each in occurrences if each.placed.operator.kind == "gemm"]
             rows = operator.sizes.get("b", 0) * operator.sizes.get("t", 0)
             of_tokens = [gemm for gemm in gemms if gemm and gemm.m == rows]
             if len(of_tokens) == len(occurrences):
-                same_weights = sum(float(gemm.n * gemm.k) for gemm in of_tokens) in unit.item.operand_sizes
+                same_weights = sum(float(gemm.n * gemm.k) for gemm in of_tokens) in unit.kernel_group.operand_sizes
                 yield MeasuredGemm(self.phases[unit.phase], shape, int(rows), same_weights)
 
 

@@ -44,7 +44,7 @@ def matched(folder: Path, launches: Iterable[Launch], model: str, **workload: An
     said = {
         kernel.id: " ".join(sequences[unit.phase][place].placed.operator.name for place in unit.operators)
         for unit in found.units
-        for kernel in unit.item.kernels
+        for kernel in unit.kernel_group.kernels
     }
 
     def together(operators: str) -> set[str]:

@@ -11,7 +11,7 @@ from roofmodel.study.compare.naming import (
     direction,
     display_name,
     hint,
-    of_experts,
+    is_expert_gemm,
     words,
 )
 from tests.study.compare import traces
@@ -85,8 +85,8 @@ def test_names_tell_forward_from_backward_and_parts_from_wholes() -> None:
     assert auxiliary_role(traces.SPLIT_K) == "finish"
     assert auxiliary_role("void cudnn::ops::nchwToNhwcKernel<float>") == "layout"
     assert auxiliary_role("cudnn::winograd_nonfused::winogradForwardOutput4x4") == "transform"
-    assert of_experts("void cutlass::gemm::kernel::MoeFCGemm<T>")
-    assert not of_experts(traces.GEMM)
+    assert is_expert_gemm("void cutlass::gemm::kernel::MoeFCGemm<T>")
+    assert not is_expert_gemm(traces.GEMM)
 
 
 def test_kernels_that_apply_any_function_are_told_by_it() -> None:
