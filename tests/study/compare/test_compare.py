@@ -1,4 +1,4 @@
-"""Predicted beside measured: sums that must close, figures derived by hand, real traces, and what is refused."""
+"""Comparisons: sums over rows, figures derived by hand, real traces, errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.study.compare import traces
 from tests.study.compare.traces import Launch
 
 
-def of(folder: Path, launches: list[Launch], model: str = "gpt2", hw: str = "a100", **options: Any) -> Comparison:
+def comparison_of(
+    folder: Path, launches: list[Launch], model: str = "gpt2", hw: str = "a100", **options: Any
+) -> Comparison:
     """A comparison with a trace of these launches."""
     workload = {name: options.pop(name) for name in [*options] if name not in ("steps", "device", "family")}
     file = traces.write(folder / "trace.json", launches)
@@ -36,7 +38,7 @@ def row(found: Comparison, *operators: str) -> Row:
 
 def test_a_row_is_the_mean_of_its_kernels_over_the_passes(tmp_path: Path) -> None:
     launches = [*traces.gpt2_eager(12, 40), *traces.gpt2_eager(12, 50)]
-    found = of(tmp_path, launches)
+    found = comparison_of(tmp_path, launches)
     up = row(found, "mlp.up")
     assert (up.occurrences, up.kernels) == (12, 12)
     assert up.measured_seconds == pytest.approx(12 * (40 + 50) / 2 * 1e-6)
@@ -44,30 +46,30 @@ def test_a_row_is_the_mean_of_its_kernels_over_the_passes(tmp_path: Path) -> Non
     assert found.passes[0].used == 2
 
 
-def test_the_parts_add_up_to_the_pass(tmp_path: Path) -> None:
+def test_matched_and_unmatched_times_add_up_to_the_pass(tmp_path: Path) -> None:
     launches = [*traces.gpt2_eager(12), Launch(traces.ARGMAX, 25, "")]
-    found = of(tmp_path, launches)
+    found = comparison_of(tmp_path, launches)
     (passes,) = found.passes
     matched = sum(each.measured_seconds or 0 for each in found.rows)
-    left = sum(each.seconds or 0 for each in found.unmatched_kernels)
-    assert matched + left == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
-    assert passes.seconds == pytest.approx(matched + left)
+    unmatched = sum(each.seconds or 0 for each in found.unmatched_kernels)
+    assert matched + unmatched == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
+    assert passes.seconds == pytest.approx(matched + unmatched)
     assert [each.name for each in found.unmatched_kernels] == ["reduce_kernel (ArgMax)"]
     assert not found.unmatched_operators
     bound = found.estimate.phases[0].bound_seconds
     assert sum(each.bound_seconds for each in found.rows) == pytest.approx(bound)
 
 
-def test_idle_is_what_no_kernel_covers(tmp_path: Path) -> None:
+def test_idle_time_is_the_time_without_a_running_kernel(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12))
-    found = of(tmp_path, launches)  # a gap of 1 microsecond behind each kernel
+    found = comparison_of(tmp_path, launches)  # a gap of 1 microsecond after each kernel
     (passes,) = found.passes
     assert passes.idle_seconds == pytest.approx((len(launches) - 1) * 1e-6, rel=1e-3)
     assert passes.span_seconds == pytest.approx((passes.seconds or 0) + (passes.idle_seconds or 0))
 
 
 def test_a_fused_kernel_has_the_cost_of_all_its_operators(tmp_path: Path) -> None:
-    found = of(tmp_path, list(traces.compiled_gpt2(12, 40)))
+    found = comparison_of(tmp_path, list(traces.compiled_gpt2(12, 40)))
     fused = row(found, "residual", "norm")
     residuals = [p for p in found.estimate.phases[0].placed if p.operator.group == "residual"]
     norms = [p for p in found.estimate.phases[0].placed if p.operator.group == "norm"]
@@ -77,36 +79,36 @@ def test_a_fused_kernel_has_the_cost_of_all_its_operators(tmp_path: Path) -> Non
     assert fused.kernels == 24
 
 
-def test_a_warm_up_is_left_out_and_said(tmp_path: Path) -> None:
-    found = of(tmp_path, [*traces.gpt2_eager(12, 400), *(3 * list(traces.gpt2_eager(12, 40)))])
+def test_a_warm_up_pass_is_left_out_with_a_note(tmp_path: Path) -> None:
+    found = comparison_of(tmp_path, [*traces.gpt2_eager(12, 400), *(3 * list(traces.gpt2_eager(12, 40)))])
     assert (found.passes[0].found, found.passes[0].used) == (4, 3)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
     assert any("1 of 4 prefill passes are left out" in str(note) for note in found.notes)
 
 
 def test_given_steps_merge_the_detected_passes(tmp_path: Path) -> None:
-    found = of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
+    found = comparison_of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(2 * 12 * 40e-6)
     assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # each kernel keeps its operator
     assert any("steps=2: the kernels form 4 prefill passes; 2 count as one" in str(note) for note in found.notes)
 
 
 @pytest.mark.parametrize("steps", [3, 1000000])
-def test_passes_that_the_kernels_do_not_make_are_refused(steps: int, tmp_path: Path) -> None:
+def test_steps_that_do_not_divide_the_detected_passes_are_refused(steps: int, tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=f"steps={steps}: the kernels form 2 prefill passes, .*; use steps=2"):
-        of(tmp_path, 2 * list(traces.gpt2_eager(12, 40)), steps=steps)
+        comparison_of(tmp_path, 2 * list(traces.gpt2_eager(12, 40)), steps=steps)
 
 
-def test_a_partial_pass_is_not_one_of_the_given_steps(tmp_path: Path) -> None:
+def test_a_partial_pass_does_not_count_as_a_given_step(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12, 40))
-    found = of(tmp_path, [*launches, *launches, *launches[: len(launches) // 2]], steps=2)
+    found = comparison_of(tmp_path, [*launches, *launches, *launches[: len(launches) // 2]], steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(12 * 40e-6)
 
 
-def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
-    prompt = traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120)
-    token = list(traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14))
-    found = of(tmp_path, [*prompt, *(4 * token)], "meta-llama/Llama-3.2-1B", phase=None)
+def test_prefill_and_decode_of_one_file_have_separate_rows(tmp_path: Path) -> None:
+    prefill = traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120)
+    decode = list(traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14))
+    found = comparison_of(tmp_path, [*prefill, *(4 * decode)], "meta-llama/Llama-3.2-1B", phase=None)
     assert [(each.phase, each.used) for each in found.passes] == [("prefill", 1), ("decode", 4)]
     down = {each.phase: each.measured_seconds for each in found.rows if each.operators == ("mlp.down",)}
     assert down == {"prefill": pytest.approx(16 * 120e-6), "decode": pytest.approx(16 * 14e-6)}
@@ -122,7 +124,7 @@ def test_prefill_and_decode_of_one_file_are_apart(tmp_path: Path) -> None:
 def test_a_given_phase_that_contradicts_the_times_is_noted(launches: Any, phase: str, tmp_path: Path) -> None:
     listed = list(launches)
     for given, other in (("prefill", "decode"), ("decode", "prefill")):
-        found = of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=given)
+        found = comparison_of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=given)
         doubts = [note for note in map(str, found.notes) if f"fit {other} better than {given}" in note]
         assert bool(doubts) == (given != phase)
 
@@ -130,12 +132,12 @@ def test_a_given_phase_that_contradicts_the_times_is_noted(launches: Any, phase:
 # --- Findings ---------------------------------------------------------------------------------------
 
 
-def test_the_row_that_loses_most_is_found_first(tmp_path: Path) -> None:
+def test_the_row_with_the_largest_excess_is_the_first_finding(tmp_path: Path) -> None:
     launches = [
         launch._replace(microseconds=900 if launch.truth == "mlp.down" else launch.microseconds)
         for launch in traces.gpt2_eager(12)
     ]
-    found = of(tmp_path, launches)
+    found = comparison_of(tmp_path, launches)
     assert found.rows[0].operators == ("mlp.down",)
     first = found.findings[0]
     assert (first.kind, first.row) == ("slow", found.rows[0])
@@ -144,12 +146,12 @@ def test_the_row_that_loses_most_is_found_first(tmp_path: Path) -> None:
     assert first.seconds == pytest.approx(12 * 900e-6 - expected)
 
 
-def test_a_kernel_below_its_bound_puts_the_workload_in_doubt(tmp_path: Path) -> None:
-    found = of(tmp_path, list(traces.gpt2_eager(12, 1.0)), batch=64)
+def test_a_kernel_faster_than_its_bound_is_a_finding(tmp_path: Path) -> None:
+    found = comparison_of(tmp_path, list(traces.gpt2_eager(12, 1.0)), batch=64)
     assert found.findings[0].kind == "too fast"
 
 
-def test_shapes_tell_another_length_and_another_model(tmp_path: Path) -> None:
+def test_recorded_shapes_reveal_another_length_or_model(tmp_path: Path) -> None:
     def shaped(hidden: int) -> list[Launch]:
         return [
             launch._replace(call=("aten::addmm", ((3 * hidden,), (141, hidden), (hidden, 3 * hidden))))
@@ -158,7 +160,7 @@ def test_shapes_tell_another_length_and_another_model(tmp_path: Path) -> None:
             for launch in traces.gpt2_eager(12)
         ]
 
-    longer, other = (of(tmp_path, shaped(hidden), seq=1024).findings[0] for hidden in (768, 1024))
+    longer, other = (comparison_of(tmp_path, shaped(hidden), seq=1024).findings[0] for hidden in (768, 1024))
     assert (longer.kind, longer.detail) == ("rows", "141")
     assert (other.kind, other.detail) == ("weights", "1024 × 3072")
 
@@ -176,44 +178,44 @@ VECTOR = tuple(
 
 
 def ncu(path: Path, kernels: list[tuple[str, float, float, float]]) -> str:
-    """An export of Nsight Compute: name, nanoseconds, bytes of DRAM and tensor FLOPs of each kernel."""
+    """An export of Nsight Compute: name, nanoseconds, DRAM bytes and tensor FLOPs of each kernel."""
     columns = (
         "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
         "Device", "CC", *METRICS, *VECTOR,
     )  # fmt: skip
     rows = [columns, ("",) * 11 + ("ns", "byte", "", "") + ("inst",) * len(VECTOR)]
     for i, (name, *figures) in enumerate(kernels):
-        who = (str(i), "11", "python3", "127.0.0.1", name, "1", "7", "(128, 1, 1)", "(64, 1, 1)", "0", "8.0")
-        rows.append((*who, *map(str, figures), *("0",) * (1 + len(VECTOR))))
+        launch = (str(i), "11", "python3", "127.0.0.1", name, "1", "7", "(128, 1, 1)", "(64, 1, 1)", "0", "8.0")
+        rows.append((*launch, *map(str, figures), *("0",) * (1 + len(VECTOR))))
     path.write_text("".join(",".join(f'"{cell}"' for cell in each) + "\n" for each in rows), encoding="utf-8")
     return str(path)
 
 
-def test_counters_stand_beside_counts_and_padding_is_named(tmp_path: Path) -> None:
-    """141 rows of tokens in tiles of 128 are 256 rows to the tensor cores: 1.81 times the FLOPs, bias and all."""
+def test_padding_and_l2_explain_differences_from_the_counts(tmp_path: Path) -> None:
+    """141 tokens are padded to two tiles of 128 rows: 1.81 times the FLOPs, bias included."""
     flops = 2 * 256 * 768 * 2304
-    held = 1_000_000  # of some 4.3 MB that are counted: the L2 of 40 MB has the rest
+    dram_bytes = 1_000_000  # of about 4.3 MB counted; the rest stays in the L2 of 40 MB
     kernels = [
-        (launch.name, launch.microseconds * 1e3, held, flops if launch.truth == "attention.qkv" else 0)
+        (launch.name, launch.microseconds * 1e3, dram_bytes, flops if launch.truth == "attention.qkv" else 0)
         for launch in traces.gpt2_eager(12)
     ]
     found = compare("gpt2", [ncu(tmp_path / "ncu.csv", kernels)], "a100", workload={"phase": "prefill", "seq": 141})
     qkv = row(found, "attention.qkv")
     assert qkv.measured_flops == 12 * flops
-    assert qkv.measured_bytes == 12 * held
+    assert qkv.measured_bytes == 12 * dram_bytes
     first, second = reasons(qkv, found)
     assert pytest.approx(1.814, abs=1e-3) == 256 * 768 * 2304 * 2 / (141 * 768 * 2304 * 2 + 141 * 2304)
     assert first == "1.81 × the counted FLOPs: padding to 128 × 128 tiles"
     counted = qkv.cost.bytes
-    assert second.startswith(f"DRAM traffic is {12 * held / counted:.0%} of the count: the 4.")
+    assert second.startswith(f"DRAM traffic is {12 * dram_bytes / counted:.0%} of the count: the 4.")
 
 
 # --- Real files -------------------------------------------------------------------------------------
 
 
 @needs_measured
-def test_bert_small_on_an_h100_whole(tmp_path: Path) -> None:
-    """60 kernels, 307.2 µs; 4 layers of 512, 8 heads, 2048; the products in the trace have 141 rows."""
+def test_bert_small_on_an_h100_is_matched_completely(tmp_path: Path) -> None:
+    """60 kernels, 307.2 µs; 4 layers, hidden size 512, 8 heads, MLP size 2048; the GEMMs in the trace have 141 rows."""
     config = {
         "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "intermediate_size": 2048, "vocab_size": 30522, "max_position_embeddings": 512,
@@ -234,17 +236,17 @@ def test_bert_small_on_an_h100_whole(tmp_path: Path) -> None:
 
 
 @needs_measured
-def test_a_vision_transformer_on_an_h100_whole() -> None:
+def test_a_vision_transformer_on_an_h100_is_matched_completely() -> None:
     file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
     found = compare("google/vit-base-patch16-224", [file], None, workload={"dtype": "bf16", "batch": 4})
     assert found.passes[0].seconds == pytest.approx(1220.9e-6, abs=0.05e-6)
     assert not found.unmatched_operators
     assert row(found, "attention.flash").kernels == 12
-    assert row(found, "embedding.patches").kernels == 4  # a convolution, and the layouts around it
+    assert row(found, "embedding.patches").kernels == 4  # a convolution and its layout changes
 
 
 @needs_measured
-def test_a_decode_of_an_engine_on_an_mi300x() -> None:
+def test_an_sglang_decode_on_an_mi300x_is_matched_completely() -> None:
     file = str(measured_file("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
     workload = {"dtype": "bf16", "batch": 32, "phase": "decode", "context": 1024}
     found = compare("Qwen/Qwen3-8B", [file], None, workload=workload)
@@ -253,69 +255,69 @@ def test_a_decode_of_an_engine_on_an_mi300x() -> None:
     kernels = {each.operators: each.kernels for each in found.rows}
     assert kernels[("attention.q", "attention.k", "attention.v")] == 36
     assert kernels[("mlp.gate", "mlp.up")] == 36
-    assert kernels[("attention.flash",)] == 72  # the keys in parts, and the sum of the parts
+    assert kernels[("attention.flash",)] == 72  # split over the keys, and the reduction
     assert kernels[("residual", "norm")] == 72
 
 
 @needs_measured
-def test_a_training_step_that_ends_within_its_backward_pass() -> None:
+def test_a_file_that_ends_inside_the_backward_pass_is_a_partial_training_step() -> None:
     file = str(measured_file("ncu/a100_40_resnet18_raw_wide.csv"))
     found = compare("microsoft/resnet-18", [file], None, workload={"dtype": "tf32", "batch": 2, "phase": "train"})
     assert found.passes[0].partial
     convolutions = {each.operators[0] for each in found.rows if each.sample_occurrences[0].anchor == "convolution"}
-    assert {f"stage{n}.{which}" for n in (1, 2, 3, 4) for which in ("first", "second")} <= convolutions
-    assert not [left for left in found.unmatched_operators if left.stage == "forward"]
-    assert {"stem.convolution.grad_weight", "optimizer.step"} <= {left.operator for left in found.unmatched_operators}
+    assert {f"stage{n}.{name}" for n in (1, 2, 3, 4) for name in ("first", "second")} <= convolutions
+    assert not [each for each in found.unmatched_operators if each.stage == "forward"]
+    assert {"stem.convolution.grad_weight", "optimizer.step"} <= {each.operator for each in found.unmatched_operators}
 
 
-# --- What is refused --------------------------------------------------------------------------------
+# --- Errors and doubts ------------------------------------------------------------------------------
 
 
-def test_another_model_is_refused_with_what_the_file_holds(tmp_path: Path) -> None:
+def test_a_profile_of_another_model_is_refused_with_its_kernel_categories(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", [Launch(traces.ADD, 3, "")] * 4)
     with pytest.raises(ProfileError, match=r"the kernels do not match .* \(its kernels: 4 elementwise\)"):
         compare("gpt2", [file], "a100", workload={})
 
 
 @pytest.mark.parametrize(
-    ("passes", "model", "whole"),
+    ("passes", "model", "layers"),
     [(1, "distilgpt2", 6), (3, "distilgpt2", 6), (2, "gpt2-medium", 24), (5, "gpt2-medium", 24), (3, "gpt2-xl", 48)],
 )
-def test_a_model_of_other_layers_is_doubted(passes: int, model: str, whole: int, tmp_path: Path) -> None:
-    """GPT-2 has 12, which are matched as two passes of six, or two of its passes as one of 24."""
-    found = of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
-    assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 12, whole)]
+def test_a_model_with_another_layer_count_is_doubted(passes: int, model: str, layers: int, tmp_path: Path) -> None:
+    """The 12 layers of GPT-2 match as two passes of 6 layers, or two passes as one of 24 layers."""
+    found = comparison_of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
+    assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 12, layers)]
     assert finding_texts(found)[0].startswith("12 layers follow an embedding lookup in the file, ")
 
 
 @pytest.mark.parametrize("model", ["gpt2-medium", "gpt2-xl"])
-def test_a_file_that_ends_as_a_smaller_model_does_is_doubted(model: str, tmp_path: Path) -> None:
-    """Its head is taken for the first product of layer 12; cut off within a layer, it may well be a part."""
-    found = of(tmp_path, [*traces.gpt2_eager(12)], model)
+def test_a_file_that_ends_after_fewer_layers_and_a_head_is_doubted(model: str, tmp_path: Path) -> None:
+    """The head is matched with the first GEMM of layer 12. A file that ends inside a layer may be part of a pass."""
+    found = comparison_of(tmp_path, [*traces.gpt2_eager(12)], model)
     assert [(each.kind, each.measured) for each in found.layer_mismatches] == [("end", 12)]
     assert "the file ends after 12 layers and one more GEMM, which may be the head" in finding_texts(found)[0]
-    assert not of(tmp_path, [*traces.gpt2_eager(12)][:70], model).layer_mismatches
+    assert not comparison_of(tmp_path, [*traces.gpt2_eager(12)][:70], model).layer_mismatches
 
 
-def test_an_engines_layers_beyond_the_models_are_doubted(tmp_path: Path) -> None:
-    """36 of them as one pass of 32, and four of another."""
-    found = of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
+def test_more_layers_than_the_model_has_are_doubted(tmp_path: Path) -> None:
+    """36 layers match as one pass of 32 and four layers of the next."""
+    found = comparison_of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
     assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 36, 32)]
 
 
-def test_a_layer_that_ranges_name_and_the_model_lacks_is_doubted(tmp_path: Path) -> None:
+def test_a_layer_number_in_ranges_that_the_model_lacks_is_doubted(tmp_path: Path) -> None:
     launches = [*traces.marked(traces.gpt2_eager(12), 12)]
-    assert not of(tmp_path, launches, "gpt2").layer_mismatches
-    (named,) = of(tmp_path, launches, "distilgpt2").layer_mismatches
+    assert not comparison_of(tmp_path, launches, "gpt2").layer_mismatches
+    (named,) = comparison_of(tmp_path, launches, "distilgpt2").layer_mismatches
     assert (named.kind, named.measured, named.expected) == ("named", 11, 6)
 
 
 @pytest.mark.parametrize(("cut", "end"), [(0, None), (60, None), (0, 200), (60, 200), (0, 100)])
-def test_parts_of_the_right_model_are_not_doubted(cut: int, end: int | None, tmp_path: Path) -> None:
-    assert not of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).layer_mismatches
+def test_parts_of_a_profile_of_the_model_are_not_doubted(cut: int, end: int | None, tmp_path: Path) -> None:
+    assert not comparison_of(tmp_path, ([*traces.gpt2_eager(12)] * 3)[cut:end]).layer_mismatches
 
 
-def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
+def test_profiles_of_several_devices_need_the_device_option(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12))
     traces.write(tmp_path / "a.json", launches)
     traces.write(tmp_path / "b.json", launches, device=1)
@@ -336,19 +338,19 @@ def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None
         ({"workload": {"phase": "generate"}}, 'phase="generate": compare takes one kind of pass'),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
     with pytest.raises(WorkloadError, match=message):
         compare("gpt2", [file], "a100", **{"workload": {"phase": "prefill"}, **options})
 
 
 @needs_measured
-def test_of_images_the_batch_is_what_rows_tell() -> None:
+def test_recorded_rows_of_an_image_model_suggest_a_batch() -> None:
     file = str(measured_file("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
     found = compare("google/vit-base-patch16-224", [file], "h100", workload={})
     assert finding_texts(found)[0].endswith(
         "788 rows of tokens, but the given workload has 197: all predicted figures are of another workload; use batch=4"
-    )  # 4 images of 14 × 14 patches and a token for the class
+    )  # 4 images of 14 × 14 patches and a class token
     assert not any(
         "rows of tokens" in words
         for words in finding_texts(compare("google/vit-base-patch16-224", [file], "h100", workload={"batch": 4}))
@@ -358,7 +360,7 @@ def test_of_images_the_batch_is_what_rows_tell() -> None:
 # --- Python -----------------------------------------------------------------------------------------
 
 
-def test_the_report_holds_what_the_command_prints(tmp_path: Path) -> None:
+def test_the_report_equals_the_output_of_the_command(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
     report = roofmodel.compare("gpt2", file, hw="a100", phase="prefill")
     document = report.to_dict()

@@ -1,4 +1,4 @@
-"""The number format of kernels, by the words in their names and by counters."""
+"""The number format of kernels by their names and counters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = {
     "_ZN4vllm25paged_attention_v1_kernelItLi128ELN4vllm18Fp8KVCacheDataTypeE1ELb0EEE": None,
     "void vllm::paged_attention_v1_kernel<unsigned short, uint8_t, 64, (vllm::Fp8KVCacheDataType)1, false>": None,
     "some_matmul_kernel": None,
-    "vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>": None,  # no product
+    "vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>": None,  # not a GEMM
 }
 
 
@@ -44,16 +44,16 @@ def widths(dtype: str, weights: str | None = None) -> Widths:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_format_of_a_product_stands_in_its_name(name: str) -> None:
+def test_a_gemms_name_gives_its_format(name: str) -> None:
     assert gemm_format(Kernel("1", "f", name)) == NAMES[name]
 
 
-def test_counters_say_more_than_names() -> None:
+def test_counters_take_precedence_over_names() -> None:
     flops = Flops(tensor_tf32=1e9, tensor_fp16=0.0)
     assert gemm_format(Kernel("1", "f", "sgemm", flops=flops)) == "tf32"
 
 
-def test_what_takes_most_time_decides() -> None:
+def test_the_format_with_the_longest_time_is_compared() -> None:
     tf32, fp16 = (Kernel("1", "f", name, seconds=s) for name, s in (("gemm_tf32f32", 3.0), ("gemm_fp16", 2.0)))
     found = format_mismatch([tf32, fp16], widths("fp16"))
     assert found is not None
@@ -63,27 +63,27 @@ def test_what_takes_most_time_decides() -> None:
     )
     assert str(found.message).endswith('use dtype="tf32"')
     assert format_mismatch([tf32, fp16, fp16], widths("fp16")) is None
-    assert format_mismatch([fp16], widths("bf16")) is None  # as wide, as fast
+    assert format_mismatch([fp16], widths("bf16")) is None  # the same width and speed
     assert format_mismatch([Kernel("1", "f", "gemm_fp8", seconds=1.0)], widths("bf16", "fp8_block")) is None
     assert format_mismatch([], widths("fp16")) is None
 
 
-def test_the_setting_of_a_cache_is_no_format_of_products() -> None:
-    """An attention kernel of vLLM's, whose type of the cache's format is named Fp8KVCacheDataType whatever it says."""
+def test_a_kv_cache_format_in_a_name_is_not_the_format_of_gemms() -> None:
+    """vLLM's attention kernels have the enumeration Fp8KVCacheDataType among their template arguments."""
     file = str(measured("traces/torch/sglang_Qwen3-8B_decode.json.gz"))
     found = compare("Qwen/Qwen3-8B", [file], None, workload={"phase": "decode", "batch": 32, "dtype": "bf16"})
     assert found.format_mismatch is None
 
 
-def test_the_width_explains_bytes_before_anything_else_does() -> None:
+def test_a_wider_format_is_the_first_reason_for_more_bytes() -> None:
     file = str(measured("ncu/a100_40_resnet18_raw_wide.csv"))
     found = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5})
     assert any(note.endswith('use dtype="tf32"') for note in map(str, found.notes))
     rows = {row.operators[0]: row for row in found.rows}
-    twice = next(row for row in rows.values() if row.measured_bytes and 1.7 < row.measured_bytes / row.cost.bytes < 2)
+    row = next(row for row in rows.values() if row.measured_bytes and 1.7 < row.measured_bytes / row.cost.bytes < 2)
     assert (
-        f"DRAM traffic is {float(twice.measured_bytes / twice.cost.bytes):.3g} × the count: tf32 is 2 × as wide as fp16"
-        in reasons(twice, found)
+        f"DRAM traffic is {float(row.measured_bytes / row.cost.bytes):.3g} × the count: tf32 is 2 × as wide as fp16"
+        in reasons(row, found)
     )
     right_dtype = compare("resnet-18", [file], None, workload={"phase": "train", "batch": 5, "dtype": "tf32"})
     assert right_dtype.format_mismatch is None
@@ -92,7 +92,7 @@ def test_the_width_explains_bytes_before_anything_else_does() -> None:
 @pytest.mark.parametrize(
     ("hw", "line"), [("a100", "the red line marks the expected time"), ("mi300x", "no expected times")]
 )
-def test_a_picture_says_what_is_in_it_and_all_of_the_findings(hw: str, line: str, tmp_path: Path) -> None:
+def test_the_picture_has_a_legend_and_all_findings(hw: str, line: str, tmp_path: Path) -> None:
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     found = compare("gpt2", [str(tmp_path / "trace.json")], hw, workload={"phase": "prefill"})
     picture.draw(found, tmp_path / "a.svg", "svg")

@@ -1,4 +1,4 @@
-"""Names of kernels and ranges as they occur, and what they say."""
+"""Kinds of work by names of kernels and ranges from real files."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ ANCHORS = {
             "prepare_wy_repr_bwd_kernel",
         ),
         "scan",
-    ),  # flash-linear-attention's
-    "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": None,  # writes keys and values
-    "triton_per_fused_add_mm_native_layer_norm_1": None,  # fused light work, whatever it is named after
+    ),  # of flash-linear-attention
+    "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": None,  # writes the KV cache
+    "triton_per_fused_add_mm_native_layer_norm_1": None,  # fused light work, although mm is in its name
     "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>": None,
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": None,
     "void cudnn::ops::nchwToNhwcKernel<float, float, float, false>": None,
@@ -58,12 +58,12 @@ ANCHORS = {
 
 
 @pytest.mark.parametrize("name", ANCHORS)
-def test_the_kernels_that_every_framework_launches_in_order_are_told_by_name(name: str) -> None:
+def test_kernel_names_give_the_anchor_kind(name: str) -> None:
     assert anchor(name) == ANCHORS[name]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>", {"add", "norm"}),
         ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>", {"activation", "mul"}),
@@ -74,11 +74,11 @@ def test_the_kernels_that_every_framework_launches_in_order_are_told_by_name(nam
         ("kernel", set()),
     ],
 )
-def test_a_fused_kernel_is_called_after_all_that_it_does(name: str, said: set[str]) -> None:
-    assert words(name) == said
+def test_the_name_of_a_fused_kernel_gives_all_its_kinds_of_work(name: str, expected: set[str]) -> None:
+    assert words(name) == expected
 
 
-def test_names_tell_forward_from_backward_and_parts_from_wholes() -> None:
+def test_kernel_names_give_direction_and_auxiliary_role() -> None:
     assert direction("void layer_norm_grad_input_kernel_vectorized<float>") == "backward"
     assert direction("void cutlass_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_64x64>") == "weight"
     assert direction("nvjet_tst_64x8_64x16") is None
@@ -89,14 +89,14 @@ def test_names_tell_forward_from_backward_and_parts_from_wholes() -> None:
     assert not is_expert_gemm(traces.GEMM)
 
 
-def test_kernels_that_apply_any_function_are_told_by_it() -> None:
+def test_generic_kernels_are_displayed_with_their_function() -> None:
     assert display_name(traces.COPY) == "unrolled_elementwise_kernel (direct_copy)"
     assert display_name(traces.ARGMAX) == "reduce_kernel (ArgMax)"
     assert display_name("void vllm::rms_norm_kernel<c10::BFloat16>(T)") == "vllm::rms_norm_kernel"
 
 
 @pytest.mark.parametrize(
-    ("ranges", "said"),
+    ("ranges", "expected"),
     [
         (("model", "model.layers.3", "model.layers.3.self_attn", "model.layers.3.self_attn.q_proj"),
          Hint(3, "attention", frozenset(["qkv", "q", "k", "v"]))),
@@ -112,5 +112,5 @@ def test_kernels_that_apply_any_function_are_told_by_it() -> None:
         (("ProfilerStep#6",), Hint()),
     ],
 )  # fmt: skip
-def test_ranges_say_layer_place_and_operator(ranges: tuple[str, ...], said: Hint) -> None:
-    assert hint(ranges) == said
+def test_ranges_give_layer_place_and_operator(ranges: tuple[str, ...], expected: Hint) -> None:
+    assert hint(ranges) == expected

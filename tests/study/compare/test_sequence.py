@@ -1,4 +1,4 @@
-"""Operators in the order in which they run."""
+"""Operators of a pass in execution order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def sequence(model: str, **workload: object) -> list[Occurrence]:
     [("gpt2", "prefill"), ("gpt2", "train"), ("google/gemma-2-2b", "decode"), ("google-t5/t5-small", "prefill"),
      ("microsoft/resnet-18", "train")],
 )  # fmt: skip
-def test_every_occurrence_stands_once(model: str, phase: str) -> None:
+def test_every_occurrence_is_listed_once(model: str, phase: str) -> None:
     found = estimate(hub.load(model), library.load("a100"), phase=phase).phases[0]
-    once = in_order(found)
-    assert len(once) == found.kernels
-    assert sum(o.placed.placement.bound_seconds for o in once) == pytest.approx(found.bound_seconds)
+    listed = in_order(found)
+    assert len(listed) == found.kernels
+    assert sum(o.placed.placement.bound_seconds for o in listed) == pytest.approx(found.bound_seconds)
 
 
-def test_layers_run_one_after_the_other_and_backwards_in_their_gradients() -> None:
+def test_layers_run_in_order_and_gradients_in_reverse_order() -> None:
     layers = [(o.placed.operator.stage, o.layer) for o in sequence("gpt2", phase="train") if o.layer is not None]
     forward = [layer for stage, layer in layers if stage == "forward" and layer is not None]
     backward = [layer for stage, layer in layers if stage == "backward" and layer is not None]
@@ -36,7 +36,7 @@ def test_layers_run_one_after_the_other_and_backwards_in_their_gradients() -> No
     assert all(a >= b for a, b in pairwise(backward))
 
 
-def test_what_is_computed_again_runs_ahead_of_its_gradients() -> None:
+def test_recomputation_of_a_layer_runs_before_its_gradients() -> None:
     order = [(o.placed.operator.stage, o.layer) for o in sequence("gpt2", phase="train", recompute="full")]
     runs = [key for key, last in zip(order, [None, *order], strict=False) if key != last]
     assert runs.index(("recomputation", 11)) + 1 == runs.index(("backward", 11))
@@ -44,12 +44,12 @@ def test_what_is_computed_again_runs_ahead_of_its_gradients() -> None:
 
 
 def test_alternating_layers_keep_their_order() -> None:
-    """Gemma 2: windows in every other layer, which an estimate lists as two sets of operators."""
-    attends = [o.layer for o in sequence("google/gemma-2-2b", phase="prefill") if o.anchor == "attention"]
-    assert attends == list(range(26))
+    """Gemma 2 has a sliding window in every other layer; an estimate lists both kinds separately."""
+    attention_layers = [o.layer for o in sequence("google/gemma-2-2b", phase="prefill") if o.anchor == "attention"]
+    assert attention_layers == list(range(26))
 
 
-def test_products_of_one_input_share_a_slot() -> None:
+def test_gemms_of_one_input_share_a_slot() -> None:
     slots = {o.placed.operator.name: o.slot for o in sequence("meta-llama/Llama-3.2-1B", phase="train")}
     assert slots["attention.q"] == slots["attention.k"] == slots["attention.v"]
     assert slots["mlp.gate"] == slots["mlp.up"] != slots["mlp.down"]

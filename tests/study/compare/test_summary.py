@@ -1,4 +1,4 @@
-"""Summaries by name: by kind of work, over as many passes as their kernels tell."""
+"""Summaries by kernel name, compared by kind of work."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.study.compare.traces import Launch
 from tests.test_cli_measured import roof
 
 LLAMA = "meta-llama/Llama-3.2-1B"
-HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+HEADER = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
 
 
 def summary(path: Path, launches: Iterable[Launch]) -> str:
-    """What `nsys stats --report cuda_gpu_kern_sum` makes of launches."""
+    """The output of `nsys stats --report cuda_gpu_kern_sum` for these launches."""
     times: dict[str, list[float]] = {}
     for launch in launches:
         times.setdefault(launch.name, []).append(1e3 * launch.microseconds)
@@ -27,27 +27,27 @@ def summary(path: Path, launches: Iterable[Launch]) -> str:
         f'1.0,{sum(each):.0f},{len(each)},{sum(each) / len(each):.1f},1.0,{min(each):.0f},{max(each):.0f},0.0,"{name}"'
         for name, each in times.items()
     ]
-    path.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    path.write_text(HEADER + "\n".join(rows) + "\n", encoding="utf-8")
     return str(path)
 
 
-def test_kinds_of_work_stand_beside_their_operators_a_pass_at_a_time(tmp_path: Path) -> None:
+def test_a_summary_is_compared_by_kind_of_work_per_pass(tmp_path: Path) -> None:
     launches = 10 * list(traces.vllm_decode(16, 10))
     file = summary(tmp_path / "sum.csv", launches)
     found = compare(LLAMA, [file], "a100", workload={"phase": "decode"})
-    assert found.passes[0].used == 10  # 160 kernels of attention, 16 layers
+    assert found.passes[0].used == 10  # 160 attention kernels, 16 layers
     rows = {each.operators[0]: each for each in found.rows}
-    products = [launch.microseconds for launch in launches if kind(launch.name) == "matrix product"]
-    assert rows["matrix product"].measured_seconds == pytest.approx(sum(products) / 10 * 1e-6)
+    gemms = [launch.microseconds for launch in launches if kind(launch.name) == "matrix product"]
+    assert rows["matrix product"].measured_seconds == pytest.approx(sum(gemms) / 10 * 1e-6)
     assert rows["matrix product"].occurrences == 16 * 7 + 1  # q, k, v, output, gate, up, down; logits
-    assert rows["attention"].kernels == 32  # the keys in parts, and the sum of the parts
-    whole = found.estimate.phases[0].cost
-    assert sum(each.cost.matmul_flops for each in found.rows) == whole.matmul_flops
+    assert rows["attention"].kernels == 32  # split over the keys, and the reduction
+    counted = found.estimate.phases[0].cost
+    assert sum(each.cost.matmul_flops for each in found.rows) == counted.matmul_flops
     assert not found.unmatched_operators
     assert any("over 10 passes (160 attention kernels, 16 per pass)" in note for note in map(str, found.notes))
 
 
-def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path) -> None:
+def test_steps_are_required_if_the_kernels_do_not_give_the_number_of_passes(tmp_path: Path) -> None:
     launches = [launch for launch in traces.vllm_decode(16, 10) if "flash" not in launch.name][:-40]
     file = summary(tmp_path / "sum.csv", 2 * launches)
     with pytest.raises(ProfileError, match=r"the number of passes in a summary by kernel name is not clear .* steps=N"):
@@ -56,7 +56,7 @@ def test_passes_may_be_told_and_must_be_where_nothing_tells_them(tmp_path: Path)
     assert found.passes[0].seconds == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
 
 
-def test_passes_told_otherwise_than_kernels_tell_are_taken_and_doubted(tmp_path: Path) -> None:
+def test_steps_that_contradict_the_kernels_are_used_with_a_note(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 10 * list(traces.vllm_decode(16, 10)))
     found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode"})
     assert any(
@@ -65,14 +65,14 @@ def test_passes_told_otherwise_than_kernels_tell_are_taken_and_doubted(tmp_path:
     )
 
 
-def test_which_pass_it_is_must_be_told(tmp_path: Path) -> None:
+def test_a_summary_needs_a_phase(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 3 * list(traces.vllm_decode(16, 10)))
     with pytest.raises(WorkloadError, match='phase="prefill" or phase="decode"'):
         compare(LLAMA, [file], "a100", workload={})
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_names_that_mean_nothing_are_told_whatever_is_printed(
+def test_unknown_kernel_names_are_an_error_in_every_output_format(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = summary(tmp_path / "sum.csv", 3 * [Launch("kernel_a", 3.0, ""), Launch("kernel_b", 2.0, "")])

@@ -1,8 +1,7 @@
-"""Traces written by hand, in which it is known which operator each kernel is: what comparing must find out.
+"""Synthetic traces in which the operators of each kernel are known.
 
-The names are those that frameworks give their kernels, shortened where length says nothing. A launch is written as
-(name, microseconds, truth), the truth being the name of an operator, several where the kernel is fused, or "" for work
-that no operator is.
+Kernel names are those of the frameworks, shortened. A launch has the form (name, microseconds, truth); the truth is the
+name of an operator, several names for a fused kernel, or "" for a kernel without an operator.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 
 class Launch(NamedTuple):
-    """A kernel, how long it runs, and which operators it truly is."""
+    """A kernel, its time, and the operators that it computes."""
 
     name: str
     microseconds: float
@@ -24,7 +23,7 @@ class Launch(NamedTuple):
 
 
 def write(path: Path, launches: Iterable[Launch], gap: float = 1.0, device: int = 0, one_call: bool = False) -> str:
-    """A Kineto trace of the launches, one after the other, so many microseconds apart; of `one_call`: as a graph's."""
+    """A Kineto trace of consecutive launches, `gap` microseconds apart; with `one_call`, all belong to one call."""
     events: list[dict[str, object]] = []
     now = 1000.0
     for i, launch in enumerate(launches):
@@ -70,7 +69,7 @@ LAYER_NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kern
 
 
 def elementwise(functor: str, kind: str = "vectorized_elementwise_kernel<4, ") -> str:
-    """One of PyTorch's kernels that apply a function to every element."""
+    """A generic PyTorch kernel that applies a function to every element."""
     return f"void at::native::{kind}at::native::{functor}, std::array<char*, 3ul>>(int, at::native::{functor})"
 
 
@@ -113,22 +112,22 @@ def gpt2_eager(layers: int, microseconds: float = 40.0) -> Iterator[Launch]:
     yield Launch(GEMV, 60, "head.logits")
 
 
-def rms_norm(where: str) -> Iterator[Launch]:
-    """Hugging Face's RMSNorm: kernels for the square, the mean, the root and two products, and casts around them."""
+def rms_norm(position: str) -> Iterator[Launch]:
+    """Hugging Face's RMSNorm: kernels for the square, the mean, the root and two multiplications, and casts."""
     yield Launch(COPY, 3, "")
     for name in (POW, MEAN, ADD_EPS, RSQRT, MUL):
-        yield Launch(name, 3, f"norm.{where}")
+        yield Launch(name, 3, f"norm.{position}")
     yield Launch(COPY, 3, "")
-    yield Launch(MUL, 3, f"norm.{where}")
+    yield Launch(MUL, 3, f"norm.{position}")
 
 
-def llama_eager(layers: int, product: str, attention: Sequence[str], microseconds: float) -> Iterator[Launch]:
-    """Hugging Face's Llama in eager mode: a cache that is concatenated, a rotary embedding of ten kernels."""
+def llama_eager(layers: int, gemm: str, attention: Sequence[str], microseconds: float) -> Iterator[Launch]:
+    """Hugging Face's Llama in eager mode: a concatenated KV cache, a rotary embedding of ten kernels."""
     yield Launch(GATHER, 4, "embedding.token")
     for _ in range(layers):
         yield from rms_norm("attention")
-        for which in "qkv":
-            yield Launch(product, microseconds / 3, f"attention.{which}")
+        for name in "qkv":
+            yield Launch(gemm, microseconds / 3, f"attention.{name}")
         for _ in range(2):
             yield Launch(MUL, 3, "attention.rotary")
             yield Launch(NEG, 3, "attention.rotary")
@@ -139,17 +138,17 @@ def llama_eager(layers: int, product: str, attention: Sequence[str], microsecond
         yield Launch(CAT, 8, "")
         for name in attention:
             yield Launch(name, microseconds / len(attention), "attention.flash")
-        yield Launch(product, microseconds / 2, "attention.output")
+        yield Launch(gemm, microseconds / 2, "attention.output")
         yield Launch(ADD, 3, "residual.attention")
         yield from rms_norm("mlp")
-        yield Launch(product, microseconds, "mlp.gate")
+        yield Launch(gemm, microseconds, "mlp.gate")
         yield Launch(SILU, 5, "mlp.activation")
-        yield Launch(product, microseconds, "mlp.up")
+        yield Launch(gemm, microseconds, "mlp.up")
         yield Launch(MUL, 5, "mlp.activation")
-        yield Launch(product, microseconds, "mlp.down")
+        yield Launch(gemm, microseconds, "mlp.down")
         yield Launch(ADD, 3, "residual.mlp")
     yield from rms_norm("final")
-    yield Launch(product, 2 * microseconds, "head.logits")
+    yield Launch(gemm, 2 * microseconds, "head.logits")
     yield Launch(ARGMAX, 20, "")
 
 
@@ -180,7 +179,7 @@ def vllm_decode(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def compiled_gpt2(layers: int, microseconds: float) -> Iterator[Launch]:
-    """torch.compile: light work between the products fused by Inductor, which names it after all that it does."""
+    """torch.compile: Inductor fuses the light work between GEMMs and lists its operators in the kernel name."""
     yield Launch(
         "triton_per_fused_add_embedding_native_layer_norm_0", 6,
         "embedding.token embedding.position embedding.add_position norm.attention",
@@ -199,7 +198,7 @@ def compiled_gpt2(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def mixtral_vllm(layers: int, microseconds: float) -> Iterator[Launch]:
-    """vLLM's mixture of experts: a router, two launches of the fused experts, and the sorting around them."""
+    """vLLM's MoE: a router, two launches of the fused experts, and the sorting around them."""
     yield Launch("void at::native::vectorized_gather_kernel<16, long>(char*)", 4, "embedding.token")
     norm = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)"
     yield Launch("void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)", 4, "norm.attention")
@@ -234,20 +233,20 @@ def gpt2_training(layers: int, microseconds: float) -> Iterator[Launch]:
         "void at::native::(anonymous namespace)::nll_loss_backward_reduce_cuda_kernel_2d<float>(T)", 8, "head.loss.grad"
     )
     yield Launch("void at::native::(anonymous namespace)::cunn_SoftMaxBackward<8, c10::Half>(T)", 90, "head.loss.grad")
-    yield from product_gradients("head.logits", 120)
+    yield from gemm_gradients("head.logits", 120)
     yield from norm_gradients("norm.final")
     reduce = (
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::Half, at::native::sum_functor<float>>>(R)"
     )
     for _ in range(layers):
-        yield from product_gradients("mlp.down", microseconds)
+        yield from gemm_gradients("mlp.down", microseconds)
         yield Launch(reduce, 5, "mlp.down.grad_B_down")
         yield Launch(elementwise("GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&)"), 8, "mlp.activation.grad")
-        yield from product_gradients("mlp.up", microseconds)
+        yield from gemm_gradients("mlp.up", microseconds)
         yield Launch(reduce, 5, "mlp.up.grad_B_up")
         yield from norm_gradients("norm.mlp")
         yield Launch(ADD, 3, "norm.mlp.grad_sum_x")
-        yield from product_gradients("attention.output", microseconds / 2)
+        yield from gemm_gradients("attention.output", microseconds / 2)
         yield Launch(reduce, 5, "attention.output.grad_B_out")
         for part in ("dot_do_o", "dq_dk_dv_loop_seqk_parallel", "convert_dq"):
             yield Launch(
@@ -255,7 +254,7 @@ def gpt2_training(layers: int, microseconds: float) -> Iterator[Launch]:
                 20,
                 "attention.flash.grad",
             )
-        yield from product_gradients("attention.qkv", microseconds)
+        yield from gemm_gradients("attention.qkv", microseconds)
         yield Launch(reduce, 5, "attention.qkv.grad_B_qkv")
         yield from norm_gradients("norm.attention")
         yield Launch(ADD, 3, "norm.attention.grad_sum_x")
@@ -277,14 +276,14 @@ def gpt2_training(layers: int, microseconds: float) -> Iterator[Launch]:
         )
 
 
-def product_gradients(operator: str, microseconds: float) -> Iterator[Launch]:
-    """The gradients of a product's input and of its matrix, in autograd's order."""
+def gemm_gradients(operator: str, microseconds: float) -> Iterator[Launch]:
+    """The gradients of a GEMM's input and weight, in autograd's order."""
     yield Launch(GEMM.replace("_tn", "_nn"), microseconds, f"{operator}.grad_input")
     yield Launch(GEMM.replace("_tn", "_nt"), microseconds, f"{operator}.grad_weight")
 
 
 def norm_gradients(operator: str) -> Iterator[Launch]:
-    """The gradients of a layer norm: of its input, and of gain and bias."""
+    """The gradients of a layer norm's input, gain and bias."""
     yield Launch(
         "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::Half>(T)",
         7,
@@ -298,7 +297,7 @@ def norm_gradients(operator: str) -> Iterator[Launch]:
 
 
 def eager_attention(layers: int, microseconds: float) -> Iterator[Launch]:
-    """GPT-2 with attention as two products, a mask and a softmax."""
+    """GPT-2 with attention as two GEMMs, a mask and a softmax."""
     for launch in gpt2_eager(layers, microseconds):
         if launch.truth != "attention.flash":
             yield launch
@@ -315,12 +314,12 @@ def eager_attention(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def hf_experts(layers: int, experts: int, microseconds: float) -> Iterator[Launch]:
-    """Hugging Face's mixture of experts in eager mode: a loop over experts, with gathers and scatters around each."""
+    """Hugging Face's MoE in eager mode: a loop over experts, with a gather and a scatter for each."""
     yield Launch(GATHER, 4, "embedding.token")
     for _ in range(layers):
         yield Launch("void at::native::(anonymous namespace)::rms_norm_kernel<c10::Half>(T)", 4, "norm.attention")
-        for which in "qkv":
-            yield Launch(GEMM, microseconds / 3, f"attention.{which}")
+        for name in "qkv":
+            yield Launch(GEMM, microseconds / 3, f"attention.{name}")
         yield Launch("void rotary_kernel<c10::Half>(T)", 4, "attention.rotary")
         yield Launch(FLASH, microseconds, "attention.flash")
         yield Launch(GEMM, microseconds / 2, "attention.output")
@@ -344,7 +343,7 @@ def hf_experts(layers: int, experts: int, microseconds: float) -> Iterator[Launc
 
 
 def megatron(layers: int, microbatches: int, microseconds: float) -> Iterator[Launch]:
-    """Megatron-LM with Transformer Engine: gradients accumulate over micro-batches, then a reduction and one Adam."""
+    """Megatron-LM with Transformer Engine: gradients accumulate over microbatches, then a reduction and Adam."""
     norm = "void transformer_engine::normalization::ln_fwd_tuned_kernel<Kernel_traits<c10::BFloat16>>(FwdParams)"
     back = "void transformer_engine::normalization::ln_bwd_tuned_kernel<Kernel_traits<c10::BFloat16>>(BwdParams)"
     finish = (
@@ -416,7 +415,7 @@ def megatron(layers: int, microbatches: int, microseconds: float) -> Iterator[La
 
 
 def tensorrt_llm_decode(layers: int, microseconds: float) -> Iterator[Launch]:
-    """TensorRT-LLM: fused projections, masked multi-head attention that turns and stores keys itself."""
+    """TensorRT-LLM: fused projections; masked multi-head attention rotates and stores K itself."""
     norm = "void tensorrt_llm::kernels::generalRmsNorm<__half, __half, __half, false>(T)"
     yield Launch(
         "void tensorrt_llm::kernels::lookup_kernel<__half, int>(__half*, int const*, __half const*)",
@@ -453,7 +452,7 @@ def tensorrt_llm_decode(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def marked(launches: Iterable[Launch], layers: int) -> Iterator[Launch]:
-    """GPT-2 as `roofmodel.nvtx.mark` names its modules, the kernels' own names hidden."""
+    """Launches of GPT-2 in the ranges of `roofmodel.nvtx.mark`, with uninformative kernel names."""
     modules = {
         "embedding.token": "wte",
         "embedding.position": "wpe",
@@ -481,7 +480,7 @@ def marked(launches: Iterable[Launch], layers: int) -> Iterator[Launch]:
 
 
 def deepseek_vllm(layers: int, microseconds: float, shared_first: bool) -> Iterator[Launch]:
-    """vLLM's DeepSeek V2: absorbed latent attention, and shared experts ahead of the router or behind the experts."""
+    """vLLM's DeepSeek V2: absorbed MLA, and shared experts before the router or after the routed experts."""
     norm = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*)"
     activate = "void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>(T)"
     yield Launch("void at::native::vectorized_gather_kernel<16, long>(char*)", 4, "embedding.token")
@@ -530,12 +529,12 @@ def deepseek_vllm(layers: int, microseconds: float, shared_first: bool) -> Itera
 
 
 def compiled_llama(layers: int, microseconds: float) -> Iterator[Launch]:
-    """torch.compile on Llama: norms fused with the sums ahead of them, named after aten's operators."""
+    """torch.compile on Llama: norms fused with the residual sums before them, named after aten operators."""
     norm = "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_4"
     yield Launch("triton_red_fused__to_copy_add_embedding_mean_mul_pow_rsqrt_0", 6, "embedding.token norm.attention")
     for layer in range(layers):
-        for which in "qkv":
-            yield Launch(GEMM, microseconds / 3, f"attention.{which}")
+        for name in "qkv":
+            yield Launch(GEMM, microseconds / 3, f"attention.{name}")
         yield Launch("triton_poi_fused__to_copy_add_cat_cos_mul_neg_sin_1", 5, "attention.rotary")
         yield Launch("triton_poi_fused__to_copy_add_cat_cos_mul_neg_sin_2", 4, "attention.rotary")
         yield Launch("triton_poi_fused_clone_expand_3", 4, "")
@@ -551,7 +550,7 @@ def compiled_llama(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
-    """Mamba with its own kernels: a filter along the tokens, and the scan that keeps the state."""
+    """Mamba with its own kernels: a convolution along the tokens, and the scan."""
     yield Launch(GATHER, 4, "embedding.token")
     for _ in range(layers):
         yield Launch("_layer_norm_fwd_1pass_kernel", 5, "norm.ssm")
@@ -573,7 +572,7 @@ def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def linear_attention(layers: int, microseconds: float) -> Iterator[Launch]:
-    """Three layers of the delta rule, by flash-linear-attention's kernels, to one of attention with a gate."""
+    """Three layers of the delta rule (flash-linear-attention) for each layer of gated attention."""
     norm = "_layer_norm_fwd_1pass_kernel"
     scan = (
         "l2norm_fwd_kernel", "l2norm_fwd_kernel", "chunk_local_cumsum_scalar_kernel", "chunk_scaled_dot_kkt_fwd_kernel",
@@ -595,8 +594,8 @@ def linear_attention(layers: int, microseconds: float) -> Iterator[Launch]:
             yield from (Launch(kernel, 8, "linear.scan") for kernel in scan)
             yield Launch("_layer_norm_fwd_kernel", 5, "linear.norm")
         else:
-            for which, share in (("q", 1), ("k", 4), ("v", 4)):
-                yield Launch(GEMM, microseconds / share, f"attention.{which}")
+            for name, share in (("q", 1), ("k", 4), ("v", 4)):
+                yield Launch(GEMM, microseconds / share, f"attention.{name}")
             yield Launch("void rms_norm_kernel", 3, "attention.q_norm")
             yield Launch("void rms_norm_kernel", 3, "attention.k_norm")
             yield Launch("rotary_fwd_kernel", 4, "attention.rotary")
@@ -615,7 +614,7 @@ def linear_attention(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[Launch]:
-    """A step of Llama, its projections apart as Hugging Face has them, or fused as training frameworks do."""
+    """A training step of Llama with separate projections (Hugging Face) or fused ones (training frameworks)."""
     norm = "void at::native::(anonymous namespace)::rms_norm_kernel<c10::Half>(T)"
     back = "void at::native::(anonymous namespace)::rms_norm_backward_kernel<c10::Half>(T)"
     qkv, gated = [["attention.q"], ["attention.k"], ["attention.v"]], [["mlp.gate"], ["mlp.up"]]
@@ -624,15 +623,15 @@ def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[La
     yield Launch(GATHER, 4, "embedding.token")
     for _ in range(layers):
         yield Launch(norm, 4, "norm.attention")
-        for together in qkv:
-            yield Launch(GEMM, microseconds, " ".join(together))
+        for operators in qkv:
+            yield Launch(GEMM, microseconds, " ".join(operators))
         yield Launch("rotary_fwd_kernel", 4, "attention.rotary")
         yield Launch(FLASH, microseconds, "attention.flash")
         yield Launch(GEMM, microseconds, "attention.output")
         yield Launch(ADD, 3, "residual.attention")
         yield Launch(norm, 4, "norm.mlp")
-        for together in gated:
-            yield Launch(GEMM, microseconds, " ".join(together))
+        for operators in gated:
+            yield Launch(GEMM, microseconds, " ".join(operators))
         yield Launch("void swiglu_fwd_kernel<c10::Half>(T)", 4, "mlp.activation")
         yield Launch(GEMM, microseconds, "mlp.down")
         yield Launch(ADD, 3, "residual.mlp")
@@ -640,15 +639,15 @@ def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[La
     yield Launch(GEMM, 2 * microseconds, "head.logits")
     yield Launch("liger_cross_entropy_kernel", 90, "head.loss")
     yield Launch("liger_cross_entropy_backward_kernel", 90, "head.loss.grad")
-    yield from product_gradients("head.logits", 2 * microseconds)
+    yield from gemm_gradients("head.logits", 2 * microseconds)
     yield Launch(back, 5, "norm.final.grad")
     for _ in range(layers):
-        yield from product_gradients("mlp.down", microseconds)
+        yield from gemm_gradients("mlp.down", microseconds)
         yield Launch("void swiglu_bwd_kernel<c10::Half>(T)", 4, "mlp.activation.grad")
         yield from gradients_of(gated, microseconds)
         yield Launch(back, 5, "norm.mlp.grad")
         yield Launch(ADD, 3, "norm.mlp.grad_sum_x")
-        yield from product_gradients("attention.output", microseconds)
+        yield from gemm_gradients("attention.output", microseconds)
         for part in ("dot_do_o", "dq_dk_dv_loop_seqk_parallel", "convert_dq"):
             yield Launch(f"void flash_bwd_{part}_kernel<Flash_bwd_kernel_traits<128>>(T)", 20, "attention.flash.grad")
         yield Launch("rotary_bwd_kernel", 4, "attention.rotary.grad")
@@ -660,10 +659,10 @@ def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[La
         yield Launch("void multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(T)", 50, "optimizer.step")
 
 
-def gradients_of(products: Sequence[Sequence[str]], microseconds: float) -> Iterator[Launch]:
-    """Products of one input, last first; the gradients of that input add up where there are several."""
-    for together in reversed(products):
+def gradients_of(gemms: Sequence[Sequence[str]], microseconds: float) -> Iterator[Launch]:
+    """Gradients of GEMMs of one input, last first; several input gradients are summed."""
+    for operators in reversed(gemms):
         for of in ("input", "weight"):
-            yield Launch(GEMM, microseconds, " ".join(f"{name}.grad_{of}" for name in reversed(together)))
-    for name in list(reversed([together[0] for together in products]))[1:]:
+            yield Launch(GEMM, microseconds, " ".join(f"{name}.grad_{of}" for name in reversed(operators)))
+    for name in list(reversed([operators[0] for operators in gemms]))[1:]:
         yield Launch(ADD, 3, f"{name}.grad_sum_n")
