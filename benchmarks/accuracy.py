@@ -3,7 +3,7 @@
 
 Operations: bound and expectation of every row against its measurement. The parameters in `hardware/` were fitted on two
 thirds of the cells of shapes of the aiconfigurator tables and of vidur's elementwise ones; `vidur_a100_gemm` is of a
-framework that no fit has seen. Whole models (`served`, `generation`, `published`): no fit has seen any.
+framework that was not used for fitting. No whole model (`served`, `generation`, `published`) was used for fitting.
 `--into docs/accuracy.md` updates the page.
 """
 
@@ -33,7 +33,7 @@ TABLES = {
     "aic_a100_sxm_moe": ("a100", "MoE, fused"),
     "aic_a100_sxm_nccl": ("a100", "NCCL collectives, 2 to 8 GPUs"),
     "aic_a100_sxm_custom_allreduce": ("a100", "all-reduce of inference engines"),
-    "vidur_a100_elementwise": ("a100", "norms, activations, residual sums, lookups"),
+    "vidur_a100_elementwise": ("a100", "norms, activations, residual adds, lookups"),
     "llmcompass_a100_elementwise": ("a100", "softmax, norm, GELU of PyTorch, with launch"),
     "deepbench_v100_gemm": ("v100", "GEMM, 32 and 16 bits, with launch"),
     "aic_h100_sxm_gemm": ("h100", "GEMM, 16-bit and 8-bit"),

@@ -22,9 +22,13 @@ app = typer.Typer(add_completion=False)
 )
 def calibrate_command(
     tables: Annotated[list[str], typer.Argument(help="CSV tables of measured operations, as for 'roof validate'.")],
-    hw: Annotated[str, typer.Option("--hw", help="The device of the measurements.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="FILE .yaml: the device with the fitted parameters.")],
-    source: Annotated[str, typer.Option(help="The source of the tables, for the file.")] = "own measurements",
+    hw: Annotated[str, typer.Option("--hw", help="The device on which the operations were measured.")],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="FILE .yaml: the device file with the fitted parameters.")
+    ],
+    source: Annotated[
+        str, typer.Option(help="Source of the measurements, written into the file.")
+    ] = "own measurements",
 ) -> None:
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` installs)."""
     from roofmodel import api

@@ -32,17 +32,19 @@ app = typer.Typer(add_completion=False)
 @takes_workload
 def compare_command(
     model: Model,
-    files: Annotated[list[str], typer.Argument(help="Profiler files of one run, patterns, - for stdin.")],
+    files: Annotated[list[str], typer.Argument(help="Profiler files or patterns, all of one run; - for stdin.")],
     hw: ProfileHardware = None,
     times: Times = None,
-    steps: Annotated[int | None, typer.Option(help="Number of passes in the files (default: found).")] = None,
-    device: Annotated[str | None, typer.Option(help="Ordinal of the GPU, if the files hold several.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of passes in the files (default: detected).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Number of the GPU to compare, if the files contain several.")
+    ] = None,
     family: Family = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .png .svg .pdf .json .csv")] = None,
     **workload: Any,
 ) -> None:
-    """Predicted and achieved time by operator, and the largest differences."""
+    """Compare the bound and expected time of each operator with its achieved time in a profile."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.profile import progress

@@ -22,14 +22,25 @@ app = typer.Typer(add_completion=False)
 )
 def count_command(
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:FACTORY", help="torchvision.models:resnet50 or ./my.py:make.")
+        str,
+        typer.Argument(
+            metavar="MODULE:FACTORY",
+            help="A class or function that returns a module: torchvision.models:resnet50 or ./my.py:make.",
+        ),
     ],
-    inputs: Annotated[list[str], typer.Option("--input", help="1x3x224x224, or int:1x1024; once for each input.")],
-    hw: Annotated[str | None, typer.Option("--hw", help="Also the bound of each operator on this device.")] = None,
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input", help="Shape of an input: 1x3x224x224, or int:1x1024 for integers; repeat for each input."
+        ),
+    ],
+    hw: Annotated[
+        str | None, typer.Option("--hw", help="Also print the bound of each operator on this device.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Format of all floating-point tensors.")] = "fp16",
     form: Annotated[str, format_option("table, json or csv.")] = "table",
 ) -> None:
-    """FLOPs, bytes and bound of the operators of any torch module (needs torch)."""
+    """Count FLOPs and bytes of each operator of a torch module, with bounds (needs torch)."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
 

@@ -35,19 +35,23 @@ def crossover_command(
     hw: Hardware = None,
     over: Annotated[
         str | None,
-        typer.Option(help="batch, seq (prefill), context (decode) or gpus (default: batch; a kernel's size n)."),
+        typer.Option(
+            help="Size that varies: batch, seq (prefill), context (decode) or gpus (default: batch; n for a kernel)."
+        ),
     ] = None,
     op: Annotated[
         str | None,
         typer.Option(help="One operator, such as attention.qkv, or a group, such as mlp (default: the whole phase)."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Also derive the answer; list assumptions.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also derive the result and list the assumptions.")
+    ] = False,
     family: Family = None,
     form: DocumentFormat = "table",
     output: DocumentFiles = None,
     **workload: Any,
 ) -> None:
-    """The size at which another ceiling limits an operator or a phase, and the equation for it."""
+    """Compute the size at which another ceiling limits an operator or a phase, with the equation."""
     check_format(form, DOCUMENT_FORMATS)
     required_device(hw, "a device such as --hw a100")
     from roofmodel import api

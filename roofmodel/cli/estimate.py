@@ -41,14 +41,17 @@ def estimate_command(
     output: Annotated[list[str] | None, output_option("Also write FILE: .png .svg .pdf .html .json .csv .md")] = None,
     ops: Annotated[
         bool,
-        typer.Option("--ops", help="One row per operator in the tables, not per group.", rich_help_panel=OUTPUT),
+        typer.Option("--ops", help="Print one row per operator instead of one per group.", rich_help_panel=OUTPUT),
     ] = False,
     roofline: Annotated[
-        bool, typer.Option("--roofline", help="Also draw the rows of the tables in a chart.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--roofline", help="Also draw the rows of the tables on a roofline chart.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     **workload: Any,
 ) -> None:
-    """Latency, throughput, what limits them, memory; FLOPs, bytes and times by operator."""
+    """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator."""
     check_format(form, FORMATS)
     from roofmodel import api
 

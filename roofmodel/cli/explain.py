@@ -33,22 +33,22 @@ app = typer.Typer(add_completion=False)
 def explain_command(
     model: Annotated[str | None, typer.Argument(help=ModelOrKernel)] = None,
     op: Annotated[
-        str | None, typer.Option(help="One operator or a group of them: attention.qkv, up, mlp, 'q projection'.")
+        str | None, typer.Option(help="One operator or one group: attention.qkv, up, mlp, 'q projection'.")
     ] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="Also derive the ceilings and the expected time.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="A device, to also derive bounds and expected times.")] = None,
     family: Family = None,
-    n: Annotated[int | None, typer.Option("--n", help="Size of a kernel (default: 1024).")] = None,
-    conventions: Annotated[bool, typer.Option("--conventions", help="The counting conventions.")] = False,
+    n: Annotated[int | None, typer.Option("--n", help="Size n of a kernel such as matmul (default: 1024).")] = None,
+    conventions: Annotated[bool, typer.Option("--conventions", help="Print the counting conventions.")] = False,
     reconcile: Annotated[
         str | None,
         typer.Option(help="Derive another tool's FLOPs from ours: fvcore, calflops, llm-flops or deepspeed."),
     ] = None,
-    timing: Annotated[bool, typer.Option("--timing", help="Also how each expected time is computed.")] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Also show how each expected time is computed.")] = False,
     form: DocumentFormat = "table",
     output: DocumentFiles = None,
     **workload: Any,
 ) -> None:
-    """The formula of every number: with symbols, with numbers, and its value."""
+    """Derive every number of an estimate: the formula with symbols, the formula with numbers, and the value."""
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 

@@ -11,7 +11,7 @@ from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, 
 
 app = typer.Typer(
     add_completion=False,
-    help="Problem sheets with different numbers for each student, and their answers checked.",
+    help="Write problem sheets with different numbers for each student, and check the answers.",
     no_args_is_help=True,
     epilog=examples(
         "roof homework new --student 1001 -o sheet.md",
@@ -20,7 +20,9 @@ app = typer.Typer(
     ),
 )
 
-Student = Annotated[str, typer.Option("--student", help="The student's name or number, which selects the numbers.")]
+Student = Annotated[
+    str, typer.Option("--student", help="Name or number of the student; it determines the numbers in the problems.")
+]
 Seed = Annotated[
     str,
     typer.Option(
@@ -32,14 +34,18 @@ Seed = Annotated[
 @app.command("new")
 def homework_new(
     student: Student,
-    sheet: Annotated[str, typer.Option(help="lectures, rooflines, transformers, measuring or scaling.")] = "lectures",
+    sheet: Annotated[
+        str, typer.Option(help="Sheet: lectures, rooflines, transformers, measuring or scaling.")
+    ] = "lectures",
     seed: Seed = "",
-    key: Annotated[bool, typer.Option("--key", help="For the lecturer: the answers with their derivations.")] = False,
+    key: Annotated[
+        bool, typer.Option("--key", help="Write the answers with their derivations, for the lecturer.")
+    ] = False,
     form: DocumentFormat = "table",
     output: DocumentFiles = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a sheet that has answers.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing sheet, even if it has answers.")] = False,
 ) -> None:
-    """A student's sheet with blanks, or its key."""
+    """Write the problem sheet of a student, or its key."""
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 
@@ -52,14 +58,14 @@ def homework_new(
 
 @app.command("check")
 def homework_check(
-    answers: Annotated[str, typer.Argument(help="The completed sheet, or the YAML of its answers.")],
+    answers: Annotated[str, typer.Argument(help="The completed sheet, or a YAML file with the answers.")],
     student: Student,
-    sheet: Annotated[str | None, typer.Option(help="The sheet, if the answers do not name it.")] = None,
+    sheet: Annotated[str | None, typer.Option(help="Name of the sheet, if the answers do not state it.")] = None,
     seed: Seed = "",
     form: DocumentFormat = "table",
     output: DocumentFiles = None,
 ) -> None:
-    """The right and wrong answers, with the likely mistake in each wrong one."""
+    """Check the answers of a student, and name the likely mistake in each wrong answer."""
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 

@@ -11,7 +11,7 @@ from roofmodel.cli.output import check_format, present, print_text, remark
 
 app = typer.Typer(
     add_completion=False,
-    help="The known devices, and the validation of a device's YAML file.",
+    help="List and show the packaged devices, and check a device's YAML file.",
     no_args_is_help=True,
     epilog=examples("roof hw list", "roof hw show a100", "roof hw check own.yaml"),
 )
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.command("list")
 def hw_list(form: Listing = "table") -> None:
-    """The devices known by name."""
+    """List the packaged devices."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
@@ -27,8 +27,10 @@ def hw_list(form: Listing = "table") -> None:
 
 
 @app.command("show")
-def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")], form: Listing = "table") -> None:
-    """A device's ceilings, with their sources."""
+def hw_show(
+    name: Annotated[str, typer.Argument(help="A packaged name or a YAML file.")], form: Listing = "table"
+) -> None:
+    """Show the ceilings of a device, with their sources."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
@@ -37,7 +39,7 @@ def hw_show(name: Annotated[str, typer.Argument(help="A name or a YAML file.")],
 
 @app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
-    """Validate a device's YAML file: units, names, sources, and whether its numbers agree."""
+    """Check a device's YAML file: units, names, sources, and whether its numbers are consistent."""
     from roofmodel import api
 
     report = api.check_hardware(file)

@@ -26,7 +26,7 @@ def kernels_command(
     times: Times = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
 ) -> None:
-    """Profiler files (ncu, nvprof, nsys, PyTorch) as one table of kernels."""
+    """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.profile import progress

@@ -26,25 +26,31 @@ MODEL_ONLY = "it needs --model"
 )
 def measure_command(
     output: Annotated[str, typer.Option("-o", "--output", help="FILE .csv: one row per measured operation.")],
-    ops: Annotated[str | None, typer.Option(help="Operations, such as gemm,attn_context (default: all).")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Formats, such as fp16,bf16 (default: all of the device).")] = None,
-    model: Annotated[str | None, typer.Option(help="Measure this model's operators instead of a sweep.")] = None,
+    ops: Annotated[
+        str | None, typer.Option(help="Operations to measure, such as gemm,attn_context (default: all).")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Formats, such as fp16,bf16 (default: all that the device supports).")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Measure the operators of this model instead of random shapes.")
+    ] = None,
     phase: Annotated[str | None, typer.Option(help="With --model: as for estimate.")] = None,
     batch: Annotated[int, typer.Option(help="With --model: as for estimate.")] = 1,
     seq: Annotated[int | None, typer.Option(help="With --model: as for estimate.")] = None,
     context: Annotated[int | None, typer.Option(help="With --model: as for estimate.")] = None,
-    l2: Annotated[str, typer.Option("--l2", help="cold: caches flushed before each launch; or warm.")] = "cold",
-    budget: Annotated[float, typer.Option(help="Seconds after which the run stops; its rows are kept.")] = 120,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu (default: the GPU if there is one).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the shapes of a sweep.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue FILE, or a killed run.")] = False,
+    l2: Annotated[str, typer.Option("--l2", help="cold (L2 cache flushed before each launch) or warm.")] = "cold",
+    budget: Annotated[float, typer.Option(help="Seconds after which the run stops and keeps its rows.")] = 120,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu (default: cuda if a GPU is found).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random shapes.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run that wrote to FILE.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
 ) -> None:
     """Measure operations on this machine with torch, for `roof validate` and `roof calibrate`."""
     if l2 not in ("cold", "warm"):
         raise WorkloadError(f"--l2: unknown value {l2!r}{choices(l2, ('cold', 'warm'))}")
     if not budget > 0:
-        raise WorkloadError(f"--budget {budget:g}: give seconds, more than 0")
+        raise WorkloadError(f"--budget {budget:g}: give a number of seconds greater than 0")
     from roofmodel import api
 
     if model is None:

@@ -11,7 +11,7 @@ from roofmodel.cli.output import check_format, present
 
 app = typer.Typer(
     add_completion=False,
-    help="The packaged models, the families, and the architecture of one model.",
+    help="List the packaged models and the supported families, and show the architecture of a model.",
     no_args_is_help=True,
     epilog=examples("roof models list", "roof models families", "roof models show gpt2-xl"),
 )
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.command("list")
 def models_list(form: Listing = "table") -> None:
-    """The packaged models."""
+    """List the packaged models."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
@@ -28,7 +28,7 @@ def models_list(form: Listing = "table") -> None:
 
 @app.command("families")
 def models_families(form: Listing = "table") -> None:
-    """The model types that can be counted, with the source of each family's structure."""
+    """List the model types that can be counted, with the source of each family's structure."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
@@ -37,7 +37,7 @@ def models_families(form: Listing = "table") -> None:
 
 @app.command("show")
 def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: Listing = "table") -> None:
-    """A model's architecture, and the config key of each field."""
+    """Show the architecture of a model, and the config key of each field."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 

@@ -24,14 +24,18 @@ app = typer.Typer(add_completion=False)
 )
 def ncu_command(
     program: Annotated[list[str] | None, typer.Argument(metavar="-- CMD…", help="The program to profile.")] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="The device of the run (default: a100).")] = None,
-    nvtx: Annotated[str | None, typer.Option("--nvtx", help="Only launches within this NVTX range.")] = None,
-    skip: Annotated[int | None, typer.Option("--skip", help="Skip this many launches at the start.")] = None,
-    count: Annotated[int | None, typer.Option("--count", help="At most this many launches.")] = None,
-    nvprof: Annotated[bool, typer.Option("--nvprof", help="Times only, by nvprof on a V100.")] = False,
+    hw: Annotated[
+        str | None, typer.Option("--hw", help="The device on which the program runs (default: a100).")
+    ] = None,
+    nvtx: Annotated[str | None, typer.Option("--nvtx", help="Profile only launches in this NVTX range.")] = None,
+    skip: Annotated[int | None, typer.Option("--skip", help="Number of launches to skip at the start.")] = None,
+    count: Annotated[int | None, typer.Option("--count", help="Largest number of launches to profile.")] = None,
+    nvprof: Annotated[
+        bool, typer.Option("--nvprof", help="Print an nvprof command instead, for times on a V100.")
+    ] = False,
     form: Annotated[str, format_option("line or json.")] = "line",
 ) -> None:
-    """The ncu command that collects the metrics of a roofline; on stderr the reason for each part."""
+    """Print the ncu command that collects the metrics for a roofline; its parts are explained on stderr."""
     check_format(form, ("line", "json"))
     from roofmodel import api
 

@@ -18,14 +18,17 @@ WORKLOAD, PRECISION, PARALLELISM, TRAINING, OUTPUT = "Workload", "Precision", "P
 Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="One or several models, as for estimate.")]
 ModelOrKernel = "As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
-Files = Annotated[list[str], typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")]
-Hardware = Annotated[str | None, typer.Option("--hw", help="A device's name or its YAML file.")]
+Files = Annotated[
+    list[str], typer.Argument(help="Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.")
+]
+Hardware = Annotated[str | None, typer.Option("--hw", help="A packaged device (see 'roof hw list') or a YAML file.")]
 ProfileHardware = Annotated[
     str | None, typer.Option("--hw", help="The device, if the files do not state it or state it wrongly.")
 ]
 Family = Annotated[str | None, typer.Option(help="Read an unknown model_type as this family, such as llama.")]
 Times = Annotated[
-    list[str] | None, typer.Option("--times", help="A file whose times replace those of FILE: nsys, nvprof, PyTorch.")
+    list[str] | None,
+    typer.Option("--times", help="Take the times from this nsys, nvprof or PyTorch file, not from FILES."),
 ]
 Listing = Annotated[str, typer.Option("--format", help="table or json.", rich_help_panel=OUTPUT)]
 DocumentFormat = Annotated[
@@ -69,64 +72,87 @@ def _option(panel: str, help_text: str) -> Any:
 def workload_options(
     phase: Annotated[
         str | None,
-        _option(WORKLOAD, "prefill, decode, generate, forward or train (default: prefill and decode; else forward)."),
+        _option(
+            WORKLOAD,
+            "prefill, decode, generate, forward or train (default: prefill and decode; forward for encoders).",
+        ),
     ] = None,
-    batch: Annotated[int, _option(WORKLOAD, "Sequences computed together.")] = 1,
+    batch: Annotated[int, _option(WORKLOAD, "Number of sequences that are computed together.")] = 1,
     seq: Annotated[
         int | None,
-        _option(WORKLOAD, "Tokens of the prompt, or of an encoder-decoder's source (default: 1024 or the limit)."),
+        _option(
+            WORKLOAD,
+            "Tokens of the prompt, or of an encoder-decoder's source (default: 1024, or the model's limit if lower).",
+        ),
     ] = None,
     context: Annotated[int | None, _option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
     dtype: Annotated[str, _option(PRECISION, "Compute format: fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
     weights: Annotated[
-        str | None, _option(PRECISION, "Format of the weights: also fp8_block, int4, nf4, mxfp4 (default: --dtype).")
+        str | None,
+        _option(PRECISION, "Format of the weights: as for --dtype, or fp8_block, int4, nf4, mxfp4 (default: --dtype)."),
     ] = None,
     kv: Annotated[
         str | None, _option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
     ] = None,
     activations: Annotated[
         str | None,
-        _option(PRECISION, "Format between operators (default: --dtype); fp16 if only GEMMs read fp8."),
+        _option(
+            PRECISION, "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8."
+        ),
     ] = None,
     attention: Annotated[
         str, _option(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
     ] = "flash",
     logits: Annotated[
         str | None,
-        _option(WORKLOAD, "Positions of the LM head: last or all (default: last in a prefill, all in a forward pass)."),
+        _option(
+            WORKLOAD,
+            "Positions for which the LM head computes logits: last or all (default: last in prefill, all in forward).",
+        ),
     ] = None,
-    new_tokens: Annotated[int | None, _option(WORKLOAD, "Tokens that --phase generate decodes (default: 128).")] = None,
+    new_tokens: Annotated[
+        int | None, _option(WORKLOAD, "Number of tokens to generate with --phase generate (default: 128).")
+    ] = None,
     mla: Annotated[str, _option(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed",
     decoder_seq: Annotated[
         int | None, _option(WORKLOAD, "Prompt tokens of an encoder-decoder's decoder (default: --seq).")
     ] = None,
-    image: Annotated[int | None, _option(WORKLOAD, "Pixels per side of an image, for vision models.")] = None,
+    image: Annotated[
+        int | None, _option(WORKLOAD, "Height and width of an image in pixels, for vision models.")
+    ] = None,
     runtime: Annotated[
         str,
         _option(
             WORKLOAD,
-            "How kernels are launched and fused, for expected times: eager; autocast (eager under torch.autocast, "
-            "weights in fp32); megatron (as Megatron-LM trains); graph (CUDA graphs of an inference engine).",
+            "How kernels are launched and fused (expected times only): eager; autocast (eager with torch.autocast and "
+            "fp32 weights); megatron (the fused kernels of Megatron-LM); graph (a CUDA graph with the fused kernels "
+            "of an inference engine).",
         ),
     ] = "eager",
     launch: Annotated[
-        str | None, _option(WORKLOAD, "Host time per operator launch, such as 12us (default: 40us; not for graphs).")
+        str | None,
+        _option(
+            WORKLOAD, "Host time to launch one operator, such as 12us (default: 40us; not used with --runtime graph)."
+        ),
     ] = None,
     optimizer: Annotated[str | None, _option(TRAINING, "adam, momentum or sgd (default: adam).")] = None,
     recompute: Annotated[
         str, _option(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
     ] = "none",
     tp: Annotated[int, _option(PARALLELISM, "Tensor parallel: GPUs that shard each layer.")] = 1,
-    dp: Annotated[int, _option(PARALLELISM, "Data parallel: replicas, each with a part of the batch.")] = 1,
-    pp: Annotated[int, _option(PARALLELISM, "Pipeline parallel: stages of consecutive layers.")] = 1,
+    dp: Annotated[int, _option(PARALLELISM, "Data parallel: model replicas; each computes a part of the batch.")] = 1,
+    pp: Annotated[int, _option(PARALLELISM, "Pipeline parallel: stages into which the layers are divided.")] = 1,
     ep: Annotated[int, _option(PARALLELISM, "Expert parallel: GPUs that shard the experts.")] = 1,
-    vpp: Annotated[int, _option(PARALLELISM, "Model chunks per stage (interleaved pipeline), for training.")] = 1,
+    vpp: Annotated[
+        int, _option(PARALLELISM, "Parts of the model per stage in an interleaved pipeline, for training.")
+    ] = 1,
     micro_batch: Annotated[
         int | None,
-        _option(PARALLELISM, "Sequences per replica and microbatch (default: all; 1 if pipeline stages train)."),
+        _option(PARALLELISM, "Sequences per replica and microbatch (default: all sequences; 1 in training with --pp)."),
     ] = None,
     sequence_parallel: Annotated[
-        str, _option(PARALLELISM, "on: shard norms and residual sums by tokens over the --tp GPUs, for training.")
+        str,
+        _option(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
     ] = "off",
 ) -> None:
     """The options of a workload, as a signature."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from roofmodel.errors import Option, Text, WorkloadError, choices
 
-DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns: without a terminal; at least
+DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 
 DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
 

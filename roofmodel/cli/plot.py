@@ -24,25 +24,36 @@ app = typer.Typer(add_completion=False)
 @takes_workload
 def plot_command(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Profiler files, patterns, - for stdin; FILE@HW names a device.")
+        list[str] | None,
+        typer.Argument(help="Profiler files or patterns; - for stdin; FILE@HW sets the device of a file."),
     ] = None,
     hw: ProfileHardware = None,
     clock: Annotated[
         str,
-        typer.Option("--clock", help="Clock of the ceilings: boost (datasheet), measured, or one such as 1312MHz."),
+        typer.Option(
+            "--clock", help="Clock of the ceilings: boost (datasheet), measured, or a frequency such as 1312MHz."
+        ),
     ] = "boost",
-    ceilings: Annotated[str, typer.Option("--ceilings", help="datasheet, or measured by benchmarks.")] = "datasheet",
-    model: Annotated[str | None, typer.Option("--model", help="Also show a model's operators at their bounds.")] = None,
+    ceilings: Annotated[
+        str, typer.Option("--ceilings", help="datasheet, or measured (reached in benchmarks).")
+    ] = "datasheet",
+    model: Annotated[
+        str | None, typer.Option("--model", help="Also show the operators of this model at their bounds.")
+    ] = None,
     times: Times = None,
     by: Annotated[
-        str, typer.Option("--by", help="Group kernels by name, base, nvtx, category, or lecture (four groups).")
+        str,
+        typer.Option(
+            "--by",
+            help="Group kernels by name, base (without template arguments), nvtx, category, or lecture (four groups).",
+        ),
     ] = "name",
     family: Family = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
     **workload: Any,
 ) -> None:
-    """Measured kernels and a model's operators on the roofline; without -o also as ./FILE.roofline.png."""
+    """Show measured kernels and a model's operators on the roofline (default picture: ./FILE.roofline.png)."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.profile import progress

@@ -36,20 +36,23 @@ def sweep_command(
     hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
     family: Family = None,
     price: Annotated[
-        str | None, typer.Option(help="Dollars per hour, of all devices or of each: a100=1.5,h100=3.")
+        str | None, typer.Option(help="Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
     ] = None,
     picture: Annotated[
         str | None,
-        typer.Option(help="The picture of -o FILE.png: rates, roofs or costs (default: costs with --price, or rates)."),
+        typer.Option(
+            help="Picture in -o FILE.png: rates, roofs (limiting ceiling) or costs (default: rates; costs if --price)."
+        ),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="Dask: a scheduler's address, or local for processes on this machine.")
+        str | None,
+        typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
     ] = None,
     form: Annotated[str, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .parquet .png .svg .pdf")] = None,
     **grid: Any,
 ) -> None:
-    """Totals of all combinations. Each workload option takes values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
+    """Estimate all combinations of models, devices and option values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api

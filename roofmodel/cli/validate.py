@@ -21,15 +21,17 @@ app = typer.Typer(add_completion=False)
     ),
 )
 def validate_command(
-    table: Annotated[str, typer.Argument(help="CSV of measured operations: op, dtype, latency_us and shapes.")],
-    hw: Annotated[str, typer.Option("--hw", help="The device of the measurements.")],
+    table: Annotated[
+        str, typer.Argument(help="CSV table of measured operations: op, dtype, latency_us and the shape columns.")
+    ],
+    hw: Annotated[str, typer.Option("--hw", help="The device on which the operations were measured.")],
     form: Annotated[str, format_option("table or json.")] = "table",
     output: Annotated[
         list[str] | None,
         output_option("FILE .csv (all rows, with bound and expected time) .json .png .svg .pdf"),
     ] = None,
 ) -> None:
-    """Errors of bound and expected time on measured operations: by operation, size, and parameter set."""
+    """Compute the errors of bound and expected time for measured operations."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 

@@ -26,7 +26,7 @@ class Parallel(NamedTuple):
       of one GPU of one `stage`;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
       (`across`);
-    * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual additions, dropout
+    * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2).
 
     Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data

@@ -56,7 +56,7 @@ def extra_kernels(
     - The loss is computed in fp32, and its gradient is first filled with zeros.
 
     Fused as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 4.2): one kernel scales, masks and normalizes
-    the scores; the layout of tensors avoids copies for batched GEMMs; the kernel of a residual addition applies dropout
+    the scores; the layout of tensors avoids copies for batched GEMMs; the kernel of a residual add applies dropout
     and writes the mask.
     """
     fused = runtime == "megatron"
@@ -98,7 +98,7 @@ def _is_wide(operator: Operator) -> bool:
 
 
 def _added(operator: Operator) -> tuple[Tensor, ...]:
-    """The inputs of a residual addition that come from a block."""
+    """The inputs of a residual add that come from a block."""
     return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
 
 

@@ -5,7 +5,7 @@ fusions that all of them apply are counted:
 
 - GEMMs with the same input, such as queries, keys and values, or gate and up, run as one GEMM with all their columns.
 - Where GEMMs compute in a narrower format than `--activations`, the previous kernel writes their input in that format.
-- Residual additions and rotary embedding run inside a neighboring kernel: they cost their bytes and no launch.
+- Residual adds and rotary embedding run inside a neighboring kernel: they cost their bytes and no launch.
 
 Every other operator is a kernel of its own. Collectives are NCCL's: with the parameters of engines' own all-reduces,
 which are a few microseconds faster, expected times of models on several GPUs are not closer to the measurements

@@ -159,7 +159,7 @@ def _counted_as(occurrence: Occurrence) -> str:
 
 
 def _merges(group: str) -> bool:
-    """Whether the operators of a group share one row (norms, activations, residual sums, biases)."""
+    """Whether the operators of a group share one row (norms, activations, residual adds, biases)."""
     return group.rpartition(" ")[2] in ("norm", "activation", "residual", "bias")
 
 

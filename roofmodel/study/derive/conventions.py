@@ -95,7 +95,7 @@ def points() -> Iterator[Point]:
         "several GPUs",
         "counts, times and memory are per GPU; batch and rates are for all GPUs. Tensor parallelism shards heads, MLP "
         "widths, experts and the vocabulary (Megatron-LM, arXiv 1909.08053); sequence parallelism shards the tokens of "
-        "norms and residual additions",
+        "norms and residual adds",
         switch=Message(Option("tp"), " ", Option("dp"), " ", Option("ep"), " ", Option("sequence_parallel")),
     )
     yield Point(
