@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -620,6 +621,20 @@ def test_every_command_explains_itself(roof: Roof, words: tuple[str, ...], optio
     assert (done.status, done.err) == (0, "")
     assert " ".join(("roof", *words)) in done.out
     assert "Usage" in done.out
+
+
+def test_models_in_the_examples_of_help_are_packaged() -> None:
+    group: Any = typer.main.get_command(cli.app)
+    checked = 0
+    for name in ("estimate", "sweep", "explore", "compare"):
+        for line in (group.get_command(None, name).epilog or "").splitlines():
+            if line.startswith(f"roof {name} "):
+                models = itertools.takewhile(lambda word: not word.startswith("-"), line.split()[2:])
+                for model in itertools.islice(models, 1 if name == "compare" else None):
+                    if not model.startswith("."):
+                        hub.load(model)
+                        checked += 1
+    assert checked > 9
 
 
 def test_every_option_of_estimate_has_a_word_of_help() -> None:

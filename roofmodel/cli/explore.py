@@ -16,20 +16,20 @@ app = typer.Typer(add_completion=False)
     "explore",
     epilog=examples(
         "roof explore gpt2-xl -o gpt2-xl.html",
-        "roof explore llama-3.1-8b mixtral-8x7b --hw h100,h200 -o models.html",
+        "roof explore llama-3.1-8b mixtral-8x7b-v0.1 --hw h100,h200 -o models.html",
         "roof explore ./config.json --family llama -o own.html",
     ),
 )
 def explore_command(
     models: Models,
-    output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one page with all data inside.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="FILE .html: one file that contains all data.")],
     hw: Annotated[
         list[str] | None,
         typer.Option("--hw", help="Devices: a100,h100, or --hw several times (default: a100,h100,v100,rtx4090)."),
     ] = None,
     family: Family = None,
 ) -> None:
-    """A page with sliders: operators move on the roofline, with their formulas and current numbers."""
+    """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
     from rich.console import Console
 
     from roofmodel import api
