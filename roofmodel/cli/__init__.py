@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
+from types import FrameType
 from typing import Any
 
 from roofmodel.cli.app import app
@@ -16,7 +18,17 @@ from roofmodel.cli.output import flag, print_line
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.views.kit.encoding import ASCII_FALLBACK
 
-__all__ = ["app", "main"]
+__all__ = ["app", "interrupt", "main"]
+
+INTERRUPTED = 130  # typer's exit code for a KeyboardInterrupt, whichever signal caused it
+_interrupted_by: int = signal.SIGINT
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """The handler of signals that end a command: temporary files are deleted, then `main` exits with 128 + `number`."""
+    global _interrupted_by
+    _interrupted_by = number
+    raise KeyboardInterrupt
 
 
 def main() -> None:
@@ -43,7 +55,7 @@ def _run() -> int:
         _drop_stdout()
         status = 0
     except KeyboardInterrupt:
-        status = 130
+        status = INTERRUPTED
     except Exception as error:
         if os.environ.get("ROOF_DEBUG"):
             raise
@@ -58,7 +70,7 @@ def _run() -> int:
                 "please report it with the command; ROOF_DEBUG=1 shows where"
             )
             status = 1
-    return int(status or 0)
+    return 128 + _interrupted_by if status == INTERRUPTED else int(status or 0)
 
 
 def _drop_stdout() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Annotated
 
 import typer
@@ -56,7 +55,6 @@ def measure_command(
     if model is None:
         given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
         ignored((name for name, value in given.items() if value is not None), MODEL_ONLY)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent by batch systems at the end of a job
     report = api.measure(
         output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,  # type: ignore[arg-type]
         l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, remark=note,  # type: ignore[arg-type]
