@@ -16,7 +16,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
@@ -33,7 +33,7 @@ _HOW_TO_COLLECT = (
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _THREAD_BITS = 24  # globalTid = hardware (8 bits), virtual machine (8), process (24), thread (24)
 # NVTX_EVENTS.eventType. Push/pop ranges belong to a thread; start/end ranges may end on another thread.
-_PUSH_POP, _START_END = {59, 70}, {60, 71}
+PUSH_POP, START_END = {59, 70}, {60, 71}
 
 
 def recognize(head: bytes) -> bool:
@@ -46,17 +46,34 @@ def read(file: BinaryIO, name: str) -> Profile:
 
     Raises ProfileError for a database that is damaged, is not an nsys export, or has no kernels.
     """
+    if not is_database(file):
+        return nsys_stats.read(file, name)
+    with opened(file, name) as database:
+        return _profile(database, name)
+
+
+def is_database(file: BinaryIO) -> bool:
+    """Whether the stream is an SQLite database."""
     file.seek(0)
     magic = file.read(len(_MAGIC))
     file.seek(0)
-    if magic != _MAGIC:
-        return nsys_stats.read(file, name)
+    return magic == _MAGIC
+
+
+@contextmanager
+def opened(file: BinaryIO, name: str) -> Iterator[Database]:
+    """The tables of an nsys export, opened read-only.
+
+    Raises ProfileError, within the context too, for a database that is damaged or is not an nsys export.
+    """
     with as_file(file, _MAGIC) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 connection.text_factory = lambda raw: printable(raw.decode("utf-8", errors="replace"))
                 connection.row_factory = sqlite3.Row
-                return _profile(_Database(connection), name)
+                database = Database(connection)
+                _check_export(database, name)
+                yield database
         except sqlite3.Error as error:
             why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
             raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); export it again") from None
@@ -64,7 +81,7 @@ def read(file: BinaryIO, name: str) -> Profile:
             raise ProfileError(f"{name}: the database contains text in a numeric column; export it again") from None
 
 
-class _Database:
+class Database:
     """Access to tables and columns that may be missing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -86,7 +103,8 @@ class _Database:
         return int(self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
 
 
-def _profile(database: _Database, name: str) -> Profile:
+def _check_export(database: Database, name: str) -> None:
+    """Raises ProfileError unless the database is an nsys export."""
     if database.tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"}:
         raise ProfileError(
             f"{name}: an nvprof database, which only nvprof can read; convert it with "
@@ -98,6 +116,9 @@ def _profile(database: _Database, name: str) -> Profile:
         raise ProfileError(
             f"{name}: an SQLite database, but not an nsys export (no table StringIds); {_HOW_TO_COLLECT}"
         )
+
+
+def _profile(database: Database, name: str) -> Profile:
     graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
     if not database.count(_KERNELS):
         graph_note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
@@ -128,7 +149,7 @@ _COLUMNS = (
 )
 
 
-def _kernel_rows(database: _Database) -> list[sqlite3.Row]:
+def _kernel_rows(database: Database) -> list[sqlite3.Row]:
     rows = list(database.rows(_KERNELS, _COLUMNS))
     rows.sort(key=lambda row: int(row["start"]))
     return rows
@@ -140,7 +161,7 @@ def _kernel(row: sqlite3.Row, index: int, file: str, names: dict[object, str], n
         id=str(index),
         file=file,
         name=next((names[row[column]] for column in _NAMES if row[column] in names), ""),
-        process=None if row["globalPid"] is None else str(_pid(row["globalPid"])),
+        process=None if row["globalPid"] is None else str(process_id(row["globalPid"])),
         device=_text(row["deviceId"]),
         stream=_text(row["streamId"]),
         grid=_sizes(row, _GRID),
@@ -152,7 +173,7 @@ def _kernel(row: sqlite3.Row, index: int, file: str, names: dict[object, str], n
     )
 
 
-def _nvtx(database: _Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, ...]], list[str]]:
+def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, ...]], list[str]]:
     """The NVTX ranges that enclose the launch of each kernel, and warnings."""
     ranges = list(_ranges(database))
     nothing: list[tuple[str, ...]] = [()] * len(rows)
@@ -180,22 +201,32 @@ def _nvtx(database: _Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str,
     return placed.labels, warnings
 
 
-def _ranges(database: _Database) -> Iterator[Range]:
+def _ranges(database: Database) -> Iterator[Range]:
     columns = ("start", "end", "eventType", "text", "textId", "globalTid")
-    events = [event for event in database.rows(_NVTX, columns) if event["eventType"] in _PUSH_POP | _START_END]
+    events = [event for event in database.rows(_NVTX, columns) if event["eventType"] in PUSH_POP | START_END]
     texts = _strings(database, {event["textId"] for event in events})
     for event in events:
         label = texts.get(event["textId"]) if event["text"] is None else str(event["text"])
         if label and event["globalTid"] is not None:
             end = NEVER_ENDED if event["end"] is None else int(event["end"])
-            thread = int(event["globalTid"]) if event["eventType"] in _PUSH_POP else None
+            thread = int(event["globalTid"]) if event["eventType"] in PUSH_POP else None
             yield Range(_process(event["globalTid"]), thread, int(event["start"]), end, label)
 
 
-def _evidence(database: _Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evidence, ...], list[str]]:
+_GPU_COLUMNS = (
+    *("id", "cuDevice", "name", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount"),
+    *("computeMajor", "computeMinor"),
+)
+
+
+def devices(database: Database) -> tuple[Evidence, ...]:
+    """The distinct GPUs of the export."""
+    return tuple(dict.fromkeys(_attributes(gpu) for gpu in database.rows("TARGET_INFO_GPU", _GPU_COLUMNS)))
+
+
+def _evidence(database: Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evidence, ...], list[str]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
-    columns = ("id", "cuDevice", "name", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount")
-    gpus = list(database.rows("TARGET_INFO_GPU", (*columns, "computeMajor", "computeMinor")))
+    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
     if not gpus:
         return (), []
     ordinals = {
@@ -206,8 +237,8 @@ def _evidence(database: _Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evide
     used: dict[Evidence, None] = {}
     for process, device in Counter((row["globalPid"], row["deviceId"]) for row in rows):
         matches = [gpu for gpu in gpus if device is not None and gpu["cuDevice"] == device]
-        if not matches and process is not None and (_pid(process), device) in ordinals:
-            matches = [gpu for gpu in gpus if gpu["id"] == ordinals[_pid(process), device]]
+        if not matches and process is not None and (process_id(process), device) in ordinals:
+            matches = [gpu for gpu in gpus if gpu["id"] == ordinals[process_id(process), device]]
         candidates = {_attributes(gpu) for gpu in matches or gpus}
         if len(candidates) > 1:
             return (), [
@@ -233,7 +264,7 @@ def _attributes(gpu: sqlite3.Row) -> Evidence:
     )
 
 
-def _strings(database: _Database, is_read: set[object]) -> dict[object, str]:
+def _strings(database: Database, is_read: set[object]) -> dict[object, str]:
     """The strings with these ids."""
     is_read.discard(None)
     rows = database.rows("StringIds", ("id", "value")) if is_read else ()
@@ -245,7 +276,7 @@ def _process(global_id: object) -> int:
     return int(str(global_id)) >> _THREAD_BITS << _THREAD_BITS
 
 
-def _pid(global_id: object) -> int:
+def process_id(global_id: object) -> int:
     """globalTid or globalPid -> the process id."""
     return (int(str(global_id)) >> _THREAD_BITS) & 0xFFFFFF
 

@@ -107,10 +107,10 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     `generation` is the compute capability (`7.0`), used for files that do not record it. Raises ProfileError for a
     file that is not a profile, cannot be read or is damaged, and for files of different tools.
     """
-    with _sources(paths) as sources:
+    with opened_sources(paths) as sources:
         if not sources:
             raise ProfileError("no profiler file given; `roof ncu-command` prints a command that writes one")
-        found = [(_recognize(source), source) for source in sources]
+        found = [(recognized(source), source) for source in sources]
         tools = list(dict.fromkeys(tool for (tool, _), _ in found))
         if len(tools) > 1:
             first = {tool: source.name for (tool, _), source in reversed(found)}
@@ -136,7 +136,8 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
     )
 
 
-def _recognize(source: Source) -> tuple[str, Read]:
+def recognized(source: Source) -> tuple[str, Read]:
+    """The tool that wrote a file, and its reader. Raises ProfileError for a file of an unknown tool."""
     try:
         with source.open() as stream:
             head = stream.read(_HEAD)
@@ -173,7 +174,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def _sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
+def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
     """The files that the paths and patterns name, each once. Pipes are copied first: they cannot be read twice."""
     sources: dict[object, Source] = {}
     with ExitStack() as copies:
