@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
+from roofmodel.study.compare import formats
+from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.estimate.estimate import Estimate, estimate
 from roofmodel.study.estimate.options import given
 from roofmodel.study.profile import points
@@ -78,6 +80,7 @@ class Roofline(NamedTuple):
     ceilings: Ceilings
     files: tuple[str, ...]
     points: tuple[points.Point, ...]
+    pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
     predicted: Estimate | None = None  # the estimate of the predicted points
 
     @property
@@ -141,16 +144,35 @@ def place(
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         found, point_warnings = _measured_points(run.profile, by, identification, chosen, run.hw) if files else ([], [])
+        single = found if by == "name" else points.points(points.group(run.profile.summed(), "name"), chosen.device)
         report = None
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
             report = estimate(architecture, chosen.device, **(workload or {}))
-            found += points.predicted_points(report)
+            predicted = points.predicted_points(report)
+            found, single = [*found, *predicted], [*single, *predicted]
             run_warnings += warnings_in(report.notes)
-        rooflines.append(Roofline(identification, chosen, run.profile.files, tuple(found), report))
+        pipes = tuple(pipes_in_use(single, chosen.device))
+        rooflines.append(Roofline(identification, chosen, run.profile.files, tuple(found), pipes, report))
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         warnings += [Message(device, text) if device else text for text in run_warnings]
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
+
+
+def pipes_in_use(found: Sequence[points.Point], device: Device) -> list[Pipe]:
+    """The pipes that points of single kernels used, by falling peak; all pipes of the device if no point has one.
+
+    If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used.
+    """
+    drawn = [point for point in found if point.drawable]
+    used = {device.pipes[point.pipe] for point in drawn if point.pipe} or set(device.pipes.values())
+    uncounted = [point.name for point in drawn if point.incomplete]
+    if uncounted:
+        named = {
+            formats.format_in_name(name) or "fp16" for name in uncounted if anchor(name) and not auxiliary_role(name)
+        } - {"fp32"}
+        used |= {device.matmul_pipe(name) for name in named or {"fp16"} if name in device.types}
+    return sorted(used, key=lambda pipe: -pipe.peak)
 
 
 def _measured_points(

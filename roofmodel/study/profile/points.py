@@ -60,6 +60,11 @@ class Point(NamedTuple):
     flops_per_second_low: float | None = None  # if fp16 instructions were not packed; None if there are none
 
     @property
+    def drawable(self) -> bool:
+        """Whether it has a position on logarithmic axes."""
+        return bool(self.intensity and self.flops_per_second)
+
+    @property
     def unpacked(self) -> tuple[float, float] | None:
         """The position (FLOP/B, FLOP/s) if its fp16 instructions were not packed; None if it has none."""
         if self.flops_per_second_low is None or not self.intensity or not self.flops_per_second:

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device, Level, Pipe
-from roofmodel.study.compare import formats
-from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.profile.place import RooflinePlot
+from roofmodel.study.profile.place import RooflinePlot, pipes_in_use
 from roofmodel.study.profile.points import LEVELS, Point
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
@@ -64,6 +62,7 @@ class Panel(NamedTuple):
     conditions: str = ""  # of the ceilings: `, ceilings at 1.312 GHz`
     workload: str = ""  # of the predicted points: `gpt2, fp16, flash attention, prefill: 1 × 1024 tokens`
     by: str = "name"  # what kernels are grouped by
+    used: Sequence[Pipe] = ()  # the pipes that the kernels used; empty: they follow from the points
 
     @property
     def title(self) -> str:
@@ -83,19 +82,12 @@ class Panel(NamedTuple):
     @property
     def drawn(self) -> list[Point]:
         """The points with a position on logarithmic axes; points without FLOPs are in tables only."""
-        return [p for p in self.points if p.intensity and p.flops_per_second]
+        return [point for point in self.points if point.drawable]
 
     @property
-    def pipes(self) -> list[Pipe]:
-        """The pipes that the points used, by falling peak; all pipes if no point has one."""
-        used = {self.device.pipes[p.pipe] for p in self.drawn if p.pipe} or set(self.device.pipes.values())
-        partly = [p.name for p in self.drawn if p.incomplete]
-        if partly:  # the ceiling of FLOPs that were not counted: tensor cores in the format of the GEMM's name
-            named = {
-                formats.format_in_name(name) or "fp16" for name in partly if anchor(name) and not auxiliary_role(name)
-            } - {"fp32"}
-            used |= {self.device.matmul_pipe(name) for name in named or {"fp16"} if name in self.device.types}
-        return sorted(used, key=lambda pipe: -pipe.peak)
+    def pipes(self) -> Sequence[Pipe]:
+        """The pipes in use, by falling peak."""
+        return self.used or pipes_in_use(self.points, self.device)
 
     @property
     def levels(self) -> list[Level]:
@@ -115,6 +107,7 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
             str(line.ceilings),
             _workload(line.predicted),
             placed.by,
+            line.pipes,
         )
         for line in placed.rooflines
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Pipe
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.views.kit import encoding, files
@@ -97,7 +97,9 @@ def points_document(plot: RooflinePlot) -> dict[str, Any]:
         "hardware_from": only and only.source,
         "devices": [_device(roofline) for roofline in rooflines],
         "ceilings": [
-            _device_key(rooflines, p.device.id) | ceiling for p in rooflines for ceiling in ceilings(p.device)
+            _device_key(rooflines, line.device.id) | ceiling
+            for line in rooflines
+            for ceiling in ceilings(line.device, line.pipes)
         ],
         "points": point_rows(rooflines),
         "warnings": list(map(str, plot.warnings)),
@@ -146,9 +148,12 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
     )
 
 
-def ceilings(device: Device) -> list[dict[str, Any]]:
-    """The ceilings of a device as records: pipes in FLOP/s, memory levels in bytes per second."""
-    pipes = [{"name": p.name, "kind": "pipe", "flops_per_second": p.peak} for p in device.pipes.values()]
+def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:
+    """The ceilings of a device as records: pipes in FLOP/s and whether they are in use, memory levels in B/s."""
+    pipes = [
+        {"name": pipe.name, "kind": "pipe", "flops_per_second": pipe.peak, "used": pipe in used}
+        for pipe in device.pipes.values()
+    ]
     levels = [
         {"name": level.name, "kind": "level", "bytes_per_second": level.bandwidth}
         for level in device.levels.values()

@@ -8,6 +8,9 @@ import pytest
 
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.profile import place
+from roofmodel.study.profile.points import GROUPINGS
+from roofmodel.views.kit.panel import panels_of
+from roofmodel.views.profile.data import points_document
 from tests.profiles.samples import MEASURED, needs_measured
 
 COLUMNS = (
@@ -89,6 +92,17 @@ def test_resnet18_on_the_a100_is_identified_by_attributes_and_incomplete() -> No
     assert any("tensor" in str(warning) for warning in placed.warnings)
     # no kernel is above its ceilings
     assert all(point.fraction is None or point.fraction <= 1 for point in roofline.points)
+
+
+@needs_measured
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_the_grouping_of_kernels_does_not_change_the_ceilings(by: str) -> None:
+    # Kernel names contain tf32 and no other tensor format; the names of groups do not.
+    placed = place.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, by=by)
+    (panel,) = panels_of(placed)
+    assert [pipe.name for pipe in panel.pipes] == ["tensor_tf32", "fp32"]
+    used = [c["name"] for c in points_document(placed)["ceilings"] if c["kind"] == "pipe" and c["used"]]
+    assert sorted(used) == ["fp32", "tensor_tf32"]
 
 
 @needs_measured
