@@ -17,6 +17,7 @@ from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.reading import read, read_each_file
 from tests.profiles.ncu.samples import HEADER, row
+from tests.profiles.samples import MEASURED, needs_measured
 
 BYTES, TIME = "dram__bytes.sum", "gpu__time_duration.sum"
 SAMPLE = HEADER + row(BYTES, "byte", "12,582,912") + row(TIME, "us", "41.60")
@@ -194,6 +195,31 @@ def test_files_that_share_a_metric_stand_side_by_side_with_a_warning(write):
     )
     assert [kernel.bytes.dram for kernel in profile.kernels] == [1, 2]
     assert any("two measurements" in text for text in profile.warnings)
+
+
+def test_files_exported_from_one_report_are_one_measurement(write):
+    def export(dram, extra=""):
+        return HEADER + row(BYTES, "byte", dram, 0, name="a") + row(BYTES, "byte", "2", 1, name="b") + extra
+
+    times = row(TIME, "ns", "10", 0, name="a") + row(TIME, "ns", "20", 1, name="b")
+    memory, speed = write("memory", export("1")), write("speed", export("1", times))
+    for files in ([memory, speed], [speed, memory]):
+        profile = read(files)
+        assert [(k.bytes.dram, round(k.seconds * 1e9)) for k in profile.kernels] == [(1, 10), (2, 20)]
+        assert not any("two measurements" in str(text) for text in profile.warnings)
+    other_process, other_value = export("1").replace('"11"', '"12"'), export("3")
+    for text in (other_process, other_value):
+        assert len(read([memory, write("other", text)]).kernels) == 4
+
+
+@needs_measured
+def test_section_files_of_one_launch_are_one_launch():
+    # All six files, the roofline chart's rates included, are exports of one launch of 23.42 µs.
+    profile = read([MEASURED / "ncu" / "rtx5090_dsocr" / "kernel_0003" / "*.csv"])
+    (kernel,) = profile.kernels
+    assert kernel.seconds == pytest.approx(23.42e-6)
+    assert (kernel.bytes.dram, kernel.occupancy) == (3.35e6, pytest.approx(0.1518))
+    assert not any("two measurements" in str(text) for text in profile.warnings)
 
 
 def test_two_runs_in_one_file_are_not_called_two_files(write):

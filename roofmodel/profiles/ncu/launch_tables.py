@@ -2,7 +2,10 @@
 
 To collect many metrics, a user may run a program several times with different metrics, which gives a file per run.
 Such tables are joined if each kernel name occurs equally often in them and no metric is in two of them. Launches are
-matched by name and occurrence, because the order of launches on different streams varies. Other tables stay separate.
+matched by name and occurrence, because the order of launches on different streams varies.
+
+A user may also export one report several times, section by section. Such files share metrics; they are joined if
+processes, launch IDs and all values of shared metrics are equal. Other tables stay separate.
 """
 
 from __future__ import annotations
@@ -78,10 +81,11 @@ def join(tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
     runs: list[Table] = []
     warnings: list[str] = []
     for table in tables:
+        alike = [run for run in runs if _same_launches(run, table)]
         fitting = [
             run
-            for run in runs
-            if _same_launches(run, table) and not run.requested_metrics() & table.requested_metrics()
+            for run in alike
+            if not run.requested_metrics() & table.requested_metrics() or _same_measurement(run, table)
         ]
         if len(fitting) > 1:
             near = [run for run in fitting if _folder(run.file) == _folder(table.file)]
@@ -94,7 +98,8 @@ def join(tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
         if fitting:
             _merge(fitting[0], table)
             continue
-        if twin := next((run for run in runs if _same_launches(run, table)), None):
+        if alike:
+            twin = alike[0]
             common = sorted(twin.requested_metrics() & table.requested_metrics())
             both = f"{table.file} and {twin.file}" if table.file != twin.file else f"two tables of {table.file}"
             warnings.append(
@@ -125,6 +130,38 @@ def _same_launches(one: Table, other: Table) -> bool:
     return _launch_counts(one, fields) == _launch_counts(other, fields)
 
 
+def _same_measurement(run: Table, table: Table) -> bool:
+    """Whether tables of two files with the same launches are exports of one report.
+
+    Processes, launch IDs and all values of shared metrics are equal then. Equal tables within one file are runs whose
+    output was appended to it.
+    """
+    if run.file == table.file:
+        return False
+    places = _matching_places(run, table)
+    for kind, launch, place in zip(run.kind, run.ids, places, strict=True):
+        process = run.kinds[kind].process
+        if process is None or (process, launch) != (table.kinds[table.kind[place]].process, table.ids[place]):
+            return False
+    shared = run.values.keys() & table.values.keys()
+    return all(
+        own == other or isnan(own) or isnan(other)
+        for name in shared
+        for own, other in zip(run.values[name], map(table.values[name].__getitem__, places), strict=True)
+    )
+
+
+def _matching_places(run: Table, table: Table) -> list[int]:
+    """For each launch of `run`, the index of the launch of `table` with the same name and occurrence."""
+    fields = _comparable(run, table)
+    waiting: defaultdict[tuple[object, ...], deque[int]] = defaultdict(deque)
+    keys = _keys(table, fields)
+    for place, kind in enumerate(table.kind):
+        waiting[keys[kind]].append(place)
+    keys = _keys(run, fields)
+    return [waiting[keys[kind]].popleft() for kind in run.kind]
+
+
 def _comparable(*tables: Table) -> tuple[str, ...]:
     """Fields that identify a launch: its name, and grid, block and device if all tables have them."""
     given = (f for f in ("grid", "block", "device") if all(getattr(k, f) is not None for t in tables for k in t.kinds))
@@ -145,13 +182,7 @@ def _launch_counts(table: Table, fields: Sequence[str]) -> Counter[tuple[object,
 
 def _merge(run: Table, table: Table) -> None:
     """Add to each launch of `run` the metrics of the launch with the same name and occurrence in `table`."""
-    fields = _comparable(run, table)
-    waiting: defaultdict[tuple[object, ...], deque[int]] = defaultdict(deque)
-    keys = _keys(table, fields)
-    for place, kind in enumerate(table.kind):
-        waiting[keys[kind]].append(place)
-    keys = _keys(run, fields)
-    places = [waiting[keys[kind]].popleft() for kind in run.kind]  # for each launch of `run`, its index in `table`
+    places = _matching_places(run, table)
     for name, column in table.values.items():
         values = array("d", map(column.__getitem__, places))
         run.values[name] = _merged_values(name, run, table, values) if name in run.values else values
