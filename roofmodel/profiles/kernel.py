@@ -9,9 +9,24 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from roofmodel.errors import Text
+
+class ReaderWarning(str):
+    """A warning of a reader: a text, and the category of what is unknown, approximate or unusual.
+
+    "times" is about times, "counters" about FLOPs, bytes and other counts, "other" about anything else.
+    """
+
+    __slots__ = ("category",)
+
+    category: Literal["times", "counters", "other"]
+
+    def __new__(cls, text: str, category: Literal["times", "counters", "other"] = "other") -> ReaderWarning:
+        warning = super().__new__(cls, text)
+        warning.category = category
+        return warning
+
 
 Extent = tuple[int, int, int]  # grid or block size (x, y, z)
 
@@ -22,10 +37,10 @@ def extent(sizes: Iterable[int | None]) -> Extent | None:
     return found if len(found) == 3 else None
 
 
-def copies_warning(copies: int) -> list[str]:
+def copies_warning(copies: int) -> list[ReaderWarning]:
     """The warning about memory copies and memsets, which are not kernels; empty if there are none."""
     subject = "1 memory copy or memset is" if copies == 1 else f"{copies} memory copies and memsets are"
-    return [f"{subject} not listed as kernels"] if copies else []
+    return [ReaderWarning(f"{subject} not listed as kernels")] if copies else []
 
 
 class Flops(NamedTuple):
@@ -144,7 +159,7 @@ class Profile:
     files: tuple[str, ...]
     kernels: Sequence[Kernel]
     evidence: tuple[Evidence, ...] = ()
-    warnings: tuple[Text, ...] = field(default=())
+    warnings: tuple[ReaderWarning, ...] = field(default=())
 
     def summed(self) -> Sequence[Kernel]:
         """The kernels summed by name and NVTX range if there are very many (`KernelColumns`), else all kernels."""

@@ -21,7 +21,16 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys_stats
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Evidence, Extent, Kernel, Profile, copies_warning, extent
+from roofmodel.profiles.kernel import (
+    AMD_ALTERNATIVE,
+    Evidence,
+    Extent,
+    Kernel,
+    Profile,
+    ReaderWarning,
+    copies_warning,
+    extent,
+)
 from roofmodel.profiles.nvtx_ranges import NEVER_ENDED, Launch, Range, enclosing_ranges, placement_warnings
 from roofmodel.profiles.streams import as_file, printable
 
@@ -132,9 +141,11 @@ def _profile(database: Database, name: str) -> Profile:
         raise ProfileError(f"{name}: {nameless} kernels have no name in StringIds; export the report again")
     warnings += unknown
     if negative := sum(kernel.seconds is None for kernel in kernels):
-        warnings.append(f"{negative} kernels end before they start: their times are unknown")
+        text = f"{negative} kernels end before they start: their times are unknown"
+        warnings.append(ReaderWarning(text, "times"))
     if graphs:
-        warnings.append(f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {_HOW_TO_COLLECT}")
+        text = f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {_HOW_TO_COLLECT}"
+        warnings.append(ReaderWarning(text))
     warnings += copies_warning(sum(database.count(f"CUPTI_ACTIVITY_KIND_{what}") for what in ("MEMCPY", "MEMSET")))
     return Profile("nsys", (name,), kernels, evidence, tuple(warnings))
 
@@ -173,7 +184,7 @@ def _kernel(row: sqlite3.Row, index: int, file: str, names: dict[object, str], n
     )
 
 
-def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, ...]], list[str]]:
+def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, ...]], list[ReaderWarning]]:
     """The NVTX ranges that enclose the launch of each kernel, and warnings."""
     ranges = list(_ranges(database))
     nothing: list[tuple[str, ...]] = [()] * len(rows)
@@ -197,7 +208,8 @@ def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, 
     placed = enclosing_ranges(launches, ranges)
     warnings = placement_warnings(placed)
     if missing := launches.count(None):
-        warnings.append(f"the export has no launches for {missing} kernels: their NVTX ranges are unknown")
+        text = f"the export has no launches for {missing} kernels: their NVTX ranges are unknown"
+        warnings.append(ReaderWarning(text))
     return placed.labels, warnings
 
 
@@ -224,7 +236,7 @@ def devices(database: Database) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(_attributes(gpu) for gpu in database.rows("TARGET_INFO_GPU", _GPU_COLUMNS)))
 
 
-def _evidence(database: Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evidence, ...], list[str]]:
+def _evidence(database: Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evidence, ...], list[ReaderWarning]]:
     """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
     gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
     if not gpus:
@@ -241,9 +253,8 @@ def _evidence(database: Database, rows: list[sqlite3.Row]) -> tuple[tuple[Eviden
             matches = [gpu for gpu in gpus if gpu["id"] == ordinals[process_id(process), device]]
         candidates = {_attributes(gpu) for gpu in matches or gpus}
         if len(candidates) > 1:
-            return (), [
-                "the export has several GPUs and does not show which of them ran the kernels: specify the device"
-            ]
+            text = "the export has several GPUs and does not show which of them ran the kernels: specify the device"
+            return (), [ReaderWarning(text)]
         used.update(dict.fromkeys(candidates))
     return tuple(used), []
 

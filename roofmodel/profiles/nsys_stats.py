@@ -22,7 +22,16 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cell_values
-from roofmodel.profiles.kernel import Evidence, Extent, Kernel, Profile, copies_warning, extent, without_copies
+from roofmodel.profiles.kernel import (
+    Evidence,
+    Extent,
+    Kernel,
+    Profile,
+    ReaderWarning,
+    copies_warning,
+    extent,
+    without_copies,
+)
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, split
 
 _HOW_TO_COLLECT = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
@@ -68,19 +77,19 @@ def read(file: BinaryIO, name: str) -> Profile:
             raise ProfileError(f"{name}: a text table of `nsys stats` instead of CSV; {_HOW_TO_COLLECT}")
         reports = ", ".join(filter(None, found.kernels)) or "none"
         raise ProfileError(f"{name}: no report with kernels (reports found: {reports}); {_HOW_TO_COLLECT}")
-    warnings = [
+    texts = [
         f"the report {other} is ignored: the file has the same kernels in {best}"
         for other in _REPORTS
         if other != best and found.kernels.get(other)
     ]
     kernels, copies = without_copies(found.kernels[best])
-    warnings += copies_warning(copies)
     if not lines.ended:
-        warnings.append(f"{name}: {NO_LAST_NEWLINE}")
+        texts.append(f"{name}: {NO_LAST_NEWLINE}")
     if found.skipped_lines:
-        warnings.append(f"{found.skipped_lines} lines between the rows do not belong to a table and were skipped")
+        texts.append(f"{found.skipped_lines} lines between the rows do not belong to a table and were skipped")
     if found.missing_unit:
-        warnings.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
+        texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
+    warnings = [*copies_warning(copies), *map(ReaderWarning, texts)]
     return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings))
 
 

@@ -17,7 +17,7 @@ l2_write_transactions, of 32 bytes. KB, MB and GB are powers of 1024: nvprof pri
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import BinaryIO
@@ -30,6 +30,7 @@ from roofmodel.profiles.kernel import (
     Flops,
     Kernel,
     Profile,
+    ReaderWarning,
     Traffic,
     copies_warning,
     extent,
@@ -124,11 +125,15 @@ def read(file: BinaryIO, name: str) -> Profile:
         found.count("unended")
     work = found.launches or found.summary
     timed, copies = without_copies(work)
-    found.count("copies", copies)
     kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(work))))
     if not kernels and not work and not found.tally.get("no kernels"):
         raise ProfileError(f"{name}: no nvprof table of GPU work; {_HOW_TO_COLLECT}")
-    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), tuple(_warnings(found)))
+    warnings = (
+        *map(ReaderWarning, _warnings(found)),
+        *copies_warning(copies),
+        *(ReaderWarning(text, "counters") for text in _counter_warnings([*found.counted.values()])),
+    )
+    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings)
 
 
 def _add_entry(entry: Entry, found: _Found, file: str) -> None:
@@ -245,7 +250,6 @@ def _warnings(found: _Found) -> Iterable[str]:
         yield "the summary is ignored: the file also has the GPU trace"
     if counted and (found.launches or found.summary):
         yield "times and metrics are in separate tables: the same kernel may be listed once with each"
-    yield from copies_warning(tally.get("copies", 0))
     if tally.get("cut"):
         yield "the file is truncated in its last row, which is ignored: more rows may be missing"
     elif tally.get("unended"):
@@ -256,6 +260,9 @@ def _warnings(found: _Found) -> Iterable[str]:
         yield f"{tally['no work']} rows that are not kernels, copies or memsets (such as page faults) are ignored"
     if tally.get("stray"):
         yield f"{tally['stray']} lines between the rows do not belong to a table and were skipped"
+
+
+def _counter_warnings(counted: Sequence[_Counted]) -> Iterable[str]:
     metrics = {metric for c in counted for metric in c.averages}
     if any(value is None and metric in _USED for c in counted for metric, value in c.averages.items()):
         yield "some metrics have no value (overflow or not available): they are unknown"

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
+from roofmodel.profiles.kernel import ReaderWarning
+
 NEVER_ENDED = 1 << 63  # end of a range that is still open at the end of the trace
 
 
@@ -76,17 +78,17 @@ def enclosing_ranges(launches: Sequence[Launch | None], ranges: Iterable[Range])
     return EnclosingRanges(labels, from_other_thread, ambiguous)
 
 
-def placement_warnings(placed: EnclosingRanges) -> list[str]:
+def placement_warnings(placed: EnclosingRanges) -> list[ReaderWarning]:
     """Warnings about launches whose ranges come from another thread or are ambiguous."""
-    warnings = []
+    texts = []
     if placed.from_other_thread:
-        warnings.append(
+        texts.append(
             f"{placed.from_other_thread} kernels were launched by a thread without NVTX ranges (such as autograd's); "
             "they are assigned, by time, to the open ranges of the only other thread that has some"
         )
     if placed.ambiguous:
-        warnings.append(
+        texts.append(
             f"{placed.ambiguous} kernels were launched by a thread without NVTX ranges while several other threads had "
             "open ranges; they are assigned to no range"
         )
-    return warnings
+    return list(map(ReaderWarning, texts))

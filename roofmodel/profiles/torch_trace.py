@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, copies_warning, extent
+from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
 from roofmodel.profiles.streams import decode, printable
 
@@ -127,10 +127,11 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     if not table:
         counters = any(_category(event) == "cuda_profiler_range" for event in events)
         content = "hardware counters but no kernel times" if counters else "no kernels"
-        warnings.append(f"the trace has {content}; {_HOW_TO_COLLECT}")
+        warnings.append(ReaderWarning(f"the trace has {content}; {_HOW_TO_COLLECT}"))
     warnings += copies_warning(sum(_category(event) in _COPIES for event in events))
     if timeless := sum(kernel.seconds is None for kernel in table):
-        warnings.append(f"{timeless} kernels have a missing or negative duration: their times are unknown")
+        text = f"{timeless} kernels have a missing or negative duration: their times are unknown"
+        warnings.append(ReaderWarning(text, "times"))
     return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from roofmodel.profiles.kernel import ReaderWarning
 from roofmodel.profiles.ncu import metric_catalog
 
 
@@ -39,8 +41,12 @@ class Counters:
     values: Mapping[str, float]
     generation: str | None
     averaged: bool
-    notes: list[str]
+    notes: list[ReaderWarning]
     rates: bool  # whether any rate was collected; if not, the search for rates is skipped
+
+    def note(self, text: str, category: Literal["times", "counters"] = "counters") -> None:
+        """Add a note on unknown or approximate quantities."""
+        self.notes.append(ReaderWarning(text, category))
 
     def first(self, *names: str) -> float | None:
         return next((self.values[name] for name in names if name in self.values), None)
@@ -55,9 +61,9 @@ class Counters:
                 rate = self.first(f"{unit}__cycles_elapsed.avg.per_second")
                 if cycles is not None and rate:
                     if self.averaged:
-                        self.notes.append("times are approximate: mean cycles ÷ mean clock")
+                        self.note("times are approximate: mean cycles ÷ mean clock", "times")
                     return cycles / rate
-            self.notes.append(f"seconds unknown: no duration was collected; add {metric_catalog.DURATION}")
+            self.note(f"seconds unknown: no duration was collected; add {metric_catalog.DURATION}", "times")
         return time
 
     def clock(self, unit: str = "sm") -> float | None:
@@ -87,18 +93,14 @@ class Counters:
         if count is None and per_cycle is not None and cycles is not None:
             count = per_cycle * cycles
         if count is None:
-            self.notes.append(
+            self.note(
                 "counts unknown: only rates were collected, without clock and duration; "
                 f"add {metric_catalog.CLOCK} and {metric_catalog.DURATION}"
             )
         elif self.averaged:
-            self.notes.append(
-                "some counts are approximate: mean rate × mean time; collect the .sum metrics for exact counts"
-            )
+            self.note("some counts are approximate: mean rate × mean time; collect the .sum metrics for exact counts")
         else:
-            self.notes.append(
-                "some counts are rounded: rate × time, as printed; collect the .sum metrics for exact counts"
-            )
+            self.note("some counts are rounded: rate × time, as printed; collect the .sum metrics for exact counts")
         return count
 
     def per_cycle(self, name: str) -> float | None:
@@ -119,5 +121,5 @@ class Counters:
         if not absent:
             return sum(parts[name] * value for name, value in counts.items() if value is not None)
         if len(absent) < len(parts):
-            self.notes.append(f"{what} unknown: some terms were not collected; add {sum_metric_names(absent)}")
+            self.note(f"{what} unknown: some terms were not collected; add {sum_metric_names(absent)}")
         return None

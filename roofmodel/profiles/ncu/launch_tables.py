@@ -19,7 +19,7 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Evidence, Extent
+from roofmodel.profiles.kernel import Evidence, Extent, ReaderWarning
 
 # The raw page always has these metrics, so two tables that share them are not two measurements.
 _ALWAYS_EXPORTED = ("launch__", "device__", "nvlink__", "profiler__", "numa__", "sm__maximum_", "smsp__maximum_")
@@ -56,7 +56,7 @@ class Table:
     values: dict[str, array[float]] = field(default_factory=dict)  # metric -> values in base units; NaN: not collected
     metrics: set[str] = field(default_factory=set)
     evidence: list[Evidence] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[ReaderWarning] = field(default_factory=list)
 
     def pad(self) -> None:
         """Fill the columns with NaN up to the number of launches."""
@@ -73,13 +73,13 @@ def pad(column: array[float], length: int) -> None:
     column.extend(repeat(nan, length - len(column)))
 
 
-def join(tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
+def join(tables: Iterable[Table]) -> tuple[list[Table], list[ReaderWarning]]:
     """Join tables that describe the same launches. Returns the tables, in order, and warnings.
 
     Raises ProfileError if a table fits two others equally well.
     """
     runs: list[Table] = []
-    warnings: list[str] = []
+    warnings: list[ReaderWarning] = []
     for table in tables:
         alike = [run for run in runs if _same_launches(run, table)]
         fitting = [
@@ -102,11 +102,9 @@ def join(tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
             twin = alike[0]
             common = sorted(twin.requested_metrics() & table.requested_metrics())
             both = f"{table.file} and {twin.file}" if table.file != twin.file else f"two tables of {table.file}"
-            warnings.append(
-                f"{both} contain the same kernels and both have {common[0]}"
-                f"{f' and {len(common) - 1} other metrics' if len(common) > 1 else ''}: "
-                "they are kept as two measurements"
-            )
+            more = f" and {len(common) - 1} other metrics" if len(common) > 1 else ""
+            text = f"{both} contain the same kernels and both have {common[0]}{more}: they are kept as two measurements"
+            warnings.append(ReaderWarning(text))
         runs.append(table)
     return runs, warnings
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from roofmodel.profiles.kernel import Flops, Traffic
+from roofmodel.profiles.kernel import Flops, ReaderWarning, Traffic
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.profiles.ncu.counters import Counters, any_contains, sum_metric_names
 from roofmodel.profiles.ncu.tensor_cores import TensorCoreCounters
@@ -28,7 +28,7 @@ class LaunchMetrics(NamedTuple):
     registers: int | None
     flops: Flops
     bytes: Traffic
-    notes: tuple[str, ...]
+    notes: tuple[ReaderWarning, ...]
 
 
 def interpret(values: Mapping[str, float], generation: str | None = None, averaged: bool = False) -> LaunchMetrics:
@@ -41,7 +41,8 @@ def interpret(values: Mapping[str, float], generation: str | None = None, averag
     launch = _Launch(values, generation, averaged, [], rates)
     seconds = launch.seconds()
     pipes = {**launch.vector(), **TensorCoreCounters(values, generation, averaged, launch.notes, rates).flops()}
-    launch.notes.extend(_never_collected(values))
+    for text in _never_collected(values):
+        launch.note(text)
     traffic = Traffic(
         dram=launch.dram(),
         l2=launch.cache("L2", metric_catalog.L2, "lts__lts2xbar_cycles_active"),
@@ -105,9 +106,7 @@ class _Launch(Counters):
                 fp32 = None
             elif pairs is None:
                 parts = [metric_catalog.OPERATION.format(unit="smsp", op=op) for op in metric_catalog.PACKED_SINGLE]
-                self.notes.append(
-                    f"fp32 FLOPs exclude packed operations (fadd2, fmul2, ffma2); add {sum_metric_names(parts)}"
-                )
+                self.note(f"fp32 FLOPs exclude packed operations (fadd2, fmul2, ffma2); add {sum_metric_names(parts)}")
             else:
                 fp32 += pairs
         return {
@@ -142,5 +141,5 @@ class _Launch(Counters):
         if total is None and sectors is not None:
             total = _SECTOR * sectors
         if total is None and any(name.startswith(chart) for name in self.values):
-            self.notes.append(f"{level} bytes unknown: {chart} was collected, but it counts cycles; add {counter}.sum")
+            self.note(f"{level} bytes unknown: {chart} was collected, but it counts cycles; add {counter}.sum")
         return total

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import LocaleNumbers
-from roofmodel.profiles.kernel import Evidence, Profile
+from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning
 from roofmodel.profiles.ncu import metric_names, printed_text, report
 from roofmodel.profiles.ncu.launch_tables import Table, join
 from roofmodel.profiles.ncu.layouts import row_reader
@@ -75,7 +75,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
     given = metric_names.capability(generation)
     parts: list[TableKernels] = []
     evidence: list[Evidence] = []
-    notes: Counter[str] = Counter()
+    notes: Counter[ReaderWarning] = Counter()
     for table in joined:
         warnings.extend(table.warnings)
         evidence.extend(replace(e, file=table.file) for e in table.evidence if e not in evidence)
@@ -89,7 +89,10 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
                 notes.update(dict.fromkeys(meaning.notes, len(alike)))
                 part.fill(alike, meaning)
     kernels = ArrayKernels(parts)
-    counted = (f"{text} ({n} of {len(kernels)} kernels)" if n < len(kernels) else text for text, n in notes.items())
+    counted = (
+        ReaderWarning(f"{note} ({n} of {len(kernels)} kernels)", note.category) if n < len(kernels) else note
+        for note, n in notes.items()
+    )
     return Profile(
         tool="ncu",
         files=tuple(files),
@@ -125,7 +128,8 @@ def parse(stream: BinaryIO, file: str) -> list[Table]:
     if not found:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:
-        found[0].warnings.append(f"{file}: ncu reported errors (==ERROR==) during profiling; kernels may be missing")
+        text = f"{file}: ncu reported errors (==ERROR==) during profiling; kernels may be missing"
+        found[0].warnings.append(ReaderWarning(text))
     return found
 
 

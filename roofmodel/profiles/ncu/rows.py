@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cell_values
-from roofmodel.profiles.kernel import Extent
+from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
@@ -97,7 +97,7 @@ class RowReader:
         """Read the row that starts at `line`. Raises ProfileError, with file and line, if it is damaged."""
         fields = self.lines.row(line, starts_new_row)
         if self.pattern is _BARE_ROW and not line.endswith("\n"):
-            self.table.warnings.append(f"{self.lines.file}: {NO_LAST_NEWLINE}")
+            self.table.warnings.append(ReaderWarning(f"{self.lines.file}: {NO_LAST_NEWLINE}"))
         self.row(fields)
 
     def row(self, fields: list[str]) -> None:
@@ -251,10 +251,8 @@ class RowReader:
                 line,
             )
         elif returned and not self.table.warnings:
-            self.table.warnings.append(
-                f"{self.lines.file}:{line}: repeats the launch of line {self.line[place]}: "
-                "repeated launches are counted once"
-            )
+            text = f"{self.lines.file}:{line}: repeats the launch of line {self.line[place]}"
+            self.table.warnings.append(ReaderWarning(f"{text}: repeated launches are counted once"))
 
     def factor(self, name: str, unit: str, line: int) -> float:
         """The factor from this unit of a metric to base units."""

@@ -50,9 +50,9 @@ class TensorCoreCounters(Counters):
             sources = (
                 metric_catalog.TENSOR_OPERATIONS.format(unit="sm", of=f"src_{p}") for a in absent for p in types[a]
             )
-            self.notes.append(f"{', '.join(absent)} FLOPs unknown: not collected; add {sum_metric_names(sources)}")
+            self.note(f"{', '.join(absent)} FLOPs unknown: not collected; add {sum_metric_names(sources)}")
         if all(count is None for count in pipes.values()) and not self.generation:
-            self.notes.append(
+            self.note(
                 "tensor FLOPs unknown: the collected sm__ops_path_tensor_* metrics depend on the device, which is "
                 "unknown; specify the device, or add the totals sm__ops_path_tensor_src_*.sum (without op_)"
             )
@@ -63,7 +63,7 @@ class TensorCoreCounters(Counters):
                 and value
                 and re.sub(r"_sparsity_(on|off)\Z", "", match.group(1)) not in metric_catalog.ASSIGNED_SOURCES
             ):
-                self.notes.append(f"{match.group(1)} tensor operations are ignored: no supported pipe")
+                self.note(f"{match.group(1)} tensor operations are ignored: no supported pipe")
         return pipes
 
     def _first_complete_sum(self, pipe: str, ways: Iterable[tuple[str, ...]]) -> float | None:
@@ -77,7 +77,7 @@ class TensorCoreCounters(Counters):
                 names = (f"sm__ops_path_tensor_src_{p}" for p, c in zip(parts, counts, strict=True) if c is None)
                 partial.append(sum_metric_names(list(names)))
         if partial:
-            self.notes.append(f"{pipe} FLOPs unknown: some terms were not collected; add {' or '.join(partial)}")
+            self.note(f"{pipe} FLOPs unknown: some terms were not collected; add {' or '.join(partial)}")
         return None
 
     def of_type(self, source: str) -> float | None:
@@ -94,9 +94,7 @@ class TensorCoreCounters(Counters):
             return sum(count for count in counts.values() if count is not None)
         if len(absent) < len(counts):
             metrics = sum_metric_names(absent)
-            self.notes.append(
-                f"{source} tensor operations unknown: some instructions were not collected; add {metrics}"
-            )
+            self.note(f"{source} tensor operations unknown: some instructions were not collected; add {metrics}")
         return None
 
     def instructions_for(self, source: str) -> tuple[str, ...]:
@@ -129,7 +127,8 @@ class TensorCoreCounters(Counters):
         by_kind = {kind: self.pipe_instructions(f"_op_{kind}") for kind in ("hmma", "imma", "dmma", "gmma")}
         counts = {"": total} if total is not None else {k: c for k, c in by_kind.items() if c is not None}
         if not counts:
-            self.notes.extend(self.no_tensor_metric())
+            for text in self.no_tensor_metric():
+                self.note(text)
             return {}
         if total is None and (vector := self.pipe_instructions("_op_hmma_type_hfma2")) and "hmma" in counts:
             counts["hmma"] = max(counts["hmma"] - vector, 0)  # vector instructions executed by the tensor pipe
@@ -140,7 +139,7 @@ class TensorCoreCounters(Counters):
         known = metric_catalog.tensor_operations(self.generation)
         better = metric_list(known) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
         if shapes is None:
-            self.notes.append(
+            self.note(
                 "tensor FLOPs unknown: only instructions were counted, and their size varies on this device; "
                 f"add {better}"
             )
@@ -152,7 +151,7 @@ class TensorCoreCounters(Counters):
         if not counts:
             return {}
         least, most = min(shapes[kind][0] for kind in counts), max(shapes[kind][1] for kind in counts)
-        self.notes.append(
+        self.note(
             f"tensor FLOPs are bounds: instructions ({', '.join(counts) if total is None else 'all'}) were counted, "
             f"with {least} to {most} FLOPs each on "
             f"{f'a device of compute capability {self.generation}' if self.generation else 'an unknown device'}; "

@@ -6,25 +6,21 @@ tools write template arguments differently. If the numbers of such launches diff
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.kernel import Kernel, Profile, ReaderWarning
 from roofmodel.study.profile.points import base_name
 
 Key = tuple[object, ...]
-
-# Warnings that do not apply after the combination: of the counted run about times, of the timed run about counters.
-_ON_TIMES = re.compile(r"\bseconds unknown")
-_ON_COUNTERS = re.compile(r"\b(?:FLOPs|bytes|operations) (?:are bounds|unknown)")
 
 
 def with_times(counted: Profile, timed: Profile) -> Profile:
     """The kernels of `counted` with the times and clocks of `timed`, and warnings about launches without a match.
 
-    A kernel without a match keeps its own time. Raises ProfileError if no kernel has a match.
+    A kernel without a match keeps its own time. Warnings that do not apply to the result are dropped: about times of
+    `counted`, about counters of `timed`. Raises ProfileError if no kernel has a match.
     """
     shapes = all(kernel.grid and kernel.block for kernel in (*counted.kernels, *timed.kernels))
     times = _by_key(timed.kernels, shapes)
@@ -64,9 +60,9 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
         kernels=tuple(kernels),
         evidence=(*counted.evidence, *timed.evidence),
         warnings=(
-            *(w for w in counted.warnings if unmatched or not _ON_TIMES.search(str(w))),
-            *(w for w in timed.warnings if not _ON_COUNTERS.search(str(w))),
-            *warnings,
+            *(warning for warning in counted.warnings if unmatched or warning.category != "times"),
+            *(warning for warning in timed.warnings if warning.category != "counters"),
+            *(ReaderWarning(text, "times") for text in warnings),
         ),
     )
 

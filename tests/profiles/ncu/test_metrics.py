@@ -1,12 +1,16 @@
 """What metrics amount to: each sum with its arithmetic, each missing part a null and a note that names it."""
 
+import io
 import re
 
 import pytest
 
+from roofmodel.profiles.ncu import reader
 from roofmodel.profiles.ncu.metric_catalog import tensor_operations
 from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, is_read
 from roofmodel.profiles.ncu.metrics import interpret
+from roofmodel.study.profile.ncu_command import collect
+from tests.profiles.ncu.samples import HEADER, row
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"
@@ -19,6 +23,12 @@ def ops(**counts: float) -> dict[str, float]:
 
 def tensor(**counts: float) -> dict[str, float]:
     return {TENSOR.format(name): count for name, count in counts.items()}
+
+
+def commanded_metrics(hw: str) -> list[str]:
+    """The metrics in the command that `roof ncu-command` prints."""
+    command = collect(["python"], hw).command
+    return command[command.index("--metrics") + 1].split(",")
 
 
 @pytest.mark.parametrize(("letter", "pipe"), [("d", "fp64"), ("f", "fp32")])
@@ -162,6 +172,7 @@ def test_vector_flops_without_a_tensor_metric_say_so():
     (missing,) = (note for note in notes if "no tensor metric was collected" in note)
     assert TENSOR.format("src_fp16_dst_fp16") in missing
     assert missing.endswith("and 3 more ('roof ncu-command' prints them all)")
+    assert TENSOR.format("src_tf32_dst_fp32") in commanded_metrics("a100")  # one of these three
     assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
 
 
@@ -175,9 +186,23 @@ def test_what_was_never_collected_is_null_with_a_note_that_names_the_metric_to_a
     added = set(re.findall(r"\w+__\w+\.sum", said))
     assert added >= {OP.format("dfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
     assert "'roof ncu-command' prints them all" in said  # those of fp16 are not listed
+    assert OP.format("hfma") in commanded_metrics("a100")
     assert TENSOR.format("src_bf16_dst_fp32") in added
     # what was collected is not asked for again
     assert not added & {OP.format("ffma"), "dram__bytes.sum", TENSOR.format("src_tf32_dst_fp32")}
+
+
+def test_notes_have_the_category_of_what_is_unknown():
+    untimed = interpret(ops(fadd=1), "8.0").notes
+    assert {note.partition(" ")[0]: note.category for note in untimed} == {
+        "seconds": "times",
+        "fp32": "counters",
+        "tensor-core": "counters",
+        "fp64,": "counters",
+        "DRAM,": "counters",
+    }
+    timed = reader.read(io.BytesIO((HEADER + row("dram__bytes.sum", "byte", "1")).encode()), "f").warnings
+    assert {"times", "counters"} == {warning.category for warning in timed}
 
 
 def test_rates_become_counts_through_clock_and_time():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.kernel import Flops, Kernel, Profile
+from roofmodel.profiles.kernel import Flops, Kernel, Profile, ReaderWarning
 from roofmodel.study.profile.times import with_times
 
 
@@ -72,10 +72,11 @@ def test_clocks_are_replaced_together_with_times() -> None:
 
 
 def test_warnings_about_replaced_times_and_unused_counters_are_dropped() -> None:
-    untimed = "seconds unknown: no duration was collected; add gpu__time_duration.sum"
-    uncounted = "FLOPs unknown: no FLOP metrics were collected"
-    counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, "of the file"))
-    timed = replace(profile("nsys", ("a", 1.0)), warnings=(uncounted, "of the other"))
-    assert with_times(counted, timed).warnings == (uncounted, "of the file", "of the other")
+    untimed = ReaderWarning("no duration was collected", "times")
+    uncounted = ReaderWarning("no FLOP metrics were collected", "counters")
+    of_file, of_other = ReaderWarning("of the file"), ReaderWarning("of the other")
+    counted = replace(profile("ncu", ("a", None)), warnings=(untimed, uncounted, of_file))
+    timed = replace(profile("nsys", ("a", 1.0)), warnings=(uncounted, of_other))
+    assert with_times(counted, timed).warnings == (uncounted, of_file, of_other)
     counted = replace(counted, kernels=(*counted.kernels, *profile("ncu", ("b", None)).kernels))
     assert untimed in with_times(counted, timed).warnings
