@@ -61,7 +61,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 
 
 def memory_document(need: Memory) -> dict[str, Any]:
-    """The part of the document that says what the device must hold, in bytes."""
+    """The memory that a GPU needs, in bytes."""
     return {
         "weights": need.weights,
         "kv_cache": need.kv_cache,
@@ -74,7 +74,7 @@ def memory_document(need: Memory) -> dict[str, Any]:
 
 
 def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
-    """The part of the document that tells of a phase."""
+    """A phase in the document: its operators and totals."""
     step = phase.step
     document = {
         "phase": step.phase,
@@ -95,7 +95,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
 
 
 def operator_document(placed: Placed) -> dict[str, Any]:
-    """The part of the document that tells of an operator."""
+    """An operator in the document. Sizes of decodes are means over all decodes, thus not always whole numbers."""
     op, cost, gemm = placed.operator, placed.placement.cost, placed.operator.gemm
     return {
         "name": op.name,
@@ -105,7 +105,7 @@ def operator_document(placed: Placed) -> dict[str, Any]:
         "count": op.count,
         "kind": op.kind,
         "spec": op.spec,
-        "gemm": gemm and {"batch": gemm.batch, "m": gemm.m, "n": gemm.n, "k": gemm.k},
+        "gemm": gemm and {side: plain(size) for side, size in gemm._asdict().items()},
         "matmul_flops": plain(cost.matmul_flops),
         "vector_flops": plain(cost.vector_flops),
         "bytes_read": plain(cost.bytes_read),

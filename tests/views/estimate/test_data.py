@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+
+import pytest
+
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.views.estimate.data import to_dict
+from roofmodel.views.estimate.data import as_csv, as_json, to_dict
 from roofmodel.views.estimate.markdown import as_markdown
 from tests.views.estimates import run
 
@@ -55,3 +61,24 @@ def test_a_network_counts_images_where_others_count_tokens() -> None:
     assert "token" not in text.partition("\n- ")[0]
     patches = to_dict(run("vit-base-patch16-224", image=384))
     assert patches["workload"]["seq"] == 577  # (384 / 16)², and the class token
+
+
+@pytest.mark.parametrize(
+    ("model", "operator", "side"),
+    [
+        ("gpt2", "attention.scores", "n"),
+        ("gpt2", "attention.mix", "k"),
+        ("t5-large", "attention.scores", "n"),
+        ("llama-3.1-8b", "attention.scores", "n"),
+        ("deepseek-v3", "attention.kv_up", "m"),
+    ],
+)
+def test_gemm_sizes_of_generation_are_numbers_in_json_and_csv(model: str, operator: str, side: str) -> None:
+    found = run(model, phase="generate", attention="eager", mla="naive", seq=512, new_tokens=128)
+    mean = 512 + 129 / 2  # 512 keys from the prompt, and 1 to 128 new ones: 64.5 on average
+    ops = {(op["stage"], op["name"]): op for op in json.loads(as_json(found))["phases"][0]["ops"]}
+    assert ops["decodes", operator]["gemm"][side] == mean
+    lines = {(line["stage"], line["name"]): line for line in csv.DictReader(io.StringIO(as_csv(found)))}
+    assert float(lines["decodes", operator][f"gemm_{side}"]) == mean
+    for line in lines.values():
+        assert all(line[f"gemm_{key}"] == "" or float(line[f"gemm_{key}"]) > 0 for key in ("batch", "m", "n", "k"))
