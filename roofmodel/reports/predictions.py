@@ -33,9 +33,9 @@ class Report(Drawn):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.study.estimate.phase import totals
+        from roofmodel.study.estimate.stages import phase_totals
 
-        return {phase.step.phase: totals(phase) for phase in self.estimate.phases}
+        return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from roofmodel.errors import Message, Option, Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.norms_and_activations import Norm
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
 
 NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""
@@ -196,13 +196,21 @@ def use_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
 
 
 def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
-    """Launch-bound phases."""
+    """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
     for phase in found:
-        if phase.host_bound:
-            yield Message(
-                f"{phase.step.phase} is launch-bound: {phase.kernels} operator launches at "
-                f"{units.seconds(phase.launch.seconds)} each take longer than the kernels; see ",
-                Option("launch"),
-                ", ",
-                Option("runtime", "graph"),
-            )
+        if not phase.host_bound:
+            continue
+        of_stages = {stage: phase.of_stage(stage) for stage in phase.stages}
+        waiting = [
+            (stage, launches(placed))
+            for stage, placed in of_stages.items()
+            if phase.step.phase == "generate" and is_launch_bound(sum_of(placed), launches(placed) * phase.launch)
+        ]
+        name, count = waiting[0] if len(waiting) == 1 else (phase.step.phase, phase.kernels)
+        yield Message(
+            f"{name} {'are' if name == 'decodes' else 'is'} launch-bound: {count} operator launches at "
+            f"{units.seconds(phase.launch.seconds)} each take longer than the kernels; see ",
+            Option("launch"),
+            ", ",
+            Option("runtime", "graph"),
+        )

@@ -6,6 +6,8 @@ The same code takes the ints of one workload and the arrays of a sweep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number, either, is_just, maximum, plain, whole
@@ -72,6 +74,11 @@ class PhaseEstimate(NamedTuple):
     stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
     """Part of the phase, time of one microbatch on this stage, time through all stages."""
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages in order: prefill and decodes; forward, backward and optimizer; none in a single pass."""
+        return tuple(name for name in dict.fromkeys(placed.operator.stage for placed in self.placed) if name)
+
     def of_stage(self, stage: str) -> list[Placed]:
         """The operators of one stage."""
         return [placed for placed in self.placed if placed.operator.stage == stage]
@@ -106,14 +113,20 @@ class PhaseEstimate(NamedTuple):
         return tuple(placed for placed in self.placed if placed.operator.collective)
 
     @property
-    def kernels(self) -> int:
+    def kernels(self) -> Number:
         """The number of kernels: one per operator."""
-        return sum(placed.operator.count for placed in self.placed)
+        return launches(self.placed)
 
     @property
     def busy(self) -> Expected | None:
-        """The time of its kernels, or of the host's launches if that is longer."""
-        return _longer(self.kernel_seconds, self.kernels * self.launch)
+        """The time of its kernels, or of the host's launches if that is longer.
+
+        For generation, of each stage: no decode is launched before the prefill has given the first token.
+        """
+        if self.step.phase != "generate":
+            return _longer(self.kernel_seconds, self.kernels * self.launch)
+        prefill, decodes = (running(self.of_stage(stage), self.launch) for stage in self.stages)
+        return prefill and decodes and prefill + decodes
 
     @property
     def expected(self) -> Expected | None:
@@ -123,9 +136,14 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def host_bound(self) -> Any:
-        """Whether the phase is launch-bound: the host launches kernels more slowly than the device runs them."""
-        kernels = self.kernel_seconds
-        return kernels is not None and self.kernels * self.launch.seconds > kernels.seconds
+        """Whether the phase is launch-bound: the host launches kernels more slowly than the device runs them.
+
+        Generation is launch-bound if its prefill or its decodes are.
+        """
+        if self.step.phase != "generate":
+            return is_launch_bound(self.kernel_seconds, self.kernels * self.launch)
+        found = (self.of_stage(stage) for stage in self.stages)
+        return reduce(or_, (is_launch_bound(sum_of(each), launches(each) * self.launch) for each in found))
 
     @property
     def tokens(self) -> Number:
@@ -213,10 +231,19 @@ def sum_of(placed: Iterable[Placed]) -> Expected | None:
     return total
 
 
-def running(placed: Iterable[Placed], launch: Expected) -> Expected | None:
+def launches(placed: Iterable[Placed]) -> Number:
+    """The number of kernels of these operators, over all occurrences."""
+    return sum(each.operator.count for each in placed)
+
+
+def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
     """The expected time of these kernels, or of their launches by the host if that is longer."""
-    found = tuple(placed)
-    return _longer(sum_of(found), sum(each.operator.count for each in found) * launch)
+    return _longer(sum_of(placed), launches(placed) * launch)
+
+
+def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -> Any:
+    """Whether the launches of kernels take longer than the kernels; elementwise for arrays."""
+    return kernel_seconds is not None and launch_seconds.seconds > kernel_seconds.seconds
 
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
@@ -240,9 +267,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     seconds, images = expected and plain(expected.seconds), phase.sequences
     return {
         **found,
-        "expected_seconds": seconds,
-        "expected_low_seconds": expected and plain(expected.low),
-        "expected_high_seconds": expected and plain(expected.high),
+        **expected_totals(expected),
         "bound_tokens_per_second": phase.tokens / found["bound_seconds"] if phase.has_tokens else None,
         **({"bound_images_per_second": images / found["bound_seconds"]} if phase.is_vision else {}),
         "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
@@ -257,6 +282,15 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
+    }
+
+
+def expected_totals(expected: Expected | None) -> dict[str, Any]:
+    """An expected time and the ends of its interval by their JSON keys."""
+    return {
+        "expected_seconds": expected and plain(expected.seconds),
+        "expected_low_seconds": expected and plain(expected.low),
+        "expected_high_seconds": expected and plain(expected.high),
     }
 
 

@@ -9,7 +9,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, launches, sum_of
 from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators
@@ -118,9 +118,21 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
         waits = f" + {wait}"
     numbers = []
     if phase.launch.seconds and phase.kernel_seconds:
-        words = f"max({words}, {phase.kernels} launches × {units.seconds(phase.launch.seconds)})"
-        host = units.seconds(phase.kernels * phase.launch.seconds, 4)
-        numbers.append(text_form(f"max({units.seconds(float(phase.kernel_seconds.seconds), 4)}, {host}){waits}"))
+        generates = phase.step.phase == "generate"
+        parts = [phase.of_stage(stage) for stage in phase.stages] if generates else [phase.placed]
+        times = [(sum_of(part), launches(part) * phase.launch.seconds) for part in parts]
+        maxima = [
+            f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)})"
+            for kernels, host in times
+            if kernels
+        ]
+        launched = " and ".join(str(launches(part)) for part in parts)
+        each = f"launches × {units.seconds(phase.launch.seconds)}"
+        if generates:
+            words = f"prefill + decodes, each max({words}, {each}) with {launched} launches"
+        else:
+            words = f"max({words}, {launched} {each})"
+        numbers.append(text_form(f"{' + '.join(maxima)}{waits}"))
     seconds = text_form(units.seconds(float(expected.seconds), 4))
     yield Equation("expected", [text_form(f"{words}{waits}"), *numbers, seconds])
     yield Equation("in short", [text_form(describe_expectation(phase))])

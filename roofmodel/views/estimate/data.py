@@ -8,7 +8,8 @@ from roofmodel.algebra import plain
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed, totals, totals_of
+from roofmodel.study.estimate.phase import PhaseEstimate, Placed, totals_of
+from roofmodel.study.estimate.stages import phase_totals, stage_totals
 from roofmodel.views.kit import encoding
 
 
@@ -83,8 +84,10 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,
         "ops": [operator_document(placed) for placed in phase.placed],
-        "totals": totals(phase),
+        "totals": phase_totals(phase),
     }
+    if stages := stage_totals(phase):
+        document["stages"] = stages
     if phase.uncached is not None:
         document["new_tokens"] = step.passes - 1
         document["without_cache"] = {

@@ -9,8 +9,8 @@ from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, running, total_seconds
-from roofmodel.study.estimate.pipeline import idle_time
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.stages import latencies
 from roofmodel.views.estimate.text import describe_largest
 from roofmodel.views.kit.workload_text import describe_rate
 
@@ -47,21 +47,8 @@ def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
     if name != "generate":
         yield Answer(LATENCY.get(name, "latency"), _latency(phase.bound_seconds, phase.expected))
         return
-    for label, part, passes in (("TTFT", "prefill", 1), ("TPOT", "decodes", phase.step.passes - 1)):
-        if passes:
-            bound, expected = _time_of(phase, part)
-            yield Answer(label, _latency(bound / passes, expected and (1 / passes) * expected))
-
-
-def _time_of(phase: PhaseEstimate, part: str) -> tuple[Number, Expected | None]:
-    """Bound and expected time of a part of generation, `prefill` or `decodes`, with the wait for other stages."""
-    placed = phase.of_stage(part)
-    bound, expected = total_seconds(placed), running(placed, phase.launch)
-    for name, own, trip in phase.stage_times:
-        if name == part:
-            idle = idle_time(part, phase.step, own, trip)
-            bound, expected = bound + idle.bound, expected and idle.expected and expected + idle.expected
-    return bound, expected
+    for label, time in latencies(phase).items():
+        yield Answer(label.upper(), _latency(time.bound, time.expected))
 
 
 def _latency(bound: Number, expected: Expected | None) -> str:

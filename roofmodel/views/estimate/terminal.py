@@ -207,11 +207,13 @@ def _time(seconds: float | None) -> str:
 
 
 def _subtotal(stage: str, found: list[Row], margin: str) -> tuple[Cell, ...]:
-    """The line above the rows of a stage: the sums of their costs and bounds."""
+    """The line above the rows of a stage: the sums of their costs, bounds and expected times."""
     cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
     intensity, share = units.significant(cost.intensity), f"{margin}{sum(row.share for row in found):4.0%}"
     flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
-    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share, ""))
+    known = [row.expected for row in found if row.expected is not None]
+    expected = _time(sum(known)) if len(known) == len(found) else ""
+    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share, expected))
 
 
 # --- The chart ------------------------------------------------------------------------------------

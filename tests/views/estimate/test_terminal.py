@@ -204,3 +204,13 @@ def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
 def test_no_line_ends_within_a_number_of_parameters(width: int) -> None:
     lines = render("mixtral-8x7b-v0.1", "h100", width, phase="decode").splitlines()
     assert any("46 702 792 704 parameters, 12 879 925 248 of them active" in line for line in lines)
+
+
+@pytest.mark.parametrize("phase", ["generate", "train"])
+def test_the_line_of_a_stage_has_the_expected_time_of_its_rows(phase: str) -> None:
+    lines = render("gpt2", "a100", 100, phase=phase, seq=512).splitlines()
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase=phase, seq=512).phases[0]  # type: ignore[arg-type]
+    for stage in found.stages:
+        (line,) = (line for line in lines if re.match(rf"{stage} ", line))
+        expected = sum(row.expected for row in group_rows(found) if row.stage == stage and row.expected)
+        assert line.endswith(f" {units.seconds(expected)}")

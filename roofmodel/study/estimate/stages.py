@@ -1,0 +1,84 @@
+"""Times and totals of the stages of a phase: prefill and decodes of generation, or forward, backward, optimizer.
+
+The prefill of generation gives the first token, and each decode one token more:
+
+    TTFT = time of the prefill
+    TPOT = (time of generation - TTFT) / decodes
+
+Inference engines define TPOT in this way: the N tokens of an answer take N - 1 decodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofmodel.algebra import plain
+from roofmodel.study.estimate.phase import (
+    PhaseEstimate,
+    StageTime,
+    expected_totals,
+    is_launch_bound,
+    launches,
+    running,
+    sum_of,
+    total_seconds,
+    totals,
+    totals_of,
+)
+from roofmodel.study.estimate.pipeline import idle_time
+
+LATENCIES = {"ttft": "prefill", "tpot": "decodes"}
+"""The latencies of generation, by JSON key, and the stage whose time each one is."""
+
+
+def stage_time(phase: PhaseEstimate, stage: str) -> StageTime:
+    """Bound and expected time of a stage: its kernels, or the host's launches if they take longer.
+
+    Prefill and decodes include their wait for other pipeline stages. In a training step the host launches kernels of
+    the next stage while the GPU runs those of an earlier one, so that stages may sum to more than the step.
+    """
+    placed = phase.of_stage(stage)
+    time = StageTime(total_seconds(placed), running(placed, phase.launch))
+    for part, own, through_all in phase.stage_times:
+        if part == stage:
+            idle = idle_time(part, phase.step, own, through_all)
+            expected = time.expected and idle.expected and time.expected + idle.expected
+            time = StageTime(time.bound + idle.bound, expected)
+    return time
+
+
+def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
+    """TTFT and TPOT of generation, as `ttft` and `tpot`; empty for other phases."""
+    if phase.step.phase != "generate":
+        return {}
+    runs = {"ttft": 1, "tpot": phase.step.passes - 1}
+    times = {name: stage_time(phase, stage) for name, stage in LATENCIES.items()}
+    return {
+        name: StageTime(time.bound / runs[name], time.expected and (1 / runs[name]) * time.expected)
+        for name, time in times.items()
+    }
+
+
+def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
+    found = totals(phase)
+    for name, time in latencies(phase).items():
+        found[f"{name}_seconds"] = time.expected and plain(time.expected.seconds)
+        found[f"bound_{name}_seconds"] = time.bound
+    return found
+
+
+def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
+    """Totals by stage, with JSON keys as in a phase's totals; empty for a phase without stages."""
+    found = {}
+    for stage in phase.stages:
+        placed, time = phase.of_stage(stage), stage_time(phase, stage)
+        kernels = sum_of(placed)
+        found[stage] = {
+            **totals_of(placed),
+            "bound_seconds": time.bound,
+            **expected_totals(time.expected),
+            "kernels": launches(placed),
+            "host_bound": kernels and is_launch_bound(kernels, launches(placed) * phase.launch),
+        }
+    return found
