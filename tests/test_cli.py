@@ -809,3 +809,77 @@ def test_a_plot_that_nobody_named_may_fail_without_taking_the_table_along(roof: 
     assert done.status == 0
     assert "gemm" in done.out
     assert "warning: no picture: profile.csv.roofline.png: is a folder" in done.err
+
+
+# --- Files and streams that the caller chooses ------------------------------------------------------
+
+
+CONFIG = json.dumps({"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "estimate c.json --hw a100 -o c.json",
+        "estimate folder --hw a100 -o folder/config.json",
+        "estimate gpt2 --hw gpu.yaml -o linked.json",
+        "explain c.json -o linked.json -o c.json",
+        "crossover c.json --hw a100 -o c.json",
+        "sweep gpt2 c.json --hw a100 -o c.json",
+        "sweep gpt2 --hw a100,gpu.yaml -o linked.json",
+        "plot self.csv -o self.csv",
+        "plot sel*.csv@a100 -o self.csv",
+        "plot other.csv --hw a100 --times self.csv -o self.csv",
+        "compare gpt2 self.csv -o self.csv",
+        "validate self.csv --hw a100 -o self.csv",
+        "calibrate self.csv --hw gpu.yaml -o gpu.yaml",
+        "explore page.html -o page.html",
+        "homework check sheet.md --student 1 -o sheet.md",
+    ],
+)
+def test_an_output_that_is_also_an_input_is_refused(roof: Roof, line: str) -> None:
+    Path("folder").mkdir()
+    for name in ("c.json", "folder/config.json"):
+        Path(name).write_text(CONFIG, encoding="utf-8")
+    for name in ("self.csv", "other.csv", "page.html", "sheet.md"):
+        Path(name).write_text("content", encoding="utf-8")
+    Path("gpu.yaml").write_text((ROOT / "hardware/a100-sxm-80gb.yaml").read_text("utf-8"), encoding="utf-8")
+    os.symlink("c.json" if "c.json" in line else "gpu.yaml", "linked.json")
+    before = {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()}
+    done = roof(*line.split())
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(r"error: \S+: is also an input \(\S+\); give another file for the output\n", done.err)
+    assert {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()} == before
+
+
+def test_an_unknown_backend_of_matplotlib_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "no_such_backend")
+    done = process(*ESTIMATE, "-o", "out.png", stdout=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert done.stderr == "error: MPLBACKEND=no_such_backend is not a backend of matplotlib; unset it, or set agg\n"
+    assert process(*ESTIMATE, "-o", "out.json", stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(("kernels", "-"), 2), (("plot", "-", "--hw", "a100"), 2), (ESTIMATE, 0)]
+)
+def test_a_closed_standard_input_is_no_traceback(arguments: tuple[str, ...], status: int) -> None:
+    program = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "-m", "roofmodel", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status
+    assert ("error: standard input is closed" in done.stderr) == (status == 2)
+
+
+def test_a_table_whose_unfinished_file_has_too_long_a_name_is_refused(roof: Roof) -> None:
+    """`roof measure -o FILE` writes FILE.part first."""
+    pytest.importorskip("torch")
+    done = roof("measure", "-o", "a" * 249 + ".csv", "--device", "cpu", "--budget", "1")
+    assert done.status == 2
+    assert "File name too long" in done.err

@@ -33,6 +33,6 @@ def calibrate_command(
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` installs)."""
     from roofmodel import api
 
-    check_outputs(api.CalibrationReport, [output])
+    check_outputs(api.CalibrationReport, [output], [*tables, hw])
     report = api.calibrate(tables, hw, source=source, progress=lambda what: note(f"fitting {what}"))
     present(report, "table", [output])

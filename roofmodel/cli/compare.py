@@ -49,7 +49,7 @@ def compare_command(
     from roofmodel import api
     from roofmodel.views.profile import progress
 
-    check_outputs(api.CompareReport, output)
+    check_outputs(api.CompareReport, output, [model, hw, *files, *(times or ())])
     with progress.shown():
         report = api.compare(
             model, *files, hw=hw, family=family, times=times or (), steps=steps, device=device, **workload

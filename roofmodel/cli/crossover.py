@@ -56,6 +56,6 @@ def crossover_command(
     required_device(hw, "a device such as --hw a100")
     from roofmodel import api
 
-    check_outputs(api.Derivation, output)
+    check_outputs(api.Derivation, output, [model, hw])
     report = api.crossover(model, hw or "", over=over, op=op, family=family, explain=explain, **workload)
     present(report, form, output)

@@ -55,7 +55,7 @@ def estimate_command(
     check_format(form, FORMATS)
     from roofmodel import api
 
-    check_outputs(api.Report, output)
+    check_outputs(api.Report, output, [model, hw])
     required_device(hw, "a device such as --hw a100")
     report = api.estimate(model, hw or "", family=family, **workload)
     present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True))

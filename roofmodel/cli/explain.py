@@ -52,7 +52,7 @@ def explain_command(
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 
-    check_outputs(api.Derivation, output)
+    check_outputs(api.Derivation, output, [model, hw])
     if conventions:
         present(api.conventions(), form, output)
         if model is not None:

@@ -34,7 +34,7 @@ def explore_command(
 
     from roofmodel import api
 
-    check_outputs(api.ExplorePage, [output])
+    check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
     with Console(stderr=True).status("deriving formulas: some seconds per model"):  # on a terminal only
         page = api.explore(models, *([devices(hw)] if hw else []), family=family)
     save(page, [output])

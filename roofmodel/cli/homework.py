@@ -69,5 +69,5 @@ def homework_check(
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 
-    check_outputs(api.Derivation, output)
+    check_outputs(api.Derivation, output, [answers])
     present(api.check_homework(answers, student, sheet, seed=seed), form, output)

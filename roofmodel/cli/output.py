@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from roofmodel.errors import Option, Text, WorkloadError, choices
+from roofmodel.views.kit.files import check_not_input
 
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 
@@ -26,10 +27,14 @@ def check_format(form: str, known: tuple[str, ...]) -> None:
         raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")
 
 
-def check_outputs(report: Any, paths: Iterable[str] | None) -> None:
-    """Raises OutputError for a file that this class of report cannot write; called before any work is done."""
+def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str | None]) -> None:
+    """Raises OutputError for a file that this class of report cannot write, and for one that is also an input.
+
+    Called before any work is done.
+    """
     for path in paths or ():
         report.check_output(path)
+        check_not_input(path, filter(None, inputs))
 
 
 def present(report: Any, form: str, paths: Iterable[str] | None = None, table: Any = None) -> None:

@@ -58,7 +58,8 @@ def plot_command(
     from roofmodel import api
     from roofmodel.views.profile import progress
 
-    check_outputs(api.PlotReport, output)
+    inputs = [model, hw, *(files or ()), *(times or ())]
+    check_outputs(api.PlotReport, output, inputs)
     with progress.shown():
         report = api.plot(
             *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
@@ -67,6 +68,7 @@ def plot_command(
     present(report, form, output)
     if not output:  # the picture was not asked for: without a writable folder, the table is still a result
         try:
+            check_outputs(report, [report.default_path], inputs)
             save(report, [report.default_path])
         except OutputError as error:
             note(f"warning: no picture: {error}; -o FILE selects another place")

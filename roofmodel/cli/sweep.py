@@ -59,7 +59,7 @@ def sweep_command(
     from roofmodel.views.kit.files import PICTURES
     from roofmodel.views.sweep import picture as sweep_picture
 
-    check_outputs(api.SweepReport, output)
+    check_outputs(api.SweepReport, output, [*models, *devices(hw or [])])
     sweep_picture.check(picture, price is not None)
     report = api.sweep(models, devices(hw or []), family=family, price=price, cluster=cluster, **grid)
     if len(output or ()) > 1 or (output and form != "table"):

@@ -35,5 +35,5 @@ def validate_command(
     check_format(form, ("table", "json"))
     from roofmodel import api
 
-    check_outputs(api.ValidationReport, output)
+    check_outputs(api.ValidationReport, output, [table, hw])
     present(api.validate(table, hw), form, output)

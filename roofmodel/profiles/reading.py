@@ -188,6 +188,8 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
 
         for path in map(str, paths):
             if path == "-":
+                if sys.stdin is None:
+                    raise ProfileError("standard input is closed; give the names of the files")
                 if "-" not in sources:
                     sources["-"] = _source("standard input", copied(sys.stdin.buffer))
                 continue

@@ -40,7 +40,7 @@ class CsvWriter:
 
     def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
         self.target = files.check(path, ("csv",))
-        self.part_file = self.target.with_name(f"{self.target.name}.part")
+        self.part_file = files.check(f"{path}.part", ("part",))
         ways = Message(Option("resume"), " continues it, ", Option("force"), " replaces it")
         if not (resume or force):
             if self.part_file.exists():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +104,17 @@ def _percent(part: float, sign: str = "") -> str:
 
 
 def rows_csv(validation: Validation) -> str:
-    """All rows of the table in order, with their predictions and notes."""
+    """All rows of the table in order, with their predictions and notes.
+
+    Predictions that an earlier validation wrote (the table's last columns) are replaced. Any other column of the table
+    is kept: if it has the name of a prediction, the prediction's name gets the prefix `roof_`.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    own = [name for name in validation.table if name not in PREDICTION_COLUMNS]
-    writer.writerow((*own, *PREDICTION_COLUMNS))
+    own = list(validation.table)
+    if tuple(own[-len(PREDICTION_COLUMNS) :]) == PREDICTION_COLUMNS:
+        own = own[: -len(PREDICTION_COLUMNS)]
+    writer.writerow((*own, *(_unused_name(name, own) for name in PREDICTION_COLUMNS)))
     columns = (validation.table[name] for name in own)
     seconds = (validation.bound, validation.expected, *validation.interval)
     predicted = zip(*(values.tolist() for values in seconds), strict=True)
@@ -116,6 +122,10 @@ def rows_csv(validation: Validation) -> str:
         microseconds = (repr(time * 1e6) if time == time else "" for time in times)  # NaN becomes an empty cell
         writer.writerow((*cells, *microseconds, note))
     return out.getvalue().rstrip("\n")
+
+
+def _unused_name(name: str, taken: Sequence[str]) -> str:
+    return name if name not in taken else _unused_name(f"roof_{name}", taken)
 
 
 SUFFIXES = (*files.PICTURES, "csv", "json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.device import Device, Pipe
+from roofmodel.errors import OutputError
 from roofmodel.views.kit import labels
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def picture(
 
     `height_factor` scales the figure's height for a long legend; title and foot keep their size.
     """
+    import_matplotlib()
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -56,6 +59,16 @@ def picture(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
             figure.savefig(path, format=form, metadata=metadata)
+
+
+def import_matplotlib() -> None:
+    """Import matplotlib. Raises OutputError if MPLBACKEND is not one of its backends, which it checks when imported."""
+    try:
+        import matplotlib  # noqa: F401
+    except ValueError:
+        if not (backend := os.environ.get("MPLBACKEND")):
+            raise
+        raise OutputError(f"MPLBACKEND={backend} is not a backend of matplotlib; unset it, or set agg") from None
 
 
 class DeviceStyle(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from roofmodel.errors import OutputError
@@ -16,7 +17,7 @@ PICTURES = ("png", "svg", "pdf")
 def check(path: str, suffixes: Iterable[str]) -> Path:
     """The path to write, checked before any work is done.
 
-    Raises OutputError for an unknown suffix, a missing folder, or a path that cannot be written.
+    Raises OutputError for an unknown suffix, a missing folder, a read-only file, or a path that cannot be written.
     """
     target = expand(path)
     suffix = target.suffix.lower().lstrip(".")
@@ -29,12 +30,38 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
     if os.path.isdir(target):
         raise OutputError(f"{path}: is a folder; name a file in it")
     try:
-        target.stat()
+        mode = target.stat().st_mode
     except FileNotFoundError:
-        pass  # a new file
+        return target  # a new file
     except OSError as error:  # an invalid file name, or a folder without permission
         raise _cannot_write(target, error) from None
+    if not mode & ANYONE_WRITES or not os.access(target, os.W_OK):  # the superuser has access without permission
+        raise OutputError(f"{path}: the file is read-only; name another file, or permit writing it")
     return target
+
+
+ANYONE_WRITES = 0o222
+
+
+def check_not_input(path: str, inputs: Iterable[str]) -> None:
+    """Raises OutputError if writing this path would replace an input: the same file by any path or link.
+
+    An input is a path, a pattern, a folder with a config.json, FILE@HW, or a name.
+    """
+    target = expand(path)
+    for name in inputs:
+        for file in _files_of(name):
+            with suppress(OSError, ValueError):  # no such file, or no file name
+                if os.path.samefile(target, file):
+                    raise OutputError(f"{path}: is also an input ({name}); give another file for the output")
+
+
+def _files_of(name: str) -> Iterator[Path]:
+    """The paths that an argument may name; most do not exist."""
+    for text in (name, name.rpartition("@")[0]):
+        yield expand(text)
+        yield expand(text) / "config.json"
+        yield from map(Path, glob.iglob(text, recursive=True) if glob.has_magic(text) else ())
 
 
 def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[str, Callable[[], str]]) -> Path:
@@ -54,7 +81,7 @@ def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[st
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file in the same folder, then rename it to the target.
+    """Write a temporary file in the same folder, then rename it to the target, whose permissions it takes.
 
     A symbolic link is followed; a device or a pipe is written directly. Raises OutputError.
     """
@@ -63,14 +90,14 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
         if target.exists() and not target.is_file():
             write(target)
             return
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        os.close(handle)
-        temporary = Path(name)
+        mode = target.stat().st_mode & 0o7777 if target.exists() else None
+        # chosen before the file exists, so that a signal at any time leaves none; short, as the target's may be longest
+        temporary = target.with_name(f".roofmodel-{os.urandom(8).hex()}")
         try:
+            temporary.touch(0o666 if mode is None else 0o600, exist_ok=False)
             write(temporary)
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)  # mkstemp creates the file readable by its owner only
+            if mode is not None:
+                temporary.chmod(mode)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

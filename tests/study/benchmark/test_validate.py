@@ -222,6 +222,25 @@ def test_the_saved_csv_has_every_row_in_order(tmp_path: Path) -> None:
         assert times == sorted(times)
 
 
+def test_the_saved_csv_keeps_the_users_columns_with_names_of_predictions(tmp_path: Path) -> None:
+    own = {"note": "mine", "bound_us": "7", "roof_bound_us": "8"}
+    views.save(validate(table(tmp_path, GEMM | own), A100), str(tmp_path / "out.csv"))
+    (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    assert {name: row[name] for name in own} == own
+    assert float(row["roof_roof_bound_us"]) > 0
+    assert row["roof_note"] == ""
+    assert float(row["expected_us"]) > 0
+
+
+def test_predictions_of_an_earlier_validation_are_replaced(tmp_path: Path) -> None:
+    views.save(validate(table(tmp_path, GEMM), A100), str(tmp_path / "plain.csv"))
+    again = validate(str(tmp_path / "plain.csv"), Device.load("v100"))
+    views.save(again, str(tmp_path / "second.csv"))
+    header, row = csv.reader((tmp_path / "second.csv").read_text().splitlines())
+    assert header == (tmp_path / "plain.csv").read_text().splitlines()[0].split(",")
+    assert row[header.index("bound_us")] == repr(float(again.bound[0]) * 1e6)
+
+
 @given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.sampled_from(["float16", "int8_wo", "int4_wo", "sq"]))
 def test_counting_many_rows_at_once_gives_the_same_as_one_by_one(sizes: list[int], dtype: str) -> None:
     from roofmodel.study.benchmark.operations import PRECISIONS, widths
