@@ -36,8 +36,15 @@ from roofmodel.devices.device import Device, Level, Link, Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
-from roofmodel.study.estimate.options import CHOICES, LEAST, TRAINED_BITS, phases_of, tokens_of, workload
-from roofmodel.study.estimate.parallelism import dealt
+from roofmodel.study.estimate.options import (
+    CHOICES,
+    MIN_TRAINING_BITS,
+    MIN_VALUES,
+    phases_of,
+    tokens_of,
+    workload,
+)
+from roofmodel.study.estimate.parallelism import tp_by_ep
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
 from roofmodel.tracing.trace import Cases, Trace, Undecided, results
 
@@ -171,7 +178,7 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
 def least(arch: Architecture, length: Length) -> int:
     """The smallest value of a length."""
     if length != "image":
-        return LEAST[length]
+        return MIN_VALUES[length]
     return next(size for size in count(1) if _fits(arch, size))
 
 
@@ -194,7 +201,7 @@ def chooses_logits(arch: Architecture, phase: Phase) -> bool:
 
 def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
     """Traced numbers of GPUs; 1 for kinds of parallelism that the model does not support."""
-    ways = dealt(arch)
+    ways = tp_by_ep(arch)
     ep = trace.input("ep", 1) if len(ways) > 1 else 1
     tp = trace.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
     return Parallel(tp, trace.input("dp", 1), ep=ep, across=tp < ep)
@@ -217,7 +224,7 @@ def any_widths(trace: Trace, phase: Phase) -> Widths:
 
 def least_bits(phase: Phase) -> int:
     """The smallest width of the formats of a phase."""
-    return TRAINED_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
+    return MIN_TRAINING_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
 
 
 class _AnyLink(Link):

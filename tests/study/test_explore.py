@@ -16,8 +16,8 @@ from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.options import CHOICES, TRAINED_BITS
-from roofmodel.study.estimate.parallelism import dealt, nested
+from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
+from roofmodel.study.estimate.parallelism import nested, tp_by_ep
 from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import Sheet
@@ -90,7 +90,7 @@ def inputs(
 def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
     """A way in which GPUs can share a model; every other time it is one GPU."""
     dp = draw.choice((1, 2, 3, 16))
-    ways = [(tp, dp, ep) for ep, tps in dealt(arch).items() for tp in tps if nested(tp, dp, ep)]
+    ways = [(tp, dp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if nested(tp, dp, ep)]
     return dict(zip(("tp", "dp", "ep"), draw.choice(((1, 1, 1), draw.choice(ways))), strict=True))
 
 
@@ -99,7 +99,7 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
     draw, (trace, situations) = random.Random(model), explored(model)
     for variant in situations:
         device = Device.load(draw.choice(DEVICES))
-        least = TRAINED_BITS if variant.phase == "train" else 4
+        least = MIN_TRAINING_BITS if variant.phase == "train" else 4
         storable = [name for name, one in FORMATS.items() if one.bits >= least]
         pipes = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         dtype = draw.choice(pipes)

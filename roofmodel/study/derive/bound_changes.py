@@ -23,7 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
-from roofmodel.study.estimate.options import LONGEST
+from roofmodel.study.estimate.options import MAX_VALUE
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 
@@ -105,7 +105,7 @@ def changes(
 def grid_sizes(start: int) -> Iterator[int]:
     """Grid sizes from `start`, each about 25 % larger than the last."""
     n = float(start)
-    while n < LONGEST:
+    while n < MAX_VALUE:
         yield int(n)
         n = max(n + 1, n * GRID)
 
@@ -133,7 +133,7 @@ def _sizes_near_solutions(
     """The sizes next to each solution of the equations, so that the grid misses no change."""
     for pair in combinations(_sides(cost(variable), collective(variable), device, dtype), 2):
         for root in _roots(Equation(*pair), variable):
-            yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < LONGEST)
+            yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < MAX_VALUE)
 
 
 def _sides(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> list[Side]:

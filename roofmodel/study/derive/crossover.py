@@ -34,9 +34,9 @@ from roofmodel.study.derive.bound_changes import (
     grid_sizes,
 )
 from roofmodel.study.derive.explain import Explanation, explain, load_model, matching_names
-from roofmodel.study.estimate.notes import beyond, length_notes, link_notes
-from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, given, workload
-from roofmodel.study.estimate.parallelism import possible, refuse_stages
+from roofmodel.study.estimate.notes import exceeds_positions, length_notes, link_notes
+from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
+from roofmodel.study.estimate.parallelism import possible_tp, refuse_stages
 
 VARIABLES = ("batch", "seq", "context", "gpus")
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
@@ -90,7 +90,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
     dtype = options.get("dtype", "fp16")
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
-    unused = [*given(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    unused = [*non_default_options(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
     return Crossover(
         name,
         "n",
@@ -110,7 +110,7 @@ def _of_model(
 ) -> Crossover:
     varies = OPTION_NAMES.get(over, over)
     notes: list[Text] = (
-        [ignored(varies, "it is the variable")] if varies in given(options) and over != "context" else []
+        [ignored(varies, "it is the variable")] if varies in non_default_options(options) and over != "context" else []
     )
     counted = _OperatorsBySize(arch, device, _with_phase(arch, over, options), over)
     work, remarks = counted.sized(counted.start)
@@ -192,12 +192,14 @@ def _position_warnings(
     arch: Architecture, counted: _OperatorsBySize, subject: Changes, others: Sequence[Changes] = ()
 ) -> Iterator[Text]:
     """Warnings for changes at sizes beyond the model's position embeddings."""
-    if beyond(arch, first := counted.sized(counted.start)[0]):  # for every variable
+    if exceeds_positions(arch, first := counted.sized(counted.start)[0]):  # for every variable
         yield from length_notes(arch, first)
         return
     for change in subject.changes:
         yield from length_notes(arch, counted.sized(change.value)[0])
-    far = [one.name for one in others if any(beyond(arch, counted.sized(each.value)[0]) for each in one.changes)]
+    far = [
+        one.name for one in others if any(exceeds_positions(arch, counted.sized(each.value)[0]) for each in one.changes)
+    ]
     if far:
         yield (
             f"warning: {', '.join(dict.fromkeys(far))} change at a {counted.over} beyond the position limit of "
@@ -282,7 +284,7 @@ class _OperatorsBySize:
 def _gpu_counts(arch: Architecture, options: dict[str, Any]) -> tuple[int, ...]:
     """The tensor-parallel sizes by which the model is divisible, for the given expert parallelism."""
     dp, ep = (options.get(name, 1) for name in ("dp", "ep"))
-    found = tuple(tp for tp in possible(arch, dp, ep) if tp > 1 and tp % ep == 0)
+    found = tuple(tp for tp in possible_tp(arch, dp, ep) if tp > 1 and tp % ep == 0)
     if not found:
         raise WorkloadError(
             Option("over", "gpus"),

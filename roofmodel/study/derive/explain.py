@@ -21,7 +21,7 @@ from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
 from roofmodel.study.estimate.estimate import Estimate, estimate
-from roofmodel.study.estimate.options import check_kernel, given, workload
+from roofmodel.study.estimate.options import check_kernel, non_default_options, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 
 Sources = Mapping[Any, Source]
@@ -110,7 +110,7 @@ def explain_named(
 ) -> Explanation:  # fmt: skip
     """Derive a model or a textbook kernel of size `n` by name. Raises RoofError."""
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        unused = [*given(options), *(["op"] if op else []), *(["family"] if family else [])]
+        unused = [*non_default_options(options), *(["op"] if op else []), *(["family"] if family else [])]
         found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
         return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in unused))
     found = explain(load_model(model, family), device, op, **options)
@@ -137,7 +137,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     device = estimated and estimated.device
     shape = symbolic(arch)
     symbolic_work, sources = symbolic_workload(arch, work)
-    given_options = {Option(option) for option in given(options)}
+    given_options = {Option(option) for option in non_default_options(options)}
     sources = {name: source._replace(assumed=source.origin not in given_options) for name, source in sources.items()}
     sections = [
         _section(arch, shape, step, symbolic_step, device, work, estimated and estimated.phases[i])

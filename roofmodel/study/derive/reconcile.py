@@ -18,7 +18,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.recurrent import DeltaRule
 from roofmodel.study.derive.explain import Counted, Explanation, Quantity, explain
-from roofmodel.study.estimate.options import given
+from roofmodel.study.estimate.options import non_default_options
 
 
 class ForwardPass(NamedTuple):
@@ -92,7 +92,7 @@ def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
 
 
 def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dict[str, Any]) -> Iterator[Text]:
-    unused = given(options, used=("batch", "seq", "image", "attention", "dtype"))
+    unused = non_default_options(options, used=("batch", "seq", "image", "attention", "dtype"))
     yield from (ignored(name, f"{tool} counts a forward pass") for name in unused)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "fused (SDPA, the default of transformers)" if fused else "eager"

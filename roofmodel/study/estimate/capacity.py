@@ -16,12 +16,12 @@ from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.parallelism import multiple
+from roofmodel.study.estimate.parallelism import batch_divisor
 from roofmodel.tracing.trace import Trace
 
 SECANTS = 8  # steps after which bisection converges faster
-LEAST = {"batch": 1, "seq": 2, "context": 1}
-"""Sizes from which on the formula holds. Operators differ for one token and for an empty cache."""
+MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1}
+"""The smallest sizes that the formula is valid for. Operators differ for one token and for an empty cache."""
 
 
 class MemoryFormula:
@@ -33,29 +33,29 @@ class MemoryFormula:
         self.sizes = {name: getattr(work, name) for name in ("batch", *lengths)}
 
     def at(self, sizes: Mapping[str, int]) -> Memory:
-        """The peak memory with these sizes (`batch`; `context` if it is given, else `seq`) in place of the asked."""
-        asked = {**self.sizes, **sizes}
-        if any(size < LEAST[name] for name, size in asked.items()):
-            return phases.peak_memory(self.arch, replace(self.work, **asked), self.weights)
-        found: Memory = self._evaluate(asked)
+        """The peak memory with these sizes of the workload replaced: `batch`, and `context` if given, else `seq`."""
+        all_sizes = {**self.sizes, **sizes}
+        if any(size < MIN_TRACED_SIZES[name] for name, size in all_sizes.items()):
+            return phases.peak_memory(self.arch, replace(self.work, **all_sizes), self.weights)
+        found: Memory = self._evaluate(all_sizes)
         return found
 
     @cached_property
     def _evaluate(self) -> Callable[[Mapping[str, int]], Any]:
         trace = Trace()
-        inputs: dict[str, Any] = {name: trace.input(name, LEAST[name]) for name in self.sizes}
+        inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
         work = replace(self.work, **inputs)
         return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
 
 
 def largest_batch(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
-    """The largest batch that fits, all else as asked; 0 where none fits. It is a multiple that the GPUs can share."""
+    """The largest batch that fits and can be sharded evenly over the GPUs; 0 if none fits."""
     work, found = formula.work, _largest(formula, "batch", capacity, limit)
-    return found and found - found % multiple(work.phases == ("train",), work.parallel, work.micro_batch)
+    return found and found - found % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
 def largest_context(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
-    """The largest `context` that fits if one is given, else the largest `seq`; None where every length fits."""
+    """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits."""
     return _largest(formula, "seq" if formula.work.context is None else "context", capacity, limit)
 
 
@@ -64,9 +64,10 @@ def _largest(formula: MemoryFormula, size: str, capacity: Number, limit: int) ->
 
 
 def largest(need: Callable[[int], Number], capacity: Number, limit: int, start: int = 1) -> int | None:
-    """The largest n below `limit` with need(n) <= capacity, for a need that never decreases; None where `limit` fits.
+    """The largest n below `limit` with need(n) <= capacity, for a non-decreasing need; None if `limit` fits.
 
-    Secants from `start` on come first, as most needs are linear: four evaluations. Bisection where that takes long.
+    Secant steps from `start` find the root of a linear need in four evaluations; bisection follows if they do not
+    converge.
     """
     low, high = 0, limit  # the largest known to fit, the smallest assumed not to fit
     points = [(n, need(n)) for n in (start, 2 * start)]

@@ -1,7 +1,7 @@
 """The estimate of a workload: operator counts, memory, and the bound and expected time of each phase on a device.
 
-The bound needs the datasheet only. The expected time comes from the timing model; it is None where the device is not
-calibrated for every operator, as there is no efficiency factor to multiply with.
+The bound needs the datasheet only. The expected time comes from the timing model; it is None if the device is not
+calibrated for every operator. There is no efficiency factor.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context
-from roofmodel.study.estimate.notes import device_notes, host_notes, memory_notes, model_notes, timing_notes, use_notes
-from roofmodel.study.estimate.options import LONGEST, workload
+from roofmodel.study.estimate.notes import (
+    device_notes,
+    launch_notes,
+    memory_notes,
+    model_notes,
+    timing_notes,
+    utilization_notes,
+)
+from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
 
@@ -56,17 +63,17 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         if step.phase == "generate":
             phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
-    whole = _model_operators(arch, found)
-    shared = work.parallel != ONE_GPU
-    weights = phases.weight_bytes(arch, work.steps()[0]) if shared else memory.weight_bytes(arch, whole)
+    all_operators = _model_operators(arch, found)
+    several_gpus = work.parallel != ONE_GPU
+    weights = phases.weight_bytes(arch, work.steps()[0]) if several_gpus else memory.weight_bytes(arch, all_operators)
     formula = MemoryFormula(arch, work, weights)
     needed = formula.at({})
     return Estimate(
         architecture=arch,
         device=device,
         workload=work,
-        parameters=memory.parameters(arch, whole),
-        active_parameters=memory.active_parameters(arch, whole),
+        parameters=memory.parameters(arch, all_operators),
+        active_parameters=memory.active_parameters(arch, all_operators),
         phases=tuple(found),
         memory=needed,
         notes=(
@@ -76,18 +83,20 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *device_notes(device, work),
             *memory_notes(device, needed.total),
             *timing_notes(device, found),
-            *use_notes(found),
-            *host_notes(found),
+            *utilization_notes(found),
+            *launch_notes(found),
         ),
-        largest_batch=device.capacity and largest_batch(formula, device.capacity, LONGEST),
-        largest_context=None if arch.image else device.capacity and largest_context(formula, device.capacity, LONGEST),
+        largest_batch=device.capacity and largest_batch(formula, device.capacity, MAX_VALUE),
+        largest_context=(
+            None if arch.image else device.capacity and largest_context(formula, device.capacity, MAX_VALUE)
+        ),
     )
 
 
 def parameters(arch: Architecture) -> tuple[int, int]:
     """The number of parameters of a model, and how many of them are active for a token (MoE: the routed experts)."""
-    whole = phases.model_operators(arch, workload(arch)[0].steps()[0])
-    return memory.parameters(arch, whole), memory.active_parameters(arch, whole)
+    all_operators = phases.model_operators(arch, workload(arch)[0].steps()[0])
+    return memory.parameters(arch, all_operators), memory.active_parameters(arch, all_operators)
 
 
 def _model_operators(arch: Architecture, found: Sequence[PhaseEstimate]) -> Sequence[Operator]:

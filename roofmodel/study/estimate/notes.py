@@ -17,14 +17,14 @@ from roofmodel.models.convolutional import Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
 
-NODE = 8
+DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""
 
-PLANNED = 0.9
+GPU_MEMORY_UTILIZATION = 0.9
 """The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
 memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
 of the allocator, and ECC."""
-ECC = 1 / 16
+ECC_SHARE = 1 / 16
 """The share of GDDR memory that ECC takes: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
 KERNEL_KINDS = {
@@ -39,7 +39,7 @@ def model_notes(arch: Architecture, work: Workload) -> list[Text]:
     return [*length_notes(arch, work), *_image_notes(arch, work)]
 
 
-def beyond(arch: Architecture, work: Workload) -> Any:
+def exceeds_positions(arch: Architecture, work: Workload) -> Any:
     """Whether a workload of one phase exceeds the model's positions; elementwise for arrays."""
     (step,) = work.steps()
     limits = ((step.reach, arch.max_tokens), (work.seq, arch.max_source))
@@ -94,8 +94,8 @@ def _image_notes(arch: Architecture, work: Workload) -> list[Text]:
         folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
         return [note] if folds and work.phases != ("train",) else []
     if arch.image not in (None, work.image):
-        made_for, now = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
-        return [f"position embeddings of {made_for} pixels are interpolated to {now}"]
+        made_for, given = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
+        return [f"position embeddings of {made_for} pixels are interpolated to {given}"]
     return []
 
 
@@ -122,17 +122,18 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
 def memory_notes(device: Device, needed: Number) -> Iterator[str]:
     """A warning if the workload fits, but leaves less memory than inference engines reserve."""
     dram = device.levels["dram"]
-    if dram.capacity is None or not PLANNED * dram.capacity < needed <= dram.capacity:
+    if dram.capacity is None or not GPU_MEMORY_UTILIZATION * dram.capacity < needed <= dram.capacity:
         return
-    ecc = f"ECC if enabled ({units.binary(ECC * dram.capacity)} of {dram.kind})"
+    ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"
     yield (
         f"warning: {units.binary(dram.capacity - needed)} of {device.id}'s memory are left for memory that is not "
         f"counted: CUDA context and libraries (some hundred MB), fragmentation"
-        f"{f', {ecc}' if _corrects_within(dram) else ''}; inference engines use {PLANNED:.0%} by default"
+        f"{f', {ecc}' if _ecc_uses_capacity(dram) else ''}; inference engines use {GPU_MEMORY_UTILIZATION:.0%} by "
+        "default"
     )
 
 
-def _corrects_within(dram: Level) -> bool:
+def _ecc_uses_capacity(dram: Level) -> bool:
     """Whether ECC uses part of the stated capacity, as with GDDR; HBM has extra memory for it."""
     return (dram.kind or "").startswith("GDDR")
 
@@ -141,34 +142,34 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
     """The links between this number of GPUs, and missing figures of them."""
     if gpus > 1 and not device.links:
         yield f"{device.id} has no link between GPUs: communication is bound by DRAM bytes alone"
-    elif gpus > node(device) and (network := device.network):
+    elif gpus > gpus_per_node(device) and (network := device.network):
         yield (
-            f"between nodes of {node(device)} GPUs: {network.name}, "
+            f"between nodes of {gpus_per_node(device)} GPUs: {network.name}, "
             f"{units.si(network.bandwidth / 2, 'B/s')} per GPU and direction; rank order: TP, DP, PP"
         )
-    elif gpus > node(device):
+    elif gpus > gpus_per_node(device):
         yield (
-            f"warning: {gpus} GPUs exceed one node of {node(device)}, and {device.id}'s file has no network between "
-            f"nodes: they are counted with the links within a node"
+            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network "
+            f"between nodes: they are counted with the links within a node"
         )
 
 
-def node(device: Device) -> int:
+def gpus_per_node(device: Device) -> int:
     """GPUs per node."""
-    return device.network.beyond or NODE if device.network else NODE
+    return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
     """The basis of expected times, or why there are none."""
-    operators = [one for phase in found for one in phase.placed]
-    unknown = sorted({one.operator.kind for one in operators if one.expected is None})
+    operators = [placed for phase in found for placed in phase.placed]
+    unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
     if device.calibration is None:
         yield f"{device.id} is not calibrated, so expected times are null; see roof calibrate"
     elif device.missing_timing_fields:
         missing = " and ".join(device.missing_timing_fields)
         yield f"expected times are null: {device.id}'s file lacks {missing}, which the timing model needs"
     elif unknown:
-        whole = "times are" if all(one.expected is None for one in operators) else "totals are"
+        whole = "times are" if all(placed.expected is None for placed in operators) else "totals are"
         yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"
     elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
         yield (
@@ -176,15 +177,15 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
             f"{device.id} is not calibrated for"
         )
     else:
-        for other, kinds in device.calibration.borrowed.items():
+        for source_device, kinds in device.calibration.borrowed.items():
             names = ", ".join(KERNEL_KINDS[kind] for kind in kinds)
             yield (
-                f"{names} kernels are not calibrated on {device.id}; {other} parameters scaled to its datasheet are "
-                "used"
+                f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
+                "datasheet are used"
             )
 
 
-def use_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
     """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
     for phase in found:
         used, (peak, _) = phase.expected, phase.ceilings
@@ -195,7 +196,7 @@ def use_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
             )
 
 
-def host_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
+def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
     """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
     for phase in found:
         if not phase.host_bound:

@@ -19,9 +19,9 @@ from roofmodel.study.estimate.parallelism import GPUS, parallel
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
-LONGEST = 10**9
-LONGEST_LAUNCH = 1.0  # seconds
-TRAINED_BITS = 16  # the narrowest format that training is counted with
+MAX_VALUE = 10**9
+MAX_LAUNCH_SECONDS = 1.0
+MIN_TRAINING_BITS = 16
 
 
 class Options(NamedTuple):
@@ -84,7 +84,7 @@ class WorkloadOptions(TypedDict, total=False):
     sequence_parallel: Literal["off", "on"]
 
 
-USUAL: Mapping[str, Any] = Options._field_defaults
+DEFAULTS: Mapping[str, Any] = Options._field_defaults
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": get_args(Phase),
@@ -102,79 +102,86 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The values of the options that are names."""
 
-LEAST = {
+MIN_VALUES = {
     "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
     "micro_batch": 1,
 }  # fmt: skip
 """The smallest value of the options that are numbers."""
 
 
-def workload(arch: Architecture, **asked: Any) -> tuple[Workload, tuple[Text, ...]]:
+def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
     """The Workload of a model under Options, with notes on options that do not apply.
 
     Raises WorkloadError for an unknown option, an invalid value, or an invalid combination.
     """
-    if strange := [name for name in asked if name not in Options._fields]:
-        raise WorkloadError(f"unknown option {strange[0]!r}{choices(strange[0], Options._fields)}")
-    said = Options(**asked)
-    phases = _phases(arch, said.phase)
-    said = _checked(said)
-    idle = dict(_idle(arch, phases, said))
-    notes: list[Text] = [ignored(name, why) for name, why in idle.items() if getattr(said, name) != USUAL[name]]
-    said = said._replace(**{name: USUAL[name] for name in idle})
-    trains = phases == ("train",)
-    if trains:
-        notes += _training_notes(arch, said)
-    seq, decoder_seq, pixels = _lengths(arch, said)
-    micro_batch = 1 if said.micro_batch is None and said.pp > 1 and trains else said.micro_batch
-    gpus = Parallel(said.tp, said.dp, said.pp, said.ep, said.vpp, sequence=said.sequence_parallel == "on")
-    shared, remarks = parallel(arch, trains, said.batch, micro_batch, gpus)
-    if shared.sequence and seq % said.tp:
-        most = -(-seq // said.tp)
+    if unknown := [name for name in keywords if name not in Options._fields]:
+        raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
+    options = Options(**keywords)
+    phases = _phases(arch, options.phase)
+    options = _checked(options)
+    inapplicable = dict(_inapplicable_options(arch, phases, options))
+    notes: list[Text] = [
+        ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]
+    ]
+    options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
+    is_training = phases == ("train",)
+    if is_training:
+        notes += _training_notes(arch, options)
+    seq, decoder_seq, pixels = _lengths(arch, options)
+    micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
+    gpus = Parallel(
+        options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on"
+    )
+    layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
+    if layout.sequence and seq % options.tp:
+        tokens_per_gpu = -(-seq // options.tp)
         notes.append(
             Message(
-                f"{seq} tokens are not divisible by ", Option("tp", said.tp), f": a GPU with {most} tokens is counted"
+                f"{seq} tokens are not divisible by ",
+                Option("tp", options.tp),
+                f": a GPU with {tokens_per_gpu} tokens is counted",
             )
         )
     work = Workload(
-        phases, said.batch, seq, said.context, said.dtype, said.weights, said.kv, said.activations, said.attention,
-        said.logits, said.new_tokens or NEW_TOKENS, pixels, said.mla, said.optimizer or "adam", said.recompute,
-        decoder_seq, said.runtime, shared, micro_batch, said.launch,
+        phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
+        options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
+        options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
+        options.launch,
     )  # fmt: skip
-    return work, (*notes, *remarks)
+    return work, (*notes, *layout_notes)
 
 
-def _checked(said: Options) -> Options:
-    """The options with `launch` in seconds and the weights of autocast. Raises WorkloadError for an invalid value."""
-    for name, value in said._asdict().items():
-        if name != "phase" and name in CHOICES and (value is not None or USUAL[name] is not None):
+def _checked(options: Options) -> Options:
+    """The options with `launch` in seconds and autocast's weight format. Raises WorkloadError for an invalid value."""
+    for name, value in options._asdict().items():
+        if name != "phase" and name in CHOICES and (value is not None or DEFAULTS[name] is not None):
             check_choice(name, value)
-    if FORMATS[said.activations or said.dtype].bits < FORMATS[said.dtype].bits:
+    if FORMATS[options.activations or options.dtype].bits < FORMATS[options.dtype].bits:
         raise WorkloadError(
-            Option("activations", said.activations),
+            Option("activations", options.activations),
             " is narrower than the compute format ",
-            Option("dtype", said.dtype),
+            Option("dtype", options.dtype),
             "; try ",
-            Option("dtype", said.activations),
+            Option("dtype", options.activations),
         )
-    for name, least in LEAST.items():
-        value = getattr(said, name)
-        if value is not None or USUAL[name] is not None:
-            _whole(name, value, least)
-    if said.runtime == "autocast":
-        said = _autocast(said)
-    return said if said.launch is None else said._replace(launch=launch_seconds(said.launch))
+    for name, low in MIN_VALUES.items():
+        value = getattr(options, name)
+        if value is not None or DEFAULTS[name] is not None:
+            _check_whole_number(name, value, low)
+    if options.runtime == "autocast":
+        options = _autocast(options)
+    return options if options.launch is None else options._replace(launch=launch_seconds(options.launch))
 
 
-def _autocast(said: Options) -> Options:
-    """The options with the weights that autocast casts from. Raises WorkloadError for a format that it lacks."""
-    if said.dtype not in AUTOCAST_FORMATS:
+def _autocast(options: Options) -> Options:
+    """The options with the weight format that autocast casts from. Raises WorkloadError for an unsupported format."""
+    if options.dtype not in AUTOCAST_FORMATS:
         raise WorkloadError(
             Option("runtime", "autocast"),
-            f" computes GEMMs in {' or '.join(AUTOCAST_FORMATS)}, not in {said.dtype}; try ",
+            f" computes GEMMs in {' or '.join(AUTOCAST_FORMATS)}, not in {options.dtype}; try ",
             Option("dtype", AUTOCAST_FORMATS[0]),
         )
-    if said.activations:
+    if options.activations:
         raise WorkloadError(
             Option("activations"),
             ": ",
@@ -183,15 +190,17 @@ def _autocast(said: Options) -> Options:
             Option("dtype"),
             " and others in fp32; remove the option",
         )
-    if said.weights and FORMATS[said.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
+    if options.weights and FORMATS[options.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
-            Option("weights", said.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
+            Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
         )
-    return said._replace(weights=said.weights or PARAMETER_FORMAT)
+    return options._replace(weights=options.weights or PARAMETER_FORMAT)
 
 
-def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Iterator[tuple[str, Text]]:
-    """The options that do not apply to this model and phase, and why."""
+def _inapplicable_options(
+    arch: Architecture, phases: tuple[Phase, ...], options: Options
+) -> Iterator[tuple[str, Text]]:
+    """The options that do not apply to this model and phase, with the reasons."""
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
     else:
@@ -210,47 +219,47 @@ def _idle(arch: Architecture, phases: tuple[Phase, ...], said: Options) -> Itera
         yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
         yield "mla", f"{arch.name} has no multi-head latent attention"
-    if said.runtime == "graph":
+    if options.runtime == "graph":
         yield "launch", "a graph is launched once, not operator by operator"
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
         yield "recompute", "only training recomputes activations"
 
 
-def _lengths(arch: Architecture, said: Options) -> tuple[Number, Number | None, tuple[Number, Number]]:
+def _lengths(arch: Architecture, options: Options) -> tuple[Number, Number | None, tuple[Number, Number]]:
     """Tokens per sequence, tokens of an encoder-decoder's prompt, and pixels (rows, columns) of an image."""
-    pixels, seq = NO_IMAGE, said.seq
+    pixels, seq = NO_IMAGE, options.seq
     if arch.image:
-        pixels = (said.image, said.image) if said.image else arch.image
+        pixels = (options.image, options.image) if options.image else arch.image
         seq = tokens_of(arch, pixels)
     if seq is None:
-        seq = arch.padded_to or within(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
-    return seq, (said.decoder_seq or within(arch.max_tokens, seq)) if arch.encoder else None, pixels
+        seq = arch.padded_to or limited_length(arch.max_source if arch.encoder else arch.max_tokens, DEFAULT_SEQ)
+    return seq, (options.decoder_seq or limited_length(arch.max_tokens, seq)) if arch.encoder else None, pixels
 
 
-def within(limit: int | None, length: Number) -> Number:
+def limited_length(limit: int | None, length: Number) -> Number:
     """The smaller of a length and the model's limit."""
     return length if limit is None else maximum(1, minimum(length, limit))
 
 
-def _training_notes(arch: Architecture, said: Options) -> Iterator[Text]:
+def _training_notes(arch: Architecture, options: Options) -> Iterator[Text]:
     """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
-    for option, name in (("dtype", said.dtype), ("weights", said.weights or said.dtype)):
-        if FORMATS[name].bits < TRAINED_BITS:
+    for option, name in (("dtype", options.dtype), ("weights", options.weights or options.dtype)):
+        if FORMATS[name].bits < MIN_TRAINING_BITS:
             raise WorkloadError(
                 Option(option, name),
-                f": training needs formats of {TRAINED_BITS} bits or more; try ",
+                f": training needs formats of {MIN_TRAINING_BITS} bits or more; try ",
                 Option(option, "bf16"),
             )
-    if said.runtime == "autocast":
+    if options.runtime == "autocast":
         yield (
             "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
             "and sums in fp32, and their cast copies"
         )
     parts = () if isinstance(arch.body, Network) else arch.stack.parts
-    if said.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
+    if options.recompute == "selective" and not any(isinstance(part, Attention | LatentAttention) for part in parts):
         yield Message(Option("recompute", "selective"), f" changes nothing: {arch.name} has no attention")
-    elif said.recompute == "selective" and said.attention == "flash":
+    elif options.recompute == "selective" and options.attention == "flash":
         yield Message(
             Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
         )
@@ -303,32 +312,34 @@ def check_choice(option: str, value: object) -> None:
         raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
 
 
-def launch_seconds(asked: object) -> float:
+def launch_seconds(launch: object) -> float:
     """Launch overhead in seconds, from seconds or text with a unit. Raises WorkloadError for another value."""
     try:
-        seconds = float(units.parse(asked, "s") if isinstance(asked, str) else asked)  # type: ignore[arg-type]
+        seconds = float(units.parse(launch, "s") if isinstance(launch, str) else launch)  # type: ignore[arg-type]
     except ValueError as error:
         raise WorkloadError(Option("launch"), f": {error}") from None
     except TypeError:
         seconds = -1.0
-    if not 0 <= seconds <= LONGEST_LAUNCH:
+    if not 0 <= seconds <= MAX_LAUNCH_SECONDS:
         raise WorkloadError(
-            Option("launch"), f" is {shorten(asked)}: implausible launch overhead; try ", Option("launch", "12us")
+            Option("launch"), f" is {shorten(launch)}: implausible launch overhead; try ", Option("launch", "12us")
         )
     return seconds
 
 
-def _whole(option: str, value: object, low: int) -> None:
-    if type(value) is not int or not low <= value <= LONGEST:
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {LONGEST}")
+def _check_whole_number(option: str, value: object, low: int) -> None:
+    if type(value) is not int or not low <= value <= MAX_VALUE:
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {MAX_VALUE}"
+        )
 
 
-def given(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:
+def non_default_options(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:
     """The names of the options that are not at their default, without those in `used`."""
-    return [name for name, value in options.items() if name not in used and value != USUAL.get(name)]
+    return [name for name, value in options.items() if name not in used and value != DEFAULTS.get(name)]
 
 
 def check_kernel(size: object, dtype: str) -> None:
     """Raises WorkloadError for an invalid size or format of a textbook kernel."""
-    _whole("n", size, 1)
+    _check_whole_number("n", size, 1)
     check_choice("dtype", dtype)

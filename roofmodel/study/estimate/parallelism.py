@@ -19,15 +19,15 @@ GPUS = tuple(ONE_GPU.ways)
 
 
 def parallel(
-    arch: Architecture, trains: bool, batch: int, micro_batch: int | None, asked: Parallel
+    arch: Architecture, is_training: bool, batch: int, micro_batch: int | None, layout: Parallel
 ) -> tuple[Parallel, tuple[Text, ...]]:
     """The parallel layout, with notes on options that do not apply.
 
     Raises WorkloadError, with values that work, if the model or the batch cannot be sharded evenly.
     """
-    tp, dp, pp, ep, vpp = asked.ways.values()
+    tp, dp, pp, ep, vpp = layout.ways.values()
     notes: list[Text] = []
-    if vpp != 1 and not interleaves(trains, asked):
+    if vpp != 1 and not interleaves(is_training, layout):
         notes.append(ignored("vpp", "only training interleaves model chunks" if pp > 1 else "there is one stage"))
         vpp = 1
     _check_stages(arch, pp, vpp)
@@ -40,24 +40,24 @@ def parallel(
             ") or over whole replicas (", Option("dp", dp), "), so one must divide the other; ",
             _alternatives(arch, tp, dp, ep),
         )  # fmt: skip
-    if found := list(dict.fromkeys(obstacles(arch, tp, ep))):
+    if uneven := list(dict.fromkeys(obstacles(arch, tp, ep))):
         if isinstance(arch.body, Network):
-            raise WorkloadError(Option("tp", tp), f": {arch.name} has {found[0]} to shard; try ", Option("dp", tp))
+            raise WorkloadError(Option("tp", tp), f": {arch.name} has {uneven[0]} to shard; try ", Option("dp", tp))
         raise WorkloadError(
-            *_named(tp=tp, ep=ep if ep > 1 else None),
-            f": {arch.name} has {' and '.join(found)}, which cannot be sharded evenly; ",
+            *_size_options(tp=tp, ep=ep if ep > 1 else None),
+            f": {arch.name} has {' and '.join(uneven)}, which cannot be sharded evenly; ",
             _alternatives(arch, tp, dp, ep),
         )
-    if left := batch % (many := multiple(trains, asked, micro_batch)):
+    if remainder := batch % (divisor := batch_divisor(is_training, layout, micro_batch)):
         sizes = {"dp": dp, "micro_batch": micro_batch or 1, "pp": pp * (vpp > 1), "vpp": vpp}
         interleaved = f": interleaved stages need a multiple of {pp} microbatches" if vpp > 1 else ""
         raise WorkloadError(
-            *_named(**{name: n if n > 1 else None for name, n in sizes.items()}), ": ", Option("batch", batch),
+            *_size_options(**{name: n if n > 1 else None for name, n in sizes.items()}), ": ", Option("batch", batch),
             f" is the number of sequences of all replicas, and cannot be sharded evenly{interleaved}; try ",
-            joined(" or ", [Option("batch", n) for n in (batch - left, batch - left + many) if n]),
+            joined(" or ", [Option("batch", n) for n in (batch - remainder, batch - remainder + divisor) if n]),
         )  # fmt: skip
-    sequence = asked.sequence
-    if sequence and (tp == 1 or not trains):
+    sequence = layout.sequence
+    if sequence and (tp == 1 or not is_training):
         why = Message("no tensor parallelism (", Option("tp", 1), ")") if tp == 1 else "only training shards sequences"
         notes.append(ignored("sequence_parallel", why))
         sequence = False
@@ -68,7 +68,7 @@ def parallel(
     return Parallel(tp, dp, pp, ep, vpp, across=ep > tp, sequence=sequence), tuple(notes)
 
 
-def _named(**sizes: int | None) -> list[Text]:
+def _size_options(**sizes: int | None) -> list[Text]:
     """The options that have a size, with a blank between them."""
     return [joined(" ", [Option(name, size) for name, size in sizes.items() if size is not None])]
 
@@ -87,15 +87,15 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
     return None
 
 
-def interleaves(trains: bool, asked: Parallel) -> bool:
+def interleaves(is_training: bool, layout: Parallel) -> bool:
     """Whether the pipeline is interleaved: several stages train, with several model chunks each."""
-    return trains and asked.pp > 1 and asked.vpp > 1
+    return is_training and layout.pp > 1 and layout.vpp > 1
 
 
-def multiple(trains: bool, asked: Parallel, micro_batch: int | None) -> int:
+def batch_divisor(is_training: bool, layout: Parallel, micro_batch: int | None) -> int:
     """The divisor of the batch: whole microbatches on all replicas, and for an interleaved pipeline a multiple of the
     number of stages (Narayanan et al., arXiv 2104.04473, section 2.2)."""
-    return int(asked.dp * (micro_batch or 1) * (asked.pp if interleaves(trains, asked) else 1))
+    return int(layout.dp * (micro_batch or 1) * (layout.pp if interleaves(is_training, layout) else 1))
 
 
 def _check_stages(arch: Architecture, pp: int, vpp: int) -> None:
@@ -106,9 +106,9 @@ def _check_stages(arch: Architecture, pp: int, vpp: int) -> None:
         raise WorkloadError(Option("pp", pp), f": {arch.name} {why}; try ", Option("pp", 1))
     if (layers := len(arch.stack.layers)) < pp * vpp:
         chunks = vpp if vpp > 1 else None
-        fewer = Message("at most ", *_named(pp=layers // vpp, vpp=chunks), " works")
+        fewer = Message("at most ", *_size_options(pp=layers // vpp, vpp=chunks), " works")
         raise WorkloadError(
-            *_named(pp=pp, vpp=chunks), f": {arch.name} has {layers} layers, fewer than {pp * vpp} chunks; ",
+            *_size_options(pp=pp, vpp=chunks), f": {arch.name} has {layers} layers, fewer than {pp * vpp} chunks; ",
             fewer if layers >= vpp else Message("try ", Option("vpp", 1)),
         )  # fmt: skip
 
@@ -131,16 +131,16 @@ def nested(tp: int, dp: int, ep: int) -> bool:
     return tp % ep == 0 or (ep % tp == 0 and (tp * dp) % ep == 0)
 
 
-def possible(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
+def possible_tp(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
     """The values of `tp` that a model allows with `dp` and `ep`."""
     return (tp for tp in range(1, MAX_SUGGESTED_GPUS + 1) if nested(tp, dp, ep) and not any(obstacles(arch, tp, ep)))
 
 
-def dealt(arch: Architecture) -> dict[int, list[int]]:
+def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
     """The values of `tp` that shard the model evenly, by value of `ep`; `dp` then decides which are nested."""
-    counts = range(1, MAX_SUGGESTED_GPUS + 1)
+    sizes = range(1, MAX_SUGGESTED_GPUS + 1)
     found = {
-        ep: [tp for tp in counts if not any(obstacles(arch, tp, ep))] for ep in (counts if has_experts(arch) else (1,))
+        ep: [tp for tp in sizes if not any(obstacles(arch, tp, ep))] for ep in (sizes if has_experts(arch) else (1,))
     }
     return {ep: tps for ep, tps in found.items() if tps}
 
@@ -150,7 +150,7 @@ def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     found = [
         ("", "ep", [n for n in range(1, tp * dp + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))]),
-        ("", "tp", [*possible(arch, dp, ep)]),
+        ("", "tp", [*possible_tp(arch, dp, ep)]),
         ("with a divisible batch ", "dp", over_replicas),
     ]
     texts = [Message(how, Option(name, tuple(sizes))) for how, name, sizes in found if sizes]

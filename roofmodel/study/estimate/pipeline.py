@@ -52,7 +52,7 @@ def estimates_by_stage(arch: Architecture, device: Device, step: Step, host: Hos
         return found
     times = [dict(_microbatch_times(phase)) for phase in found]
     latencies = {
-        part: pipeline_latency([(many, own[part]) for (many, _), own in zip(staged, times, strict=True)])
+        part: pipeline_latency([(count, own[part]) for (count, _), own in zip(staged, times, strict=True)])
         for part in times[0]
     }
     return [
@@ -77,10 +77,12 @@ def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
     Its passes form a pipeline as decodes do: the pass for a token starts when the previous token is known.
     """
     staged = distinct_stages(arch, step)
-    stages = [placed(operators_without_cache(arch, one), device, step.widths.compute) for _, one in staged]
+    stages = [
+        placed(operators_without_cache(arch, stage_step), device, step.widths.compute) for _, stage_step in staged
+    ]
     totals = [total_seconds(stage) for stage in stages]
-    latency = sum(many * total for (many, _), total in zip(staged, totals, strict=True)) / step.microbatches
-    own = next(stage for (_, one), stage in zip(staged, stages, strict=True) if one == step)
+    latency = sum(count * total for (count, _), total in zip(staged, totals, strict=True)) / step.microbatches
+    own = next(stage for (_, stage_step), stage in zip(staged, stages, strict=True) if stage_step == step)
     return Uncached(own, max(latency, *totals))
 
 
@@ -96,7 +98,7 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
 
 def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
     """The time of one microbatch through all stages, from the number and the time of each distinct stage."""
-    return _sum(StageTime(many * time.bound, time.expected and many * time.expected) for many, time in times)
+    return _sum(StageTime(count * time.bound, time.expected and count * time.expected) for count, time in times)
 
 
 def _sum(times: Iterator[StageTime]) -> StageTime:
@@ -108,10 +110,10 @@ def _sum(times: Iterator[StageTime]) -> StageTime:
 def idle_time(part: str, step: Step, own: StageTime, latency: StageTime) -> StageTime:
     """The time that a stage waits for the other stages."""
 
-    def waits(mine: Number, all_stages: Number) -> Number:
+    def waiting_time(own_seconds: Number, latency_seconds: Number) -> Number:
         if part in ("decode", "decodes"):
-            return maximum(all_stages - step.microbatches * mine, 0.0)
-        return (all_stages - mine) / step.parallel.vpp
+            return maximum(latency_seconds - step.microbatches * own_seconds, 0.0)
+        return (latency_seconds - own_seconds) / step.parallel.vpp
 
-    known = own.expected and latency.expected and Expected(*map(waits, own.expected, latency.expected))
-    return StageTime(waits(own.bound, latency.bound), known)
+    known = own.expected and latency.expected and Expected(*map(waiting_time, own.expected, latency.expected))
+    return StageTime(waiting_time(own.bound, latency.bound), known)

@@ -14,7 +14,7 @@ from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.study.compare import formats
 from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.estimate.estimate import Estimate, estimate
-from roofmodel.study.estimate.options import given
+from roofmodel.study.estimate.options import non_default_options
 from roofmodel.study.profile import points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
 from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings
@@ -132,7 +132,8 @@ def place(
         )
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
-    unused = [*(["family"] if family else []), *given(workload or {}, used=())] if architecture is None else []
+    ignored_options = [*(["family"] if family else []), *non_default_options(workload or {}, used=())]
+    unused = ignored_options if architecture is None else []
     notes = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []

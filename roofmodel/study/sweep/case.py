@@ -17,8 +17,8 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.notes import beyond
-from roofmodel.study.estimate.options import within
+from roofmodel.study.estimate.notes import exceeds_positions
+from roofmodel.study.estimate.options import limited_length
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
 from roofmodel.study.estimate.pipeline import busy_seconds, estimates_by_stage
@@ -154,7 +154,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     if work is None:
         return numbers
     if arch.encoder and "decoder_seq" not in numbers:
-        numbers["decoder_seq"] = within(arch.max_tokens, numbers.get("seq", work.seq))
+        numbers["decoder_seq"] = limited_length(arch.max_tokens, numbers.get("seq", work.seq))
     work = replace(work, **numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.host)
@@ -167,7 +167,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         **found,
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
         "fits": None if device.capacity is None else peak.total <= device.capacity,
-        "note": beyond(arch, work),
+        "note": exceeds_positions(arch, work),
     }
 
 

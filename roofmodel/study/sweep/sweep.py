@@ -18,17 +18,17 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
-from roofmodel.study.estimate.notes import beyond, device_notes, timing_notes, use_notes
+from roofmodel.study.estimate.notes import device_notes, exceeds_positions, timing_notes, utilization_notes
 from roofmodel.study.estimate.options import (
     CHOICES,
-    LEAST,
-    LONGEST,
+    MAX_VALUE,
+    MIN_VALUES,
     Options,
     check_choice,
     launch_seconds,
     workload,
 )
-from roofmodel.study.estimate.parallelism import GPUS, multiple
+from roofmodel.study.estimate.parallelism import GPUS, batch_divisor
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.estimate.pipeline import slowest_stage
 from roofmodel.study.sweep import grid
@@ -117,8 +117,8 @@ def sweep(
 
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
-    if name in LEAST:
-        return list(grid.numbers(name, asked, LEAST[name], LONGEST))
+    if name in MIN_VALUES:
+        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUE))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
     if name not in CHOICES:
@@ -170,7 +170,7 @@ def _all_cases(
 ) -> Iterator[Case]:  # fmt: skip
     """The cases of batches that can be divided evenly among replicas and stages, then of the other batches."""
     batches, sizes = lengths.get("batch", (1,)), {option: chosen.get(option, 1) for option in GPUS}
-    divisor = multiple(chosen.get("phase") == "train", Parallel(**sizes), chosen.get("micro_batch"))
+    divisor = batch_divisor(chosen.get("phase") == "train", Parallel(**sizes), chosen.get("micro_batch"))
     groups = [tuple(n for n in batches if (n % divisor == 0) == even) for even in (True, False)]
     for some in filter(None, groups):
         yield from _cases(arch, device, chosen, {**lengths, "batch": some} if "batch" in lengths else lengths, notes)
@@ -205,7 +205,9 @@ def _case(
         peak = phases.phase_memory(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
-    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *use_notes([phase])])
+    notes |= dict.fromkeys(
+        [*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *utilization_notes([phase])]
+    )
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
@@ -215,7 +217,7 @@ def _case(
                 Option("runtime", "graph"),
             )
         ] = None
-    if beyond(arch, work):
+    if exceeds_positions(arch, work):
         notes[
             f"warning: points beyond the maximum positions of {arch.name} are marked and counted as if it had more"
         ] = None

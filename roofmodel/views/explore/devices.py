@@ -10,7 +10,7 @@ from roofmodel.devices.device import Device, Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
-from roofmodel.study.estimate.notes import link_notes, node
+from roofmodel.study.estimate.notes import gpus_per_node, link_notes
 from roofmodel.tracing.trace import Node
 from roofmodel.views.explore.nodes import Rows
 
@@ -41,9 +41,9 @@ def _links(device: Device) -> dict[str, Link | None]:
 
 def _outside(device: Device) -> dict[str, Any]:
     """The note for more GPUs than a node has."""
-    most = node(device)
-    words = next(link_notes(device, most + 1)).replace(f"{most + 1} GPUs are", "{gpus} GPUs are")
-    return {"most": most, "said": f"{words[0].upper()}{words[1:]}."}
+    node_size = gpus_per_node(device)
+    words = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs are", "{gpus} GPUs are")
+    return {"most": node_size, "said": f"{words[0].upper()}{words[1:]}."}
 
 
 def _link(link: Link) -> dict[str, Any]:

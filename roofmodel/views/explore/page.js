@@ -4,7 +4,7 @@ const GPUS = ["tp", "dp", "ep"]; // degrees of parallelism
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // in order of dependence
 const VARIANT = ["phase", "attention", "mla", "recompute"]; // in the order of the keys of `situations`
 const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
-const LONGEST = 10 ** 9;
+const MAX_VALUE = 10 ** 9;
 const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // a missing link: no bytes, no time
 const messages = [];
 let state = {};
@@ -18,7 +18,7 @@ const communicatingGpus = () => (state.phase === "train" || state.ep > state.tp 
 
 /** The numbers that apply to the current settings. */
 function numbers() {
-  const { dealt } = model(), tp = Object.values(dealt).flat().some((tp) => tp > 1), ep = Object.keys(dealt).length > 1;
+  const { tpByEp } = model(), tp = Object.values(tpByEp).flat().some((tp) => tp > 1), ep = Object.keys(tpByEp).length > 1;
   return [...(tp ? ["tp"] : []), "dp", ...(ep ? ["ep"] : []), "batch", ...phase().lengths];
 }
 
@@ -59,18 +59,18 @@ function defaultValue(key) {
 
 /** The values that a model allows, if it does not allow all. */
 function allowedValues(key) {
-  const { dealt } = model(), { tp, dp } = state;
+  const { tpByEp } = model(), { tp, dp } = state;
   const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as in study/estimate/parallelism.py
-  if (key === "tp") return [...new Set(Object.values(dealt).flat())].sort((a, b) => a - b);
-  if (key === "ep") return Object.keys(dealt).map(Number).filter((ep) => dealt[ep].includes(tp) && nested(ep));
+  if (key === "tp") return [...new Set(Object.values(tpByEp).flat())].sort((a, b) => a - b);
+  if (key === "ep") return Object.keys(tpByEp).map(Number).filter((ep) => tpByEp[ep].includes(tp) && nested(ep));
   return null;
 }
 
 /** The requirement that a number violates; empty if it is valid. */
 function violation(key, text) {
   const least = model().least[key] ?? 1, value = Number(text), known = allowedValues(key);
-  if (!Number.isInteger(value) || value < least || value > LONGEST || String(text).trim() === "") {
-    return `must be a whole number from ${least} to ${LONGEST}`;
+  if (!Number.isInteger(value) || value < least || value > MAX_VALUE || String(text).trim() === "") {
+    return `must be a whole number from ${least} to ${MAX_VALUE}`;
   }
   if (known !== null && !known.includes(value)) return `must be ${known.join(" or ")}`;
   return key === "batch" && value % state.dp !== 0 ? `must be a multiple of dp, ${state.dp}` : "";

@@ -28,7 +28,7 @@ from roofmodel.prediction.timing import Expected
 from roofmodel.study import explore as study
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import CHOICES, workload
-from roofmodel.study.estimate.parallelism import dealt
+from roofmodel.study.estimate.parallelism import tp_by_ep
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
@@ -123,7 +123,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
             "image": usual.image[0],
         },
         "least": {length: study.least(arch, length) for phase in phases.values() for length in phase["lengths"]},
-        "dealt": dealt(arch),
+        "tpByEp": tp_by_ep(arch),
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
