@@ -30,6 +30,7 @@ from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL
 
 EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"
+FUNCTION_NAMES = [name for name in roofmodel.__all__ if name.islower()]
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
 
 
@@ -133,7 +134,8 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 def test_the_examples_in_docstrings_are_right() -> None:
-    for module in (roofmodel, importlib.import_module("roofmodel.api"), importlib.import_module("roofmodel.errors")):
+    functions = {getattr(roofmodel, name).__module__ for name in FUNCTION_NAMES}
+    for module in map(importlib.import_module, ("roofmodel", "roofmodel.errors", *sorted(functions))):
         tried = doctest.testmod(module, extraglobs={name: getattr(roofmodel, name) for name in roofmodel.__all__})
         assert tried.attempted
         assert not tried.failed

@@ -1,0 +1,58 @@
+"""Functions of the library: one for each command of `roof`, with the same options and the same results.
+
+Each function returns a report with `.to_dict()`, `.to_frame()`, `.notes`, `.save(path)` where they apply, and shows
+its tables in a notebook. Errors are `RoofError` and its subclasses.
+"""
+
+from __future__ import annotations
+
+from roofmodel.api.catalog import (
+    check_hardware,
+    list_families,
+    list_hardware,
+    list_models,
+    show_hardware,
+    show_model,
+)
+from roofmodel.api.measurements import (
+    calibrate,
+    compare,
+    count,
+    measure,
+    ncu_command,
+    plot,
+    read_profile,
+    validate,
+)
+from roofmodel.api.predictions import (
+    conventions,
+    crossover,
+    estimate,
+    explain,
+    explore,
+    reconcile,
+    sweep,
+)
+from roofmodel.api.problem_sheets import check_homework, homework
+from roofmodel.devices.device import Device
+from roofmodel.reports.measurements import (
+    CalibrationReport,
+    CollectionCommand,
+    CompareReport,
+    CountReport,
+    HardwareCheck,
+    Listing,
+    MeasureReport,
+    PlotReport,
+    ProfileReport,
+    ValidationReport,
+)
+from roofmodel.reports.predictions import Derivation, ExplorePage, HomeworkSheet, Report, SweepReport
+
+__all__ = [
+    "CalibrationReport", "CollectionCommand", "CompareReport", "CountReport", "Derivation", "Device", "ExplorePage",
+    "HardwareCheck", "HomeworkSheet", "Listing", "MeasureReport", "PlotReport", "ProfileReport", "Report",
+    "SweepReport", "ValidationReport", "calibrate", "check_hardware", "check_homework", "compare", "conventions",
+    "count", "crossover", "estimate", "explain", "explore", "homework", "list_families", "list_hardware", "list_models",
+    "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware", "show_model", "sweep", "validate",
+]  # fmt: skip

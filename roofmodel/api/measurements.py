@@ -1,0 +1,196 @@
+"""Functions of measurements: profiles, comparisons, counts of torch modules, benchmarks and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from roofmodel import arguments
+from roofmodel.arguments import Hardware, Model, PathLike
+from roofmodel.reports.measurements import (
+    CalibrationReport,
+    CollectionCommand,
+    CompareReport,
+    CountReport,
+    MeasureReport,
+    PlotReport,
+    ProfileReport,
+    ValidationReport,
+)
+
+if TYPE_CHECKING:
+    from roofmodel.counting.workload import Phase
+    from roofmodel.study.estimate.options import WorkloadOptions
+
+
+def read_profile(*paths: PathLike, hw: str | None = None, times: PathLike | Sequence[PathLike] = ()) -> ProfileReport:
+    """Kernels from files of Nsight Compute, nvprof, Nsight Systems or PyTorch. Files of one device form one run.
+
+    A path may name its device, as in `a.csv@v100`; `hw` names the device of the other files, where they do not state
+    it. `times` are files whose times replace theirs. Raises RoofError for a file that is not a profile.
+    """
+    from roofmodel.study.profile.place import kernels
+
+    return ProfileReport(
+        kernels(arguments.paths("paths", paths), arguments.text("hw", hw), arguments.paths("times", times))
+    )
+
+
+def plot(
+    *paths: PathLike,
+    hw: str | None = None,
+    by: str = "name",
+    model: str | None = None,
+    family: str | None = None,
+    times: PathLike | Sequence[PathLike] = (),
+    clock: str = "boost",
+    ceilings: str = "datasheet",
+    **workload: Unpack[WorkloadOptions],
+) -> PlotReport:
+    """Measured kernels on a device's roofline, grouped `by` name, base, nvtx, category or lecture.
+
+    `paths`, `hw` and `times` are as for `read_profile`. With `model`, its operators under `workload` are added at their
+    bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings` is datasheet or
+    measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
+    """
+    from roofmodel.study.profile.place import place
+
+    arguments.check_texts(hw=hw, model=model, family=family)
+    arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
+    placed = place(
+        arguments.paths("paths", paths), hw, by=by, model=model, family=family, workload=workload,
+        times=arguments.paths("times", times), clock=clock, ceilings=ceilings,
+    )  # fmt: skip
+    return PlotReport(placed)
+
+
+def compare(
+    model: Model,
+    *paths: PathLike,
+    hw: str | None = None,
+    family: str | None = None,
+    times: PathLike | Sequence[PathLike] = (),
+    steps: int | None = None,
+    device: str | None = None,
+    **workload: Unpack[WorkloadOptions],
+) -> CompareReport:
+    """Predicted and measured figures of a model's operators, from profiler files of one run.
+
+    `paths`, `hw` and `times` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`. `steps` is
+    the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold several.
+    Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+    """
+    from roofmodel.study.compare.compare import compare as study
+
+    arguments.check_texts(hw=hw, family=family, device=device)
+    arguments.check_count(steps=steps)
+    found = study(
+        arguments.path("model", model), arguments.paths("paths", paths), hw, family=family,
+        times=arguments.paths("times", times), steps=steps, device=device, workload=workload,
+    )  # fmt: skip
+    return CompareReport(found)
+
+
+def ncu_command(
+    program: Sequence[str],
+    hw: str | None = None,
+    *,
+    nvtx: str | None = None,
+    skip: int | None = None,
+    count: int | None = None,
+    nvprof: bool = False,
+) -> CollectionCommand:
+    """The ncu command line that collects the metrics of a roofline on a device (an A100 without `hw`).
+
+    `nvtx` limits it to launches in one range; `skip` and `count` select launches. `nvprof` collects times only, on a
+    V100. Raises RoofError for a device whose metrics are unknown.
+
+    Examples:
+        >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
+        True
+    """
+    from roofmodel.study.profile.ncu_command import collect
+
+    return CollectionCommand(collect(program, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
+
+
+def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
+    """FLOPs and bytes of the operators of any torch module; with `hw` the bound of each. Needs torch.
+
+    `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
+    "1x3x224x224" or "int:1x1024"; `dtype` the format of all floating-point tensors. Raises RoofError.
+    """
+    from roofmodel.study.count import count as study
+
+    arguments.check_required_texts(target=target, dtype=dtype)
+    return CountReport(study(target, list(inputs), dtype, arguments.optional_device(hw)))
+
+
+def validate(table: PathLike, hw: Hardware) -> ValidationReport:
+    """Errors of bound and expected time on a CSV table of measured operations. Raises RoofError."""
+    from roofmodel.study.benchmark.validate import validate as study
+
+    return ValidationReport(study(arguments.path("table", table), arguments.device(hw)))
+
+
+def calibrate(
+    tables: PathLike | Sequence[PathLike],
+    hw: PathLike,
+    *,
+    source: str = "own measurements",
+    progress: Callable[[str], None] = lambda what: None,
+) -> CalibrationReport:
+    """The timing model's parameters, fitted to CSV tables of measured operations. Needs scipy.
+
+    `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save`
+    writes. `progress` is called with a description before each fit. Raises RoofError.
+    """
+    from roofmodel.devices import library
+    from roofmodel.devices.calibration_writer import device_file
+    from roofmodel.study.benchmark.calibrate import calibrate as study
+    from roofmodel.study.benchmark.table import read
+    from roofmodel.study.profile.device import others
+
+    files = arguments.paths("tables", tables)
+    path, device = library.find(hw), library.load(hw)
+    found = study(files, device, source, begin=progress)
+    yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
+    warnings = [text for table in files for text in others(device, read(table).get("gpu", ()), table)]
+    return CalibrationReport(device, found.calibration, yaml, found.remarks, warnings)
+
+
+def measure(
+    output: PathLike,
+    *,
+    ops: str | None = None,
+    dtype: str | None = None,
+    model: Model | None = None,
+    phase: Phase | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    context: int | None = None,
+    l2: Literal["cold", "warm"] = "cold",
+    budget: float = 120,
+    device: Literal["cuda", "cpu"] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    force: bool = False,
+    remark: Callable[[str], None] = lambda text: None,
+) -> MeasureReport:
+    """Measure operations on this machine with torch and write them to a CSV table, for `validate` and `calibrate`.
+
+    `ops` and `dtype` are names separated by commas (all without them). With `model`, its operators under `phase`,
+    `batch`, `seq` and `context` are measured instead of a sweep of shapes drawn with `seed`. `l2` says whether caches
+    are flushed before each launch; `budget` is seconds. `resume` continues an earlier table; `force` replaces it.
+    `remark` is called with what is left out. An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+    """
+    from roofmodel.views.benchmark.measure import run
+
+    architecture = None if model is None else arguments.architecture(model, None)
+    arguments.check_texts(ops=ops, dtype=dtype, device=device)
+    measurement = run(
+        arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
+        workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,
+        seed=seed, resume=resume, force=force, remark=remark,
+    )  # fmt: skip
+    return MeasureReport(measurement)

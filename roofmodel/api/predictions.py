@@ -1,0 +1,191 @@
+"""Functions of predictions: estimate, sweep, explain, crossover, conventions, reconcile, explore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from roofmodel import arguments
+from roofmodel.arguments import Hardware, Model
+from roofmodel.reports.predictions import Derivation, ExplorePage, Report, SweepReport
+
+if TYPE_CHECKING:
+    from roofmodel.counting.workload import Optimizer, Phase, Recompute, Runtime
+    from roofmodel.study.estimate.options import WorkloadOptions
+    from roofmodel.study.sweep.grid import GridOptions
+
+
+def estimate(
+    model: Model,
+    hw: Hardware,
+    *,
+    family: str | None = None,
+    phase: Phase | None = None,
+    batch: int = 1,
+    seq: int | None = None,
+    context: int | None = None,
+    dtype: str = "fp16",
+    weights: str | None = None,
+    kv: str | None = None,
+    activations: str | None = None,
+    attention: Literal["flash", "eager"] = "flash",
+    logits: Literal["last", "all"] | None = None,
+    new_tokens: int | None = None,
+    image: int | None = None,
+    mla: Literal["absorbed", "naive"] = "absorbed",
+    optimizer: Optimizer | None = None,
+    recompute: Recompute = "none",
+    decoder_seq: int | None = None,
+    runtime: Runtime = "eager",
+    launch: float | str | None = None,
+    tp: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    vpp: int = 1,
+    micro_batch: int | None = None,
+    sequence_parallel: Literal["off", "on"] = "off",
+) -> Report:
+    """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
+
+    `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias or YAML file, or a Device. `family`
+    reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
+    The other options are those of `roof estimate`. None selects the default, which depends on the model, the phase or
+    another option. Raises RoofError.
+
+    Examples:
+        >>> report = estimate("gpt2-xl", "a100", batch=8)
+        >>> f"{report.totals['decode']['bound_seconds']:.2e} s"
+        '2.78e-03 s'
+        >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
+        'mlp.up'
+    """
+    from roofmodel.study.estimate.estimate import estimate as study
+
+    options: WorkloadOptions = {
+        "phase": phase, "batch": batch, "seq": seq, "context": context, "dtype": dtype, "weights": weights, "kv": kv,
+        "activations": activations, "attention": attention, "logits": logits, "new_tokens": new_tokens, "image": image,
+        "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
+        "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
+        "sequence_parallel": sequence_parallel,
+    }  # fmt: skip
+    return Report(study(arguments.architecture(model, family), arguments.device(hw), **options))
+
+
+def sweep(
+    models: Model | Sequence[Model],
+    hw: Hardware | Sequence[Hardware],
+    *,
+    family: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    cluster: str | None = None,
+    **options: Unpack[GridOptions],
+) -> SweepReport:
+    """Totals of all combinations of models, devices and values of each option.
+
+    `options` are those of `estimate`; each takes one value or several: `batch=range(1, 65), seq="512:4096:*2",
+    dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
+    Dask scheduler, or `local`. Raises RoofError.
+
+    Examples:
+        >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
+        <SweepReport of 6 points>
+    """
+    from roofmodel.study.sweep.sweep import sweep as study
+
+    arguments.check_texts(family=family, cluster=cluster)
+    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
+    devices = [arguments.device(device) for device in arguments.several(hw)]
+    return SweepReport(study(architectures, devices, price=price, cluster=cluster, **options))
+
+
+def explain(
+    model: Model,
+    hw: Hardware | None = None,
+    *,
+    family: str | None = None,
+    op: str | None = None,
+    n: int | None = None,
+    timing: bool = False,
+    **workload: Unpack[WorkloadOptions],
+) -> Derivation:
+    """The derivation of every number of an estimate: formula, formula with numbers, value, and source of each size.
+
+    `model` is as for `estimate`, or a kernel such as "matmul" of size `n`; `op` selects one operator or a group of
+    them. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
+
+    Examples:
+        >>> explain("matmul", n=4096, dtype="fp32")
+        <Derivation: matmul>
+    """
+    from roofmodel.study.derive.explain import explain_named
+    from roofmodel.views.derive.explain import document
+
+    arguments.check_texts(family=family)
+    operator, device = arguments.operator_name(op), arguments.optional_device(hw)
+    found = explain_named(model, device, family=family, op=operator, n=n, **workload)
+    return Derivation(document(found, timing=timing))
+
+
+def crossover(
+    model: Model,
+    hw: Hardware,
+    *,
+    over: str | None = None,
+    op: str | None = None,
+    family: str | None = None,
+    explain: bool = False,
+    **workload: Unpack[WorkloadOptions],
+) -> Derivation:
+    """The size at which another ceiling limits an operator or a phase, over "batch", "seq", "context" or "gpus".
+
+    `model` may be a kernel such as "matmul", whose size n varies. `explain` adds the derivation and the assumptions.
+    `.to_dict()` has the first such size under `value`, or None. Raises RoofError.
+
+    Examples:
+        >>> crossover("matmul", "a100").to_dict()["value"]
+        460
+    """
+    from roofmodel.study.derive.crossover import crossover as study
+    from roofmodel.views.derive.crossover import document, explained
+
+    arguments.check_texts(over=over, family=family)
+    operator, device = arguments.operator_name(op), arguments.device(hw)
+    found = study(model, device, over=over, op=operator, family=family, derive=explain, **workload)
+    return Derivation(document(found, explained(found) if explain else ()))
+
+
+def conventions() -> Derivation:
+    """The counting conventions, point by point, with the option that changes each."""
+    from roofmodel.views.derive.conventions import document
+
+    return Derivation(document())
+
+
+def reconcile(model: Model, tool: str, *, family: str | None = None, **workload: Unpack[WorkloadOptions]) -> Derivation:
+    """The FLOPs that another tool reports, derived from ours: fvcore, calflops, llm-flops or deepspeed.
+
+    Raises RoofError for a model whose architecture is not covered.
+    """
+    from roofmodel.study.derive.reconcile import reconcile as study
+    from roofmodel.views.derive.reconcile import document
+
+    arguments.check_texts(tool=tool)
+    return Derivation(document(study(arguments.architecture(model, family), tool, **workload)))
+
+
+def explore(
+    models: Model | Sequence[Model],
+    hw: Hardware | Sequence[Hardware] = ("a100", "h100", "v100", "rtx4090"),
+    *,
+    family: str | None = None,
+) -> ExplorePage:
+    """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
+
+    The page offers all models and devices. It takes some seconds per model. Raises RoofError.
+    """
+    from roofmodel.views.explore.page import html
+
+    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
+    page = html(architectures, [arguments.device(device) for device in arguments.several(hw)])
+    return ExplorePage(page, [architecture.name for architecture in architectures])

@@ -1,0 +1,37 @@
+"""Functions of homework: problem sheets and their check."""
+
+from __future__ import annotations
+
+from roofmodel import arguments
+from roofmodel.arguments import PathLike
+from roofmodel.reports.predictions import Derivation, HomeworkSheet
+
+
+def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
+    """A student's sheet of problems with blanks; with `key` the answers and their derivations.
+
+    `sheet` is lectures, rooflines, transformers, measuring or scaling. The numbers depend on `student` and on `seed`;
+    without a secret `seed`, students can print the key. Raises WorkloadError.
+
+    Examples:
+        >>> homework("1001", "rooflines").to_dict()["sheet"]
+        'rooflines'
+    """
+    from roofmodel.study.homework.homework import sheet as study
+    from roofmodel.views.homework import document
+
+    arguments.check_required_texts(student=student, sheet=sheet, seed=seed)
+    return HomeworkSheet(document(study(student, sheet, seed), key))
+
+
+def check_homework(answers: PathLike, student: str, sheet: str | None = None, *, seed: str = "") -> Derivation:
+    """The right and wrong answers of a completed sheet, with the likely mistake in each wrong one.
+
+    Raises AnswerError for a file without answers.
+    """
+    from roofmodel.study.homework.homework import check
+    from roofmodel.views.homework import report
+
+    arguments.check_texts(sheet=sheet)
+    arguments.check_required_texts(student=student, seed=seed)
+    return Derivation(report(check(arguments.path("answers", answers), student, sheet, seed)))
