@@ -24,7 +24,7 @@ MAX_FUSED_OPERATORS = 6  # operators of one kernel: Q, K and V, or their gradien
 # Kind of kernel -> kind of operator -> cost of the match. Fused attention may be two GEMMs, a convolution may run as a
 # GEMM, and the blocks of a scan are GEMMs.
 KIND_COST = {
-    "matrix product": {"matrix product": 0.0, "convolution": 0.5, "scan": 0.9},
+    "GEMM": {"GEMM": 0.0, "convolution": 0.5, "scan": 0.9},
     "attention": {"attention": 0.0, "bmm": 0.3},
     "convolution": {"convolution": 0.0},
     "scan": {"scan": 0.0, "bmm": 0.3},
@@ -99,7 +99,7 @@ class Anchors:
     def _costs(self, group: KernelGroup, seconds: float, markers: frozenset[str]) -> Costs:
         import numpy as np
 
-        kinds = KIND_COST[group.kind or "matrix product"]
+        kinds = KIND_COST[group.kind or "GEMM"]
         kind_cost = np.array([_lookup(kinds, o, IMPOSSIBLE) for _, o in self._anchors])
         kind_cost = np.where(self.allowed_anchors(group.hint), kind_cost, IMPOSSIBLE)
         kind_cost += np.array([0.0 if direction_agrees(group.direction, o) else 1.0 for _, o in self._anchors])
@@ -233,7 +233,7 @@ def _markers_before(sequence: Sequence[Occurrence], places: Sequence[int]) -> li
 def _weight(occurrence: Occurrence) -> float:
     """Elements of the weight matrix that a GEMM reads or whose gradient it writes; 0 for other operators."""
     operator = occurrence.placed.operator
-    if occurrence.anchor != "matrix product" or operator.gemm is None:
+    if occurrence.anchor != "GEMM" or operator.gemm is None:
         return 0.0
     tensors = (*operator.lines[0].factors, *operator.lines[0].outputs)
     named = [tensor for tensor in tensors if tensor.name.removeprefix("grad.")[0].isupper()]

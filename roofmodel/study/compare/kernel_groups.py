@@ -61,9 +61,7 @@ def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]
         group = _group(run, device)
         role = auxiliary_role(run[0].name) if group.kind is None or len(run) == 1 else None
         previous = groups[-1] if groups and not layout else None
-        if group.kind == "matrix product" and any(
-            auxiliary_role(each.kernels[0].name) == "transform" for each in layout
-        ):
+        if group.kind == "GEMM" and any(auxiliary_role(each.kernels[0].name) == "transform" for each in layout):
             group = group._replace(kind="convolution", operand_sizes=())
         if role in ("layout", "transform"):
             layout.append(group)
@@ -88,7 +86,7 @@ def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
     """The kernels of each framework call; the kernels of a call that launches a whole graph stay separate."""
     for _, run in groupby(kernels, key=lambda kernel: (call.id,) if (call := _call(kernel)) else kernel.id):
         launched = list(run)
-        gemms = sum(anchor(kernel.name) == "matrix product" for kernel in launched)
+        gemms = sum(anchor(kernel.name) == "GEMM" for kernel in launched)
         kinds = {anchor(kernel.name) for kernel in launched} - {None}
         if len(launched) <= MAX_CALL_KERNELS and gemms <= MAX_CALL_GEMMS and len(kinds) <= 1:
             yield launched
@@ -143,7 +141,7 @@ def _nth_gemm(groups: Sequence[KernelGroup], index: int, step: int, n: int) -> i
     gemms = 0
     while 0 <= (index := index + step) < len(groups):
         group = groups[index]
-        if group.kind == "matrix product":
+        if group.kind == "GEMM":
             gemms += 1
             if gemms == n:
                 return index
@@ -164,11 +162,11 @@ def _merged(parts: Sequence[KernelGroup], main: KernelGroup) -> KernelGroup:
 def _group(run: Sequence[Kernel], device: Device) -> KernelGroup:
     call = _call(run[0])
     kinds = [anchor(kernel.name) for kernel in run]
-    kind = next((k for k in ("attention", "convolution", "scan", "matrix product") if k in kinds), None)
+    kind = next((k for k in ("attention", "convolution", "scan", "GEMM") if k in kinds), None)
     name_words = frozenset().union(*(words(kernel.name) for kernel in run))
     if call and kind is None:
         name_words = words(call.name) or name_words
-    shape = operand_sizes(run[0]) if kind == "matrix product" else ()
+    shape = operand_sizes(run[0]) if kind == "GEMM" else ()
     return KernelGroup(
         tuple(run), kind, name_words, hint(run[0].nvtx), _direction(run), counted_flops(run, device), shape
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from roofmodel.study.profile.points import base_name, category
 
 MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
-ANCHOR_KINDS = ("matrix product", "attention", "convolution", "scan")
+ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")
 
 # Cache writes and attention metadata, whose names also contain attention.
 _CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
@@ -81,7 +81,7 @@ def anchor(name: str) -> str | None:
         return "attention"
     if (kind := category(name)) in ANCHOR_KINDS:
         return kind
-    return "matrix product" if _GEMMS.search(lowered) and "elementwise" not in base else None
+    return "GEMM" if _GEMMS.search(lowered) and "elementwise" not in base else None
 
 
 @cache

@@ -15,9 +15,9 @@ from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.
 ANCHORS = {
-    "gemm": "matrix product",
-    "bmm": "matrix product",
-    "grouped_gemm": "matrix product",
+    "gemm": "GEMM",
+    "bmm": "GEMM",
+    "grouped_gemm": "GEMM",
     "attention": "attention",
     "conv": "convolution",  # of pixels
     "convolution": "convolution",  # along the tokens

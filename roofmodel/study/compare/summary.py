@@ -22,7 +22,7 @@ from roofmodel.study.profile.points import total
 
 # Kind of work -> `Occurrence.work` of its operators, which for light work are also words in kernel names.
 KINDS = {
-    "matrix product": ("matrix product",),
+    "GEMM": ("GEMM",),
     "attention": ("attention",),
     "convolution": ("convolution",),
     "scan": ("scan",),
@@ -33,7 +33,7 @@ KINDS = {
     "optimizer": ("optimizer",),
     "elementwise": ("add", "activation", "rotary", "combine", "routing", "pool", "reduction"),
 }
-PASS_COUNTERS = ("attention", "norm", "convolution", "matrix product")  # kinds that give the passes, best first
+PASS_COUNTERS = ("attention", "norm", "convolution", "GEMM")  # kinds that give the passes, best first
 WHOLE_WITHIN = 0.02  # distance to a whole number of passes
 
 
@@ -88,7 +88,7 @@ def kind(name: str) -> str:
     if found := anchor(name):
         return found
     if role := auxiliary_role(name):
-        return "matrix product" if role == "finish" else "convolution"
+        return "GEMM" if role == "finish" else "convolution"
     name_words = words(name)
     for work in ("norm", "softmax", "scatter", "gather", "optimizer"):
         if work in name_words:

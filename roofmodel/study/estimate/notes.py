@@ -104,7 +104,7 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
     notes: list[Text] = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(
-            f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): vector operators are bound by bytes alone"
+            f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): the bound of vector operators is from bytes alone"
         )
     notes += link_notes(device, work.joined)
     if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
@@ -141,7 +141,7 @@ def _ecc_uses_capacity(dram: Level) -> bool:
 def link_notes(device: Device, gpus: int) -> Iterator[str]:
     """The links between this number of GPUs, and missing figures of them."""
     if gpus > 1 and not device.links:
-        yield f"{device.id} has no link between GPUs: communication is bound by DRAM bytes alone"
+        yield f"{device.id} has no link between GPUs: the bound of communication is from DRAM bytes alone"
     elif gpus > gpus_per_node(device) and (network := device.network):
         yield (
             f"between nodes of {gpus_per_node(device)} GPUs: {network.name}, "
@@ -149,8 +149,8 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
         )
     elif gpus > gpus_per_node(device):
         yield (
-            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network "
-            f"between nodes: they are counted with the links within a node"
+            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network between "
+            "nodes: the links within a node are used for all of them"
         )
 
 
@@ -164,17 +164,17 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
     operators = [placed for phase in found for placed in phase.placed]
     unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
     if device.calibration is None:
-        yield f"{device.id} is not calibrated, so expected times are null; see roof calibrate"
+        yield f"{device.id} is not calibrated, so it has no expected times; see roof calibrate"
     elif device.missing_timing_fields:
         missing = " and ".join(device.missing_timing_fields)
-        yield f"expected times are null: {device.id}'s file lacks {missing}, which the timing model needs"
+        yield f"there are no expected times: {device.id}'s file lacks {missing}, which the timing model needs"
     elif unknown:
-        whole = "times are" if all(placed.expected is None for placed in operators) else "totals are"
-        yield f"expected {whole} null: {device.id} is not calibrated for {', '.join(unknown)}"
+        what = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
+        yield f"there are no {what}: {device.id} is not calibrated for {', '.join(unknown)}"
     elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
         yield (
-            f"expected totals of {' and '.join(waiting)} are null: a stage waits for other stages, whose sends "
-            f"{device.id} is not calibrated for"
+            f"there is no expected time of {' and '.join(waiting)}: stages wait for transfers between stages, and "
+            f"{device.id} is not calibrated for these"
         )
     else:
         for source_device, kinds in device.calibration.borrowed.items():

@@ -96,7 +96,7 @@ _CATEGORIES = (
     ("norm", r"norm(?!al)|\bbn_(?:fw|bw)"),
     ("reduction", r"pool|topk"),  # pooling and top-k, before the names that they contain
     ("convolution", r"conv|scudnn|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
-    ("matrix product", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
+    ("GEMM", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
     ("softmax", r"softmax"),
     ("reduction", r"reduce|argmax|argmin|cub::|scan"),
     ("optimizer", r"adam|sgd|optimizer|multi_tensor"),

@@ -28,7 +28,8 @@ TITLES = (
 )  # fmt: skip
 EXPENDABLE = ("bound by", "bytes", "FLOPs", "kernels", "×", "of exp.", "× bytes", "× FLOPs", "expected")
 MEANING = {
-    "× FLOPs": "× FLOPs, × bytes: measured / counted",
+    "× FLOPs": "× FLOPs: measured / counted FLOPs",
+    "× bytes": "× bytes: measured / counted DRAM bytes",
     "of bound": "of bound: bound / achieved",
     "of exp.": "of exp.: expected / achieved",
     "excess": "excess: achieved − expected (− bound if there is no expected time)",

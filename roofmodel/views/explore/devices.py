@@ -42,7 +42,7 @@ def _links(device: Device) -> dict[str, Link | None]:
 def _outside(device: Device) -> dict[str, Any]:
     """The note for more GPUs than a node has."""
     node_size = gpus_per_node(device)
-    words = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs are", "{gpus} GPUs are")
+    words = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs", "{gpus} GPUs")
     return {"most": node_size, "said": f"{words[0].upper()}{words[1:]}."}
 
 
@@ -71,9 +71,11 @@ def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
 def _parameters(device: Device) -> str:
     """The source of the expected times."""
     if device.calibration is None:
-        return "not calibrated: only the bound is known"
+        return "not calibrated: bounds only"
     others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
-    return f"expected by parameters of {'; '.join(others)}" if others else "expected by measurements of its own"
+    if others:
+        return f"expected times use parameters of other devices: {'; '.join(others)}"
+    return "expected times are fitted to measurements of this device"
 
 
 def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:

@@ -57,7 +57,7 @@ function inWords({ tokens, context }) {
     ? `${grouped(state.batch)} sequence${many} × ${grouped(tokens)} new token${Number(tokens) === 1 ? "" : "s"}`
     : `${grouped(state.batch)} image${many} of ${image.join(" × ")} pixels`;
   const parts = [
-    Number(context) > 0 ? ` after ${grouped(context)} in the cache` : "",
+    Number(context) > 0 ? ` after ${grouped(context)} cached tokens` : "",
     model().encodes ? `, source of ${grouped(state.seq)} tokens` : "",
     `; ${state.dtype}`,
     state.weights ? `, weights ${state.weights}` : "",
@@ -77,7 +77,7 @@ function sharing() {
   if (gpus() === 1) return "";
   const ways = GPUS.filter((key) => state[key] > 1).map((key) => `${key} ${state[key]}`).join(", ");
   const rates = [...new Set(operators.filter((op) => op.link_seconds > 0).map(rate))];
-  const sent = rates.length === 0 ? "" : `, ${rates.join(" or ")} to others and from them`;
+  const sent = rates.length === 0 ? "" : `, ${rates.join(" or ")} per direction between GPUs`;
   return `; one of ${grouped(gpus())} GPUs (${ways})${sent}`;
 }
 
@@ -107,7 +107,7 @@ function drawFigures({ totals, memory }) {
     [most, "bound by", most, `share of the bound: ${shares}`],
     [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
       capacity === null ? "device memory unknown"
-        : `of ${binary(capacity)}: ${memory.fits ? "fits" : "DOES NOT FIT"}`],
+        : `of ${binary(capacity)}: ${memory.fits ? "fits" : "does not fit"}`],
   ];
   byId("figures").replaceChildren(...cards.map(([look, name, value, rest]) => html("div", { class: `card ${look}` },
     html("span", { class: "name" }, name), html("strong", {}, value), html("span", { class: "rest" }, rest))));
@@ -287,19 +287,19 @@ function drawBars({ totals, memory }) {
     return { name, colour: own[0].colour, size, text: seconds(size) };
   });
   const bound = parts("all_bound_seconds"), longest = Math.max(totals.bound_seconds, totals.expected_seconds ?? 0);
-  const bars = [bar("at least", bound, longest, seconds(totals.bound_seconds))];
+  const bars = [bar("bound", bound, longest, seconds(totals.bound_seconds))];
   if (totals.expected_seconds !== null) {
     const expected = parts("all_expected_seconds");
     if (totals.host_bound) {
       const size = totals.expected_seconds - sum(expected.map((part) => part.size));
-      expected.push({ name: "launches by the host", colour: "", size, text: seconds(size) });
+      expected.push({ name: "host launches", colour: "", size, text: seconds(size) });
     }
     bars.push(bar("expected", expected, longest, seconds(totals.expected_seconds)));
   }
   bars.push(legend(bound.map(({ name, colour }) => [name, colour])), ...memoryBar(memory));
   byId("bars").replaceChildren(...bars);
   for (const piece of byId("bars").querySelectorAll(".piece")) {
-    if (piece.scrollWidth > piece.clientWidth) piece.textContent = ""; // no room: the legend names it
+    if (piece.scrollWidth > piece.clientWidth) piece.textContent = ""; // too narrow: the legend has the name
   }
 }
 
@@ -345,7 +345,7 @@ function drawTable() {
   }));
 }
 
-/** Warnings about lengths beyond the model's positions. */
+/** Warnings about lengths that exceed the model's positions. */
 function beyond({ context, tokens }) {
   const { positions, source } = model().limits, reach = Number(context) + Number(tokens), known = model().name;
   const said = (what, length, limit) => (limit === null || length <= limit ? []
@@ -416,10 +416,10 @@ function formula(op) {
     op.vector_flops > 0 ? line("vector FLOPs", ...perElement(op), html("strong", {}, `= ${vector}`)) : null,
     line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
       html("strong", {}, `= ${bytes}`)),
-    op.exchange ? line(`sent to other GPUs: ${op.exchange.name} among ${grouped(op.exchange.gpus)}`, sent(op)) : null,
+    op.exchange ? line(`sent by each GPU: ${op.exchange.name} over ${grouped(op.exchange.gpus)} GPUs`, sent(op)) : null,
     line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
       html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
-    line("at least", ...ceilings, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
+    line("bound", ...ceilings, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
     line("expected", op.expected_seconds === null ? whyNotExpected() : `${seconds(op.expected_seconds)} `
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
@@ -454,7 +454,7 @@ function drawTooltip({ n, x, bound, expected, r }) {
   const lines = [
     letters ? `= ${numbers} = ${si(op.matmul_flops, "FLOP")}` : flops,
     `÷ ${si(bytesOf(op), "B")} = ${significant(Number(op.intensity))} FLOP/B`,
-    `bound by ${op.bound}: at least ${seconds(op.bound_seconds)}${likely} × ${grouped(op.count)}`,
+    `bound by ${op.bound}: ${seconds(op.bound_seconds)}${likely}; × ${grouped(op.count)}`,
   ];
   tooltip.replaceChildren(html("strong", {}, named(op)), html("code", {}, letters || op.spec),
     ...lines.map((text) => html("span", {}, text)));

@@ -87,9 +87,9 @@ function applySettings(wanted) {
     state[key] = known.includes(asked) ? asked : defaultValue(key);
     const refused = asked && known.length > 0 && asked !== state[key], instead = `Using ${state[key] || state.dtype}.`;
     if (refused && wanted[key] !== undefined) {
-      messages.push(`${key} ${asked}: not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
+      messages.push(`${key} ${asked} is not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
     } else if (refused && ["dtype", "weights"].includes(key)) {
-      messages.push(`${key} ${asked} is not possible for ${state.phase} on ${device().name}. ${instead}`);
+      messages.push(`${key} ${asked} is not supported for ${state.phase} on ${device().name}. ${instead}`);
     }
   }
   const moved = previous.model !== state.model || previous.phase !== state.phase;

@@ -16,7 +16,7 @@ from roofmodel.views.kit import canvas
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 CATEGORY_COLORS = {
-    "matrix product": canvas.ORANGE,
+    "GEMM": canvas.ORANGE,
     "convolution": canvas.RED,
     "attention": canvas.BLUE,
     "norm": canvas.GREEN,

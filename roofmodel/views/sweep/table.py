@@ -25,6 +25,11 @@ TITLES = {
 }  # fmt: skip
 DEFAULTS = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
 """Default values; the heading does not repeat them."""
+LEGEND = {
+    "tokens/s ≤": "tokens/s ≤: at the bound; tokens/s: at the expected time",
+    "images/s ≤": "images/s ≤: at the bound; images/s: at the expected time",
+    "$/M ≥": "$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
+}
 EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
 MARKS = {
     "!": "! does not fit in device memory",
@@ -57,6 +62,8 @@ class View:
         yield table
         if (rest := self.sweep.points - len(shown)) > 0:
             yield Text(f"and {rest} more; -o FILE .csv, .json or .parquet writes all of them", style="dim")
+        if meanings := [meaning for title, meaning in LEGEND.items() if title in kept]:
+            yield Text("; ".join(meanings), style="dim")
         signs = "".join(row[""] for row in cells)
         yield from (Text(meaning, style="dim") for sign, meaning in MARKS.items() if sign in signs)
         yield from (Text(f"– {note}", style="dim") for note in _refusals(shown))
@@ -98,7 +105,7 @@ def _result_cells(row: dict[str, Any]) -> dict[str, str]:
     refused = row["bound_seconds"] is None
     return {
         "bound": shown("bound_seconds", units.seconds),
-        "bound by": row["bound"] or "",
+        "bound by": {"overhead": "launches"}.get(row["bound"], row["bound"] or ""),
         "expected": shown("expected_seconds", units.seconds),
         **{f"{what}/s ≤": shown(f"bound_{what}_per_second", units.si) for what in ("tokens", "images")},
         **{f"{what}/s": shown(f"{what}_per_second", units.si) for what in ("tokens", "images")},

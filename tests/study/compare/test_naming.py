@@ -17,13 +17,13 @@ from roofmodel.study.compare.naming import (
 from tests.study.compare import traces
 
 ANCHORS = {
-    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "matrix product",
-    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute": "matrix product",
-    "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT": "matrix product",
-    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1": "matrix product",
-    "void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, false>": "matrix product",
-    "triton_tem_fused_mm_3": "matrix product",
-    "fused_moe_kernel": "matrix product",
+    "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "GEMM",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute": "GEMM",
+    "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT": "GEMM",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256_MI16x16x1": "GEMM",
+    "void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16, 4, 4, false>": "GEMM",
+    "triton_tem_fused_mm_3": "GEMM",
+    "fused_moe_kernel": "GEMM",
     "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<T>>>": "attention",
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128": "attention",
     "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(PosEncodingMode)0, 2u, 4u>": "attention",

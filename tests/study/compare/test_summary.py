@@ -37,9 +37,9 @@ def test_a_summary_is_compared_by_kind_of_work_per_pass(tmp_path: Path) -> None:
     found = compare(LLAMA, [file], "a100", workload={"phase": "decode"})
     assert found.passes[0].used == 10  # 160 attention kernels, 16 layers
     rows = {each.operators[0]: each for each in found.rows}
-    gemms = [launch.microseconds for launch in launches if kind(launch.name) == "matrix product"]
-    assert rows["matrix product"].measured_seconds == pytest.approx(sum(gemms) / 10 * 1e-6)
-    assert rows["matrix product"].occurrences == 16 * 7 + 1  # q, k, v, output, gate, up, down; logits
+    gemms = [launch.microseconds for launch in launches if kind(launch.name) == "GEMM"]
+    assert rows["GEMM"].measured_seconds == pytest.approx(sum(gemms) / 10 * 1e-6)
+    assert rows["GEMM"].occurrences == 16 * 7 + 1  # q, k, v, output, gate, up, down; logits
     assert rows["attention"].kernels == 32  # split over the keys, and the reduction
     counted = found.estimate.phases[0].cost
     assert sum(each.cost.matmul_flops for each in found.rows) == counted.matmul_flops

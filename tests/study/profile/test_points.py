@@ -143,7 +143,7 @@ def test_a_base_name_has_no_types_and_parameters(name: str, base: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_nn", "matrix product"),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_nn", "GEMM"),
         ("void pytorch_flash::flash_fwd_kernel<...>", "attention"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication"),
         ("void cudnn::ops::nchwToNhwcKernel<float>", "layout"),

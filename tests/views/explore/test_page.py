@@ -22,6 +22,8 @@ from roofmodel.study.estimate.options import CHOICES
 from roofmodel.study.estimate.parallelism import nested, tp_by_ep
 from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
 from roofmodel.views.estimate.data import to_dict
+from roofmodel.views.explore.devices import describe_device
+from roofmodel.views.explore.nodes import Rows
 from tests.views.conftest import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
@@ -208,7 +210,7 @@ def test_bound_and_expectation_stand_apart(page: Any) -> None:
     assert found["totals"]["bound_seconds"] < found["totals"]["expected_seconds"]
     moved(page, hw="mi300x")
     assert "not known" in text(page, "#figures .expected")
-    assert "only the bound is known" in text(page, "#figures .expected")
+    assert "not calibrated: bounds only" in text(page, "#figures .expected")
 
 
 def test_no_name_in_a_bar_is_cut(page: Any) -> None:
@@ -230,7 +232,7 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
     exchange = next(row for row in rows if "all-reduce after attention" in row.text)
     exchange.find_element("css selector", "button").click()
     details = text(page, "#details")
-    assert "sent to other GPUs: all-reduce among 4\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
+    assert "sent by each GPU: all-reduce over 4 GPUs\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
     assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
     moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
     assert "32 GB/s to others" in text(page, "#situation")
@@ -240,7 +242,9 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
 
 def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
     moved(page, model=HOSTILE, hw="linkless", phase="decode", tp=2, dp=1)
-    assert "linkless has no link between GPUs: communication is bound by DRAM bytes alone" in text(page, "#warning")
+    assert "linkless has no link between GPUs: the bound of communication is from DRAM bytes alone" in text(
+        page, "#warning"
+    )
     assert "not calibrated for communication" in text(page, "#figures .expected")
     moved(page, tp=1)
     assert not page.find_element("id", "warning").is_displayed()
@@ -249,6 +253,11 @@ def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
     assert not page.find_element("id", "warning").is_displayed()  # replicas that exchange nothing
     moved(page, phase="train")
     assert "Between nodes of 8 GPUs: infiniband" in text(page, "#warning")
+
+
+def test_the_warning_about_a_missing_network_has_the_number_of_gpus_of_the_sliders() -> None:
+    words = describe_device(Device.load("rtx4090"), [], Rows())["outside"]["said"]
+    assert words.startswith("Warning: {gpus} GPUs exceed one node of 8, ")
 
 
 def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
@@ -306,7 +315,7 @@ def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
 
 def test_memory_that_does_not_fit_is_said(page: Any) -> None:
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
-    assert "DOES NOT FIT" in text(page, "#figures .alarm")  # 93 GB of weights
+    assert "does not fit" in text(page, "#figures .alarm")  # 93 GB of weights
     moved(page, weights="int4")
     assert "of 80 GiB: fits" in text(page, "#figures .fits")
 
@@ -359,7 +368,7 @@ def test_lengths_beyond_the_positions_are_warned_of(page: Any) -> None:
 def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
     found = moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="prefill", batch=1, seq=512, context=0)
     titles = [title.text for title in page.find_elements("css selector", "#operators th[scope=col]")]
-    place = titles.index("of the bound")
+    place = titles.index("share of bound")
     row = page.find_elements("css selector", "#operators tbody tr")[5]
     op = found["ops"][5]
     share = 100 * op["count"] * op["bound_seconds"] / found["totals"]["bound_seconds"]
@@ -372,15 +381,15 @@ def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
     [
         (
             "hw=b300",
-            "hw b300: not available; choose from a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless.",
+            "hw b300 is not available; choose from a100-sxm-80gb, h100-sxm, v100-sxm2-32gb, mi300x, rtx3090, linkless.",
         ),
         ("batch=-1", "batch -1: must be a whole number from 1"),
         ("batch=1.5", "batch 1.5: must be a whole number from 1"),
         ("batch=1e99", "batch 1e99"),
         ("context=", "context : must be a whole number from 0"),
-        ("hw=v100-sxm2-32gb&dtype=fp8", "dtype fp8: not available; choose from fp64, fp32, fp16. Using fp16."),
+        ("hw=v100-sxm2-32gb&dtype=fp8", "dtype fp8 is not available; choose from fp64, fp32, fp16. Using fp16."),
         ("phase=train&weights=int4", "weights int4"),
-        ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script>: not available"),
+        ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script> is not available"),
     ],
 )
 def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str, said: str) -> None:
