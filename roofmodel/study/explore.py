@@ -4,18 +4,18 @@ The functions of an ordinary estimate run on traced numbers (tracing/). The resu
 figure is a formula of the inputs below, of `bytes` (the bytes of elements in the format of a role), and of the
 functions of `prediction` that are marked as formulas. There is no second implementation.
 
-Options that are no numbers make a separate estimate each: phase, attention, ... (`Variant`), and the runtime.
+Each combination of options that are not numbers (`Variant`, and the runtime) has its own estimate. Inputs:
 
-    seq, context, decoder_seq, image          the workload, as `roof estimate` has it
-    batch                                     of one of the replicas
-    optimizer                                 by its name
-    positions                                 of a sequence, whose logits are computed
-    tp, dp, ep                                GPUs, where a model can be shared so (`any_gpus`)
-    bits|ROLE                                 of the formats that `dtype`, `weights` and `kv` stand for
-    device|FIELD                              the device's figures, with those of its two pipes for the format
-    device|LINK|FIELD                         of its links `inside` a node, of its `bridge` and its `network`
-    set|KIND|IMPLEMENTATION|ROLE|FIELD        of the parameters that were fitted (`timing.chosen`) for `dtype` and
-                                              ROLE, which may have the size of a head behind it; or for a LINK
+    seq, context, decoder_seq, image          the options of `roof estimate`
+    batch                                     of one replica
+    optimizer                                 its name
+    positions                                 number of positions of a sequence whose logits are computed
+    tp, dp, ep                                numbers of GPUs, if the model can be sharded this way (`traced_gpus`)
+    bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`
+    device|FIELD                              a figure of the device, or of its matmul or vector pipe
+    device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
+    set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`timing.choose_set`) for `dtype` and ROLE, which may
+                                              end with a head size; or for a LINK
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from roofmodel.tracing.trace import Cases, Trace, Undecided, results
 
 Length = Literal["seq", "decoder_seq", "context", "image"]
 
-LEFT_OUT = ("generate",)
-"""Phases that are not traced: generation has means over its decodes that are fractions."""
+UNTRACED_PHASES = ("generate",)
+"""Generation is not traced: its means over decodes are fractions."""
 
 
 class Variant(NamedTuple):
-    """Options of the workload that are no numbers."""
+    """Options of the workload that are not numbers."""
 
     phase: Phase
     attention: str
@@ -64,7 +64,7 @@ class Variant(NamedTuple):
 
 
 class TracedEstimate(NamedTuple):
-    """The estimate of a variant, with formulas as figures.
+    """The estimate of a variant, whose figures are formulas.
 
     The optimizer of a training step changes its last operator only: `updates` has its cases.
     """
@@ -79,19 +79,19 @@ Document = TypeVar("Document")
 
 
 def explore(
-    arch: Architecture, trace: Trace, tell: Callable[[TracedEstimate], Document]
+    arch: Architecture, trace: Trace, document_of: Callable[[TracedEstimate], Document]
 ) -> dict[Variant, Cases[Document]]:
-    """Trace the estimates of all variants of a model; `tell` converts each to a document.
+    """Trace the estimates of all variants of a model; `document_of` converts each to a document.
 
-    Raises WorkloadError where a variant falls into too many cases.
+    Raises WorkloadError if a variant has too many cases.
     """
-    gpus = any_gpus(arch, trace)
-    return {variant: _traced(arch, variant, gpus, trace, tell) for variant in variants(arch)}
+    gpus = traced_gpus(arch, trace)
+    return {variant: _traced(arch, variant, gpus, trace, document_of) for variant in variants(arch)}
 
 
 def variants(arch: Architecture) -> Iterator[Variant]:
-    """The variants of a model; of variants with the same operators, the first."""
-    for phase in (phase for phase in phases_of(arch) if phase not in LEFT_OUT):
+    """The variants of a model; only the first of several with the same operators."""
+    for phase in (phase for phase in phases_of(arch) if phase not in UNTRACED_PHASES):
         seen = list[Any]()
         for ways in product(*(CHOICES[option] for option in Variant._fields[1:])):
             variant = Variant(phase, *ways)
@@ -102,63 +102,70 @@ def variants(arch: Architecture) -> Iterator[Variant]:
 
 
 def _traced(
-    arch: Architecture, variant: Variant, gpus: Parallel, trace: Trace, tell: Callable[[TracedEstimate], Document]
+    arch: Architecture,
+    variant: Variant,
+    gpus: Parallel,
+    trace: Trace,
+    document_of: Callable[[TracedEstimate], Document],
 ) -> Cases[Document]:
-    asked, _ = workload(arch, **variant._asdict())
-    device, widths = any_device(trace), any_widths(trace, variant.phase)
-    known = lengths(arch, variant.phase)
-    given: dict[str, Any] = {name: trace.input(name, least(arch, name)) for name in known}
-    if "image" in known:
-        pixels = given["image"], given["image"]
-        given |= {"image": pixels, "seq": tokens_of(arch, pixels)}
-    step = replace(asked, batch=trace.input("batch", 1), **given).step(variant.phase)
+    work, _ = workload(arch, **variant._asdict())
+    device, widths = traced_device(trace), traced_widths(trace, variant.phase)
+    inputs = lengths(arch, variant.phase)
+    traced: dict[str, Any] = {name: trace.input(name, smallest_length(arch, name)) for name in inputs}
+    if "image" in inputs:
+        pixels = traced["image"], traced["image"]
+        traced |= {"image": pixels, "seq": tokens_of(arch, pixels)}
+    step = replace(work, batch=trace.input("batch", 1), **traced).step(variant.phase)
     optimizer = trace.input("optimizer")
     step = step._replace(widths=widths, parallel=gpus, optimizer=None)
     if chooses_logits(arch, variant.phase):
         step = step._replace(logit_positions=trace.input("positions", 1))
 
-    def estimated() -> Document:
+    def traced_estimate() -> Document:
         eager = phase_estimate(arch, device, step, Host("eager"))
-        need = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), eager.operators)
+        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), eager.operators)
         estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters
-            kept = trace.trace_branches(lambda: training.optimizer_state_bytes(parameters, widths, chosen(optimizer)))
-            need = need._replace(optimizer=kept)
+            state_bytes = trace.trace_branches(
+                lambda: training.optimizer_state_bytes(parameters, widths, optimizer_named(optimizer))
+            )
+            needed = needed._replace(optimizer=state_bytes)
             for runtime, phase in estimates.items():
-                estimates[runtime], updates[runtime] = _updated(
+                estimates[runtime], updates[runtime] = _with_optimizer_step(
                     phase,
-                    lambda: training.optimizer_step(parameters, widths, chosen(optimizer)),
+                    lambda: training.optimizer_step(parameters, widths, optimizer_named(optimizer)),
                     device,
                     runtime,
                     trace,
                 )
-        return tell(TracedEstimate(estimates, need, need.total <= device.capacity, updates))
+        return document_of(TracedEstimate(estimates, needed, needed.total <= device.capacity, updates))
 
     try:
-        return trace.cases(estimated)
+        return trace.cases(traced_estimate)
     except Undecided:
         raise WorkloadError(f"{arch.name} cannot be explored: its {variant.phase} falls into too many cases") from None
 
 
-def _updated(
+def _with_optimizer_step(
     phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, trace: Trace
 ) -> tuple[PhaseEstimate, Cases[Placed]]:
-    """A training step with its optimizer step, and the cases of the latter; in the totals they are merged."""
+    """A training step with its optimizer step, and the cases of the optimizer step; the totals merge them."""
     dtype = phase.step.widths.compute
 
-    def last() -> Placed:
-        alone = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
-        return timed(alone, device, Host(runtime)).placed[0]
+    def optimizer_operator() -> Placed:
+        only_optimizer = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
+        return timed(only_optimizer, device, Host(runtime)).placed[0]
 
-    cases = trace.cases(last)
+    cases = trace.cases(optimizer_operator)
     cost = Cost(*trace.trace_branches(lambda: tuple(vars(update().cost).values())))
-    some = results(cases)[0].operator
-    whole = (*phase.placed, Placed(some, place(cost, device, dtype), trace.trace_branches(lambda: last().expected)))
-    return phase._replace(placed=whole, kernel_seconds=sum_of(whole)), cases
+    any_case = results(cases)[0].operator
+    expected = trace.trace_branches(lambda: optimizer_operator().expected)
+    operators = (*phase.placed, Placed(any_case, place(cost, device, dtype), expected))
+    return phase._replace(placed=operators, kernel_seconds=sum_of(operators)), cases
 
 
-def chosen(optimizer: Any) -> Optimizer:
+def optimizer_named(optimizer: Any) -> Optimizer:
     """The optimizer with a traced name."""
     *others, last = get_args(Optimizer)
     return next((name for name in others if optimizer == name), last)
@@ -175,7 +182,7 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
     return (*source, prompt, "context") if phase == "prefill" else (*source, prompt)
 
 
-def least(arch: Architecture, length: Length) -> int:
+def smallest_length(arch: Architecture, length: Length) -> int:
     """The smallest value of a length."""
     if length != "image":
         return MIN_VALUES[length]
@@ -183,7 +190,7 @@ def least(arch: Architecture, length: Length) -> int:
 
 
 def _fits(arch: Architecture, size: int) -> bool:
-    """Whether all filters fit an image of that size."""
+    """Whether all filters fit into an image of this size."""
     try:
         phases.operators(arch, workload(arch, image=size)[0].steps()[0])
     except WorkloadError:
@@ -199,7 +206,7 @@ def chooses_logits(arch: Architecture, phase: Phase) -> bool:
 # --- Traced GPU counts, device and formats -----------------------------------------------------------
 
 
-def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
+def traced_gpus(arch: Architecture, trace: Trace) -> Parallel:
     """Traced numbers of GPUs; 1 for kinds of parallelism that the model does not support."""
     ways = tp_by_ep(arch)
     ep = trace.input("ep", 1) if len(ways) > 1 else 1
@@ -207,7 +214,7 @@ def any_gpus(arch: Architecture, trace: Trace) -> Parallel:
     return Parallel(tp, trace.input("dp", 1), ep=ep, across=tp < ep)
 
 
-class _Role(Format):
+class _TracedFormat(Format):
     """The format of a role, with a traced width."""
 
     __slots__ = ()
@@ -216,18 +223,18 @@ class _Role(Format):
         return self.bits.trace.step("bytes", self.name, elements)  # type: ignore[attr-defined]
 
 
-def any_widths(trace: Trace, phase: Phase) -> Widths:
+def traced_widths(trace: Trace, phase: Phase) -> Widths:
     """Traced formats."""
-    least = least_bits(phase)
-    return Widths(*(_Role(name, trace.input(f"bits|{name}", least)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
+    low = min_bits(phase)
+    return Widths(*(_TracedFormat(name, trace.input(f"bits|{name}", low)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
 
 
-def least_bits(phase: Phase) -> int:
+def min_bits(phase: Phase) -> int:
     """The smallest width of the formats of a phase."""
     return MIN_TRAINING_BITS if phase == "train" else min(one.bits for one in FORMATS.values())
 
 
-class _AnyLink(Link):
+class _TracedLink(Link):
     """A link with its own parameter set."""
 
     __slots__ = ()
@@ -237,7 +244,7 @@ class _AnyLink(Link):
         return self.name
 
 
-class _AnyDevice(Device):
+class _TracedDevice(Device):
     """A device with one matmul pipe and one vector pipe for all formats, and with every link."""
 
     def matmul_pipe(self, dtype: str) -> Pipe:
@@ -259,13 +266,13 @@ class _AnyDevice(Device):
         return self.links["network"]
 
 
-def any_device(trace: Trace) -> Device:
+def traced_device(trace: Trace) -> Device:
     """A device whose figures are traced."""
 
-    def figure(name: str, least: float = 0) -> Any:
-        return trace.input(f"device|{name}", least)
+    def figure(name: str, low: float = 0) -> Any:
+        return trace.input(f"device|{name}", low)
 
-    return _AnyDevice(
+    return _TracedDevice(
         "any", "any",
         pipes={name: Pipe(name, figure(name)) for name in ("matmul", "vector")},
         levels={
@@ -275,15 +282,15 @@ def any_device(trace: Trace) -> Device:
         multiprocessors=figure("multiprocessors"),
         clocks={"boost": figure("clock")},
         links={
-            "inside": _AnyLink("inside", figure("inside|bandwidth", 1)),
-            "bridge": _AnyLink("bridge", figure("bridge|bandwidth"), joins=figure("bridge|joins")),
-            "network": _AnyLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
+            "inside": _TracedLink("inside", figure("inside|bandwidth", 1)),
+            "bridge": _TracedLink("bridge", figure("bridge|bandwidth"), joins=figure("bridge|joins")),
+            "network": _TracedLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
         },
-        calibration=Calibration("any", **{kind: _AnySets(trace, kind) for kind in TIMINGS}),
+        calibration=Calibration("any", **{kind: _TracedParameterSets(trace, kind) for kind in TIMINGS}),
     )  # fmt: skip
 
 
-class _AnySets(Mapping[str, Any]):
+class _TracedParameterSets(Mapping[str, Any]):
     """Traced parameter sets for every implementation and format, without defaults."""
 
     def __init__(self, trace: Trace, *keys: str) -> None:
@@ -291,7 +298,7 @@ class _AnySets(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if len(self.keys_so_far) == 1:
-            return _AnySets(self.trace, *self.keys_so_far, key)
+            return _TracedParameterSets(self.trace, *self.keys_so_far, key)
         kind, implementation = self.keys_so_far
         role = key.partition("/")[2] or key
 

@@ -22,7 +22,7 @@ from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import Sheet
 
-# a family of each build: plain, grouped queries, mixtures, windows, encoder-decoders, state spaces, latents, images
+# a family of each kind: MHA, GQA, MoE, sliding windows, encoder-decoders, state-space models, MLA, images
 MODELS = (
     "gpt2", "Llama-3.1-8B", "Mixtral-8x7B-v0.1", "gpt-oss-20b", "gemma-2-2b", "EleutherAI/gpt-neo-1.3B", "t5-small",
     "whisper-base", "mamba-130m-hf", "falcon-mamba-7b", "deepseek-ai/DeepSeek-V2-Lite", "bert-base-uncased",
@@ -49,7 +49,7 @@ def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, A
 def inputs(
     device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, Any], phase: str = "prefill"
 ) -> Callable[[str], Any]:
-    """What the inputs of the trace are, as the head of study/explore.py says."""
+    """The values of the inputs of the trace, which the docstring of study/explore.py lists."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
     figures = {
@@ -58,7 +58,7 @@ def inputs(
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
     }  # fmt: skip
     links = {name: getattr(device, name) for name in ("inside", "bridge", "network")}
-    lacking = {"bandwidth": float("inf"), "joins": 0, "beyond": float("inf")}
+    no_link = {"bandwidth": float("inf"), "joins": 0, "beyond": float("inf")}
 
     def value(name: str) -> Any:
         kind, *keys = name.split("|")
@@ -66,7 +66,7 @@ def inputs(
             return formats[keys[0]] if kind == "format" else FORMATS[formats[keys[0]]].bits
         if kind == "device":
             if keys[0] in links:
-                return getattr(links[keys[0]], keys[1], lacking[keys[1]])
+                return getattr(links[keys[0]], keys[1], no_link[keys[1]])
             return figures[keys[0]]
         if kind == "batch":
             return sizes[kind] // sizes.get("dp", 1)
@@ -88,19 +88,19 @@ def inputs(
 
 
 def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
-    """A way in which GPUs can share a model; every other time it is one GPU."""
+    """Degrees of parallelism that the model supports; one GPU in half of the draws."""
     dp = draw.choice((1, 2, 3, 16))
     ways = [(tp, dp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if nested(tp, dp, ep)]
     return dict(zip(("tp", "dp", "ep"), draw.choice(((1, 1, 1), draw.choice(ways))), strict=True))
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> None:
+def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
     draw, (trace, situations) = random.Random(model), explored(model)
     for variant in situations:
         device = Device.load(draw.choice(DEVICES))
-        least = MIN_TRAINING_BITS if variant.phase == "train" else 4
-        storable = [name for name, one in FORMATS.items() if one.bits >= least]
+        min_bits = MIN_TRAINING_BITS if variant.phase == "train" else 4
+        storable = [name for name, one in FORMATS.items() if one.bits >= min_bits]
         pipes = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         dtype = draw.choice(pipes)
         stored = {"weights": draw.choice(storable)} if draw.random() < 0.5 else {}
@@ -108,18 +108,18 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
             stored["kv"] = draw.choice(list(FORMATS))
         sizes = {"batch": draw.choice((1, 2, 17, 10**6))}  # with 10**6, counts are beyond 2**53
         for length in explore.lengths(hub.load(model), variant.phase):
-            some = {"context": (0, 1, 511, 4097), "image": (32, 224, 225, 1000)}
-            sizes[length] = draw.choice(some.get(length, (1, 2, 512, 5000)))
+            values = {"context": (0, 1, 511, 4097), "image": (32, 224, 225, 1000)}
+            sizes[length] = draw.choice(values.get(length, (1, 2, 512, 5000)))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
         options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, **stored, **sizes}
         if variant.phase == "train":
             options["optimizer"] = draw.choice(CHOICES["optimizer"])
-        said = dict(options)
+        traced_sizes = dict(options)
         if explore.chooses_logits(hub.load(model), variant.phase):
             options["logits"] = draw.choice(CHOICES["logits"])
-            said["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
-        found = Sheet(trace, inputs(device, dtype, stored, said, variant.phase)).fill(situations[variant])
+            traced_sizes["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
+        found = Sheet(trace, inputs(device, dtype, stored, traced_sizes, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):
             options["runtime"] = runtime
             expected = to_dict(estimate(hub.load(model), device, **options))
@@ -127,7 +127,7 @@ def test_what_is_written_down_is_the_estimate_to_the_last_bit(model: str) -> Non
             assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
 
 
-def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
+def test_one_token_and_an_empty_cache_are_separate_cases() -> None:
     trace, situations = explored("mamba-130m-hf")
     variant = explore.Variant("prefill", "flash")
     for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
@@ -137,8 +137,8 @@ def test_a_length_of_one_and_an_empty_cache_are_cases_of_their_own() -> None:
         assert found["eager"] == expected["phases"][0]
 
 
-def test_options_that_change_nothing_are_no_variants() -> None:
-    """Flash attention keeps no scores, so that there are none to recompute; latents are absorbed in decodes alone."""
+def test_options_without_effect_are_not_variants() -> None:
+    """Flash attention keeps no scores to recompute; MLA absorbs weights only in decode."""
     known = [tuple(variant) for variant in explore.variants(hub.load("deepseek-ai/DeepSeek-V2-Lite"))]
     assert [ways for phase, *ways in known if phase == "decode"] == [
         ["flash", "absorbed", "none"], ["flash", "naive", "none"],
@@ -153,10 +153,10 @@ def test_options_that_change_nothing_are_no_variants() -> None:
     ]  # fmt: skip
 
 
-def test_what_falls_into_too_many_cases_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asking(arch: Any, device: Any, step: Any, runtime: str) -> Any:
+def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def branches(arch: Any, device: Any, step: Any, runtime: str) -> Any:
         return [1 if step.batch > size else 0 for size in range(2, 100)]
 
-    monkeypatch.setattr(explore, "phase_estimate", asking)
+    monkeypatch.setattr(explore, "phase_estimate", branches)
     with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill falls into too many cases"):
         explore.explore(hub.load("gpt2"), Trace(), document)

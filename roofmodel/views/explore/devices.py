@@ -27,8 +27,9 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
         "links": {name: link and _link(link) for name, link in _links(device).items()},
-        "unlinked": next(link_notes(device, 2), None),
-        "outside": _outside(device),
+        "no_link_note": next(link_notes(device, 2), None),
+        "node_size": gpus_per_node(device),
+        "network_note": _network_note(device),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
         "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
     }
@@ -39,11 +40,11 @@ def _links(device: Device) -> dict[str, Link | None]:
     return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
 
 
-def _outside(device: Device) -> dict[str, Any]:
-    """The note for more GPUs than a node has."""
+def _network_note(device: Device) -> str:
+    """The note for more GPUs than a node has, with `{gpus}` for their number."""
     node_size = gpus_per_node(device)
-    words = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs", "{gpus} GPUs")
-    return {"most": node_size, "said": f"{words[0].upper()}{words[1:]}."}
+    note = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs", "{gpus} GPUs")
+    return f"{note[0].upper()}{note[1:]}."
 
 
 def _link(link: Link) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function grown(node, attributes, children) {
+function build(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "style") Object.assign(node.style, value);
     else if (value !== null) node.setAttribute(name, value);
@@ -12,8 +12,8 @@ function grown(node, attributes, children) {
   return node;
 }
 
-const html = (name, attributes = {}, ...children) => grown(document.createElement(name), attributes, children);
-const svg = (name, attributes = {}, ...children) => grown(document.createElementNS(SVG, name), attributes, children);
+const html = (name, attributes = {}, ...children) => build(document.createElement(name), attributes, children);
+const svg = (name, attributes = {}, ...children) => build(document.createElementNS(SVG, name), attributes, children);
 const cell = (text, look = "") => html("td", look ? { class: look } : {}, text);
 const swatch = (colour) => html("span", { class: "swatch", style: { background: colour } });
 
@@ -23,7 +23,7 @@ let pinned = false; // set by a click or Enter: the pointer no longer changes `s
 
 const bytesOf = (op) => Number(op.bytes_read) + Number(op.bytes_written);
 const flopsOf = (op) => Number(op.matmul_flops) + Number(op.vector_flops);
-const named = (op) => (op.label.includes(op.of) ? op.label : `${op.of}: ${op.label}`);
+const fullName = (op) => (op.label.includes(op.of) ? op.label : `${op.of}: ${op.label}`);
 const sum = (numbers) => numbers.reduce((total, one) => total + one, 0);
 
 function draw() {
@@ -40,7 +40,7 @@ function draw() {
   byId("situation").textContent = inWords(situation);
   byId("messages").textContent = messages.join(" ");
   byId("messages").hidden = messages.length === 0;
-  byId("warning").textContent = [...beyond(situation), ...linkWarnings()].join(" ");
+  byId("warning").textContent = [...positionWarnings(situation), ...linkWarnings()].join(" ");
   byId("warning").hidden = byId("warning").textContent === "";
   drawFigures(situation);
   drawRoofline(situation.whole);
@@ -51,11 +51,11 @@ function draw() {
 }
 
 function inWords({ tokens, context }) {
-  const { parameters } = model(), many = state.batch === 1 ? "" : "s";
+  const { parameters } = model(), plural = state.batch === 1 ? "" : "s";
   const image = phase().lengths.includes("image") ? [state.image, state.image] : model().image;
   const work = image === null
-    ? `${grouped(state.batch)} sequence${many} × ${grouped(tokens)} new token${Number(tokens) === 1 ? "" : "s"}`
-    : `${grouped(state.batch)} image${many} of ${image.join(" × ")} pixels`;
+    ? `${grouped(state.batch)} sequence${plural} × ${grouped(tokens)} new token${Number(tokens) === 1 ? "" : "s"}`
+    : `${grouped(state.batch)} image${plural} of ${image.join(" × ")} pixels`;
   const parts = [
     Number(context) > 0 ? ` after ${grouped(context)} cached tokens` : "",
     model().encodes ? `, source of ${grouped(state.seq)} tokens` : "",
@@ -77,8 +77,8 @@ function sharing() {
   if (gpus() === 1) return "";
   const ways = GPUS.filter((key) => state[key] > 1).map((key) => `${key} ${state[key]}`).join(", ");
   const rates = [...new Set(operators.filter((op) => op.link_seconds > 0).map(rate))];
-  const sent = rates.length === 0 ? "" : `, ${rates.join(" or ")} per direction between GPUs`;
-  return `; one of ${grouped(gpus())} GPUs (${ways})${sent}`;
+  const rateText = rates.length === 0 ? "" : `, ${rates.join(" or ")} per direction between GPUs`;
+  return `; one of ${grouped(gpus())} GPUs (${ways})${rateText}`;
 }
 
 /** Why the expected time is unknown. */
@@ -91,9 +91,9 @@ function whyNotExpected() {
 function drawFigures({ totals, memory }) {
   const several = gpus() > 1, all = several ? ` on ${grouped(gpus())} GPUs` : "";
   const ceilings = ["memory", "compute", ...(several ? ["communication"] : [])];
-  const part = (ceiling) => sum(operators.filter((op) => op.bound === ceiling).map((op) => op.share));
-  const most = ceilings.reduce((best, ceiling) => (part(ceiling) > part(best) ? ceiling : best));
-  const shares = ceilings.map((ceiling) => `${ceiling} ${percent(part(ceiling))}`).join(", ");
+  const shareOf = (ceiling) => sum(operators.filter((op) => op.bound === ceiling).map((op) => op.share));
+  const largest = ceilings.reduce((best, ceiling) => (shareOf(ceiling) > shareOf(best) ? ceiling : best));
+  const shares = ceilings.map((ceiling) => `${ceiling} ${percent(shareOf(ceiling))}`).join(", ");
   const what = model().image === null ? "tokens" : "images";
   const rate = (seconds) => `${si(totals[`${seconds}${what}_per_second`])} ${what}/s${all}`;
   const latency = { prefill: "TTFT, ", decode: "TPOT, " }[state.phase] ?? "";
@@ -104,7 +104,7 @@ function drawFigures({ totals, memory }) {
     ["expected", `${latency}expected`, seconds(totals.expected_seconds), known
       ? `${seconds(totals.expected_low_seconds)} to ${seconds(totals.expected_high_seconds)}; ${rate("")}${host}`
       : whyNotExpected()],
-    [most, "bound by", most, `share of the bound: ${shares}`],
+    [largest, "bound by", largest, `share of the bound: ${shares}`],
     [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
       capacity === null ? "device memory unknown"
         : `of ${binary(capacity)}: ${memory.fits ? "fits" : "does not fit"}`],
@@ -115,27 +115,27 @@ function drawFigures({ totals, memory }) {
 
 // --- The roofline ----------------------------------------------------------------------------------------------------
 
-// the same axes for all settings, so that operators and ceilings visibly move; powers of ten
+// axis limits as powers of ten; the same for all settings, so that changes of settings are visible
 const peaks = data.devices.flatMap((one) => Object.values(one.pipes)).map((pipes) => Number(pipes.matmul));
 const plane = { left: -2, right: 4.7, bottom: 9, top: Math.log10(Math.max(...peaks)) + 0.55 };
 const marks = new Map(); // SVG elements by operator, reused so that marks move to their new positions
 let places = []; // positions of marks in pixels
 
 /** The current size of the picture in pixels. */
-function measured() {
+function pictureScale() {
   const picture = byId("roofline"), width = Math.max(picture.clientWidth, 280);
   const height = Math.max(picture.clientHeight, 260);
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
   const box = { left: 5.6 * rem, right: width - 0.6 * rem, top: 0.6 * rem, bottom: height - 2.6 * rem };
-  const part = (value, low, high) => {
+  const fraction = (value, low, high) => {
     const power = Math.log10(Number(value));
     return (Math.min(Math.max(Number.isNaN(power) ? low : power, low), high) - low) / (high - low);
   };
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
   return {
     rem, width, height, box, letter: 0.8 * rem,
-    x: (intensity) => box.left + part(intensity, plane.left, plane.right) * (box.right - box.left),
-    y: (rate) => box.bottom - part(rate, plane.bottom, plane.top) * (box.bottom - box.top),
+    x: (intensity) => box.left + fraction(intensity, plane.left, plane.right) * (box.right - box.left),
+    y: (rate) => box.bottom - fraction(rate, plane.bottom, plane.top) * (box.bottom - box.top),
   };
 }
 
@@ -145,7 +145,7 @@ function layer(name) {
 }
 
 function drawRoofline(whole) {
-  const at = measured();
+  const at = pictureScale();
   layer("back").replaceChildren(...axes(at), ...ceilings(at));
   drawMarks(at);
   layer("sums").replaceChildren(...diamonds(at, whole));
@@ -157,14 +157,14 @@ function axes({ x, y, box, height, rem }) {
   const text = (x1, y1, anchor, words) => svg("text", { x: x1, y: y1, class: "tick", "text-anchor": anchor }, words);
   const lines = [text((box.left + box.right) / 2, height - 0.3 * rem, "middle", "intensity: FLOP per byte")];
   for (let power = plane.left; power <= plane.right; power++) {
-    const across = x(10 ** power);
-    lines.push(svg("line", { x1: across, x2: across, y1: box.top, y2: box.bottom, class: "grid" }),
-      text(across, box.bottom + 1.1 * rem, "middle", significant(10 ** power)));
+    const tickX = x(10 ** power);
+    lines.push(svg("line", { x1: tickX, x2: tickX, y1: box.top, y2: box.bottom, class: "grid" }),
+      text(tickX, box.bottom + 1.1 * rem, "middle", significant(10 ** power)));
   }
   for (let power = plane.bottom; power <= plane.top; power++) {
-    const up = y(10 ** power);
-    lines.push(svg("line", { x1: box.left, x2: box.right, y1: up, y2: up, class: "grid" }),
-      text(box.left - 0.3 * rem, up + 0.3 * rem, "end", si(10 ** power, "FLOP/s")));
+    const tickY = y(10 ** power);
+    lines.push(svg("line", { x1: box.left, x2: box.right, y1: tickY, y2: tickY, class: "grid" }),
+      text(box.left - 0.3 * rem, tickY + 0.3 * rem, "end", si(10 ** power, "FLOP/s")));
   }
   return lines;
 }
@@ -176,7 +176,8 @@ function ceilings({ x, y, box, letter }) {
   const slope = (rate, intensity) => `${x(intensity)} ${y(rate)}`;
   const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
   const near = start ** 0.72 * ridge ** 0.28, turn = `rotate(${angle} ${x(near)} ${y(near * bandwidth)})`;
-  const text = (attributes, words) => svg("text", { class: "ceiling-name", "text-anchor": "end", ...attributes }, words);
+  const text = (attributes, words) => (
+    svg("text", { class: "ceiling-name", "text-anchor": "end", ...attributes }, words));
   const lines = [
     svg("path", { class: "ceiling", d: `M${slope(start * bandwidth, start)}L${slope(peak, ridge)}H${box.right}` }),
     svg("line", { class: "ridge", x1: x(ridge), x2: x(ridge), y1: y(peak), y2: box.bottom }),
@@ -206,15 +207,15 @@ function drawMarks({ x, y, rem }) {
     expected: op.expected_flops_per_second === null ? null : y(op.expected_flops_per_second),
     r: Math.max(0.28 * rem, Math.sqrt(op.share) * 2.1 * rem), // the area is the share
   }));
-  const gone = new Map(marks);
+  const removed = new Map(marks);
   for (const place of places) {
     const op = operators[place.n], key = `${op.name} ${op.stage} ${op.layers}`;
     const mark = marks.get(key) ?? newMark();
     marks.set(key, mark);
-    gone.delete(key);
-    put(mark, place, op.colour, rem);
+    removed.delete(key);
+    placeMark(mark, place, op.colour, rem);
   }
-  for (const [key, mark] of gone) {
+  for (const [key, mark] of removed) {
     mark.group.remove();
     marks.delete(key);
   }
@@ -226,7 +227,7 @@ function newMark() {
   return { ...parts, group: layer("front").appendChild(svg("g", { class: "mark" }, ...Object.values(parts))) };
 }
 
-function put({ group, stem, ring, dot }, { n, x, bound, expected, r }, colour, rem) {
+function placeMark({ group, stem, ring, dot }, { n, x, bound, expected, r }, colour, rem) {
   const down = expected === null ? 0 : expected - bound;
   group.style.transform = `translate(${x}px, ${bound}px)`;
   group.style.setProperty("--colour", colour);
@@ -247,24 +248,25 @@ function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, exp
 /** Names of the largest marks, where they overlap no other name, large mark, diamond or name of a ceiling. */
 function markNames({ box, letter }, largest) {
   const centre = ({ bound, expected }) => expected ?? bound;
-  const taken = places.filter(({ r }) => r > letter).map((place) => (
+  const occupied = places.filter(({ r }) => r > letter).map((place) => (
     { left: place.x - place.r, right: place.x + place.r, top: centre(place) - place.r,
       bottom: centre(place) + place.r }));
   for (const name of byId("roofline").querySelectorAll(".back text:not([transform]), .sums path")) {
     const { x, y, width, height } = name.getBBox();
-    taken.push({ left: x, right: x + width, top: y, bottom: y + height });
+    occupied.push({ left: x, right: x + width, top: y, bottom: y + height });
   }
-  const apart = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
+  const disjoint = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
   const found = [];
   for (const place of largest) {
-    const words = named(operators[place.n]), long = words.length * letter * 0.55, gap = place.r + 5;
-    const around = [["start", gap, 0.35 * letter, 0], ["end", -gap, 0.35 * letter, long],
-      ["middle", 0, place.r + 1.1 * letter, long / 2], ["middle", 0, -place.r - 0.4 * letter, long / 2]];
-    for (const [anchor, across, down, back] of around) {
+    const words = fullName(operators[place.n]), width = words.length * letter * 0.55, gap = place.r + 5;
+    const positions = [["start", gap, 0.35 * letter, 0], ["end", -gap, 0.35 * letter, width],
+      ["middle", 0, place.r + 1.1 * letter, width / 2], ["middle", 0, -place.r - 0.4 * letter, width / 2]];
+    for (const [anchor, across, down, shift] of positions) {
       const x = place.x + across, y = centre(place) + down;
-      const own = { left: x - back, right: x - back + long, top: y - letter, bottom: y + 0.25 * letter };
-      if (own.left > 0 && own.right < box.right && own.bottom < box.bottom && taken.every((one) => apart(one, own))) {
-        taken.push(own);
+      const textBox = { left: x - shift, right: x - shift + width, top: y - letter, bottom: y + 0.25 * letter };
+      const inside = textBox.left > 0 && textBox.right < box.right && textBox.bottom < box.bottom;
+      if (inside && occupied.every((one) => disjoint(one, textBox))) {
+        occupied.push(textBox);
         found.push(svg("text", { class: "label", x, y, "text-anchor": anchor }, words));
         break;
       }
@@ -336,7 +338,7 @@ function legend(parts) {
 function drawTable() {
   const staged = new Set(operators.map((op) => op.stage)).size > 1;
   byId("operators").tBodies[0].replaceChildren(...operators.map((op, n) => {
-    const name = ` ${staged ? `${op.stage}: ` : ""}${named(op)}`;
+    const name = ` ${staged ? `${op.stage}: ` : ""}${fullName(op)}`;
     const button = html("button", { type: "button", title: op.spec }, swatch(op.colour), name);
     return html("tr", { "data-operator": n }, html("th", { scope: "row", class: "word" }, button),
       cell(grouped(op.count)), cell(si(flopsOf(op))), cell(si(bytesOf(op), "B")),
@@ -346,20 +348,20 @@ function drawTable() {
 }
 
 /** Warnings about lengths that exceed the model's positions. */
-function beyond({ context, tokens }) {
-  const { positions, source } = model().limits, reach = Number(context) + Number(tokens), known = model().name;
-  const said = (what, length, limit) => (limit === null || length <= limit ? []
-    : [`Warning: ${what} ${grouped(length)} tokens, but ${known} has positions for ${grouped(limit)}; counted as if `
+function positionWarnings({ context, tokens }) {
+  const { positions, source } = model().limits, reach = Number(context) + Number(tokens), name = model().name;
+  const warning = (what, length, limit) => (limit === null || length <= limit ? []
+    : [`Warning: ${what} ${grouped(length)} tokens, but ${name} has positions for ${grouped(limit)}; counted as if `
       + "it had more."]);
-  return [...(model().encodes ? said("the source has", state.seq, source) : []),
-    ...said(`${state.phase} reaches`, reach, positions)];
+  return [...(model().encodes ? warning("the source has", state.seq, source) : []),
+    ...warning(`${state.phase} reaches`, reach, positions)];
 }
 
 /** The note of `roof estimate` on the links between this many GPUs. */
 function linkWarnings() {
-  const { unlinked, outside } = device(), { most, said } = outside;
-  if (communicatingGpus() > 1 && unlinked !== null) return [`${unlinked}.`];
-  return communicatingGpus() > most ? [said.replace("{gpus}", grouped(communicatingGpus()))] : [];
+  const { no_link_note: noLink, node_size: nodeSize, network_note: networkNote } = device();
+  if (communicatingGpus() > 1 && noLink !== null) return [`${noLink}.`];
+  return communicatingGpus() > nodeSize ? [networkNote.replace("{gpus}", grouped(communicatingGpus()))] : [];
 }
 
 /** Shows an operator's formula and highlights its mark. */
@@ -373,15 +375,15 @@ function show(n) {
   byId("details").replaceChildren(...formula(operators[n]));
 }
 
-const written = (size) => (Number.isInteger(Number(size)) ? grouped(size) : significant(Number(size), 4));
-const multiplied = (factors) => factors.join(" · ");
-const exactly = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
+const sizeText = (size) => (Number.isInteger(Number(size)) ? grouped(size) : significant(Number(size), 4));
+const productText = (factors) => factors.join(" · ");
+const exactCount = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
 
 /** The matmul FLOPs of an operator, in letters and in numbers; empty without a GEMM. */
 function gemmFlops({ products: lines }) {
   return {
-    letters: lines.map((axes) => multiplied(["2", ...axes.map(([letter]) => letter)])).join(" + "),
-    numbers: lines.map((axes) => multiplied(["2", ...axes.map(([, size]) => written(size))])).join(" + "),
+    letters: lines.map((axes) => productText(["2", ...axes.map(([letter]) => letter)])).join(" + "),
+    numbers: lines.map((axes) => productText(["2", ...axes.map(([, size]) => sizeText(size))])).join(" + "),
   };
 }
 
@@ -391,8 +393,8 @@ function perElement(op) {
   if (op.products.length > 1) return [];
   const { axes } = op.products.length ? op.tensors.find(({ way }) => way === "written") : op.tensors[0];
   const each = Number(op.vector_flops) / axes.reduce((elements, [, size]) => elements * Number(size), 1);
-  return Number.isInteger(each) ? [html("code", {}, multiplied([each, ...axes.map(([letter]) => letter)])),
-    `= ${multiplied([each, ...axes.map(([, size]) => written(size))])}${exactly(op.vector_flops)}`] : [];
+  return Number.isInteger(each) ? [html("code", {}, productText([each, ...axes.map(([letter]) => letter)])),
+    `= ${productText([each, ...axes.map(([, size]) => sizeText(size))])}${exactCount(op.vector_flops)}`] : [];
 }
 
 function formula(op) {
@@ -409,14 +411,15 @@ function formula(op) {
     ? html("strong", {}, `${text} = ${seconds(time)}  ← bound by ${op.bound}`) : `${text} = ${seconds(time)}`));
   const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
   return [
-    html("h2", {}, swatch(op.colour), ` ${named(op)}`),
+    html("h2", {}, swatch(op.colour), ` ${fullName(op)}`),
     html("code", { class: "spec" }, op.spec),
-    letters ? line("FLOPs", html("code", {}, letters), `= ${numbers}${exactly(op.matmul_flops)}`,
+    letters ? line("FLOPs", html("code", {}, letters), `= ${numbers}${exactCount(op.matmul_flops)}`,
       html("strong", {}, `= ${matmul}`)) : null,
     op.vector_flops > 0 ? line("vector FLOPs", ...perElement(op), html("strong", {}, `= ${vector}`)) : null,
-    line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${moved(tensor)}`]),
+    line("bytes", ...op.tensors.map((tensor) => [html("code", {}, tensor.name), ` ${tensorText(tensor)}`]),
       html("strong", {}, `= ${bytes}`)),
-    op.exchange ? line(`sent by each GPU: ${op.exchange.name} over ${grouped(op.exchange.gpus)} GPUs`, sent(op)) : null,
+    op.exchange ? line(`sent by each GPU: ${op.exchange.name} over ${grouped(op.exchange.gpus)} GPUs`,
+      linkBytesText(op)) : null,
     line("intensity", [`${si(flopsOf(op), "FLOP")} ÷ ${bytes} = `,
       html("strong", {}, `${significant(Number(op.intensity))} FLOP/B`)]),
     line("bound", ...ceilings, `× ${grouped(op.count)} = ${seconds(op.all_bound_seconds)}`),
@@ -424,7 +427,7 @@ function formula(op) {
       + `(${seconds(op.expected_low_seconds)} to ${seconds(op.expected_high_seconds)}), `
       + `× ${grouped(op.count)} = ${seconds(op.all_expected_seconds)}`),
     line("axes", ...[...sizes].map(([letter, size]) => [
-      html("code", {}, letter), ` = ${written(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
+      html("code", {}, letter), ` = ${sizeText(size)}: ${op.meanings[letter] ?? data.axes[letter]}`])),
   ].filter((one) => one !== null);
 }
 
@@ -433,16 +436,16 @@ function rate(op) {
   return si(Number(op.link_bytes) / op.link_seconds, "B/s", 4);
 }
 
-/** Bytes over a GPU's link in each direction: all parts but its own, once or twice. */
-function sent({ exchange: { gpus, times, bytes }, link_bytes: link }) {
+/** Bytes over a GPU's link in each direction: the parts of the other GPUs, once or twice. */
+function linkBytesText({ exchange: { gpus, times, bytes }, link_bytes: link }) {
   return [`${times > 1 ? `${times} · ` : ""}(${grouped(gpus)} − 1) ÷ ${grouped(gpus)} · ${si(bytes, "B")} = `,
     html("strong", {}, si(link, "B"))];
 }
 
 /** A tensor's bytes: the sizes of its axes times the width of its format. */
-function moved({ axes, role, way, partly, bytes }) {
+function tensorText({ axes, role, way, partly, bytes }) {
   const format = role in data.formats ? role : input(`format|${role}`);
-  const sizes = multiplied(axes.map(([, size]) => written(size))) || "1";
+  const sizes = productText(axes.map(([, size]) => sizeText(size))) || "1";
   return `${way}: ${partly ? "part of " : ""}${sizes} in ${format} = ${si(bytes, "B")}`;
 }
 
@@ -450,13 +453,13 @@ function moved({ axes, role, way, partly, bytes }) {
 function drawTooltip({ n, x, bound, expected, r }) {
   const tooltip = byId("tooltip"), box = byId("picture").getBoundingClientRect(), y = expected ?? bound, gap = r + 12;
   const op = operators[n], { letters, numbers } = gemmFlops(op), flops = si(flopsOf(op), "FLOP");
-  const likely = op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
+  const expectedText = op.expected_seconds === null ? "" : `, expected ${seconds(op.expected_seconds)}`;
   const lines = [
     letters ? `= ${numbers} = ${si(op.matmul_flops, "FLOP")}` : flops,
     `÷ ${si(bytesOf(op), "B")} = ${significant(Number(op.intensity))} FLOP/B`,
-    `bound by ${op.bound}: ${seconds(op.bound_seconds)}${likely}; × ${grouped(op.count)}`,
+    `bound by ${op.bound}: ${seconds(op.bound_seconds)}${expectedText}; × ${grouped(op.count)}`,
   ];
-  tooltip.replaceChildren(html("strong", {}, named(op)), html("code", {}, letters || op.spec),
+  tooltip.replaceChildren(html("strong", {}, fullName(op)), html("code", {}, letters || op.spec),
     ...lines.map((text) => html("span", {}, text)));
   tooltip.hidden = false;
   tooltip.style.left = x > box.width / 2 ? "" : `${x + gap}px`;

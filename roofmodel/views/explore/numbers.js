@@ -3,13 +3,13 @@
 
 const byId = (id) => document.getElementById(id);
 
-async function unpacked(text) {
+async function decompress(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
-const data = await unpacked(byId("data").textContent);
+const data = await decompress(byId("data").textContent);
 
 // --- Python numbers: ints are BigInt, floats are Number; None is null, and so is each result that uses it ------------
 
@@ -30,12 +30,12 @@ const plain = (value) => (value instanceof Fraction ? Number(value) : value);
 const PYTHON = (() => {
   const floorDivide = (a, b) => (a - modulo(a, b)) / b;
   const modulo = (a, b) => {
-    const rest = a % b;
-    return rest !== 0n && rest < 0n !== b < 0n ? rest + b : rest;
+    const remainder = a % b;
+    return remainder !== 0n && remainder < 0n !== b < 0n ? remainder + b : remainder;
   };
   const floatModulo = (a, b) => {
-    const rest = a % b;
-    return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
+    const remainder = a % b;
+    return remainder !== 0 && remainder < 0 !== b < 0 ? remainder + b : remainder;
   };
   const floatFloorDivide = (a, b) => {  // as CPython does it: a / b may round up to the next whole number
     const quotient = (a - floatModulo(a, b)) / b, floor = Math.floor(quotient);
@@ -92,24 +92,24 @@ class Sheet {
   }
 
   evaluate(node) {
-    const [what, a, b, c] = node, rule = PYTHON[what];
-    if (what === "whole") return BigInt(a);
-    if (what === "real" || what === "text") return a;
-    if (what === "input") return this.input(a);
-    if (what === "if") {
+    const [kind, a, b, c] = node, rule = PYTHON[kind];
+    if (kind === "whole") return BigInt(a);
+    if (kind === "real" || kind === "text") return a;
+    if (kind === "input") return this.input(a);
+    if (kind === "if") {
       const condition = this.get(a);
       return condition === null ? null : this.get(condition ? b : c);
     }
-    if (what === "bytes") return called(`bytes|${this.input(`format|${this.get(a)}`)}`, [this.get(b)]);
+    if (kind === "bytes") return callFormula(`bytes|${this.input(`format|${this.get(a)}`)}`, [this.get(b)]);
     const values = node.slice(1).map((index) => this.get(index));
-    if (rule === undefined) return called(what, values);
+    if (rule === undefined) return callFormula(kind, values);
     return values.includes(null) ? null : values.length > 1 ? values.reduce((x, y) => rule(x, y)) : rule(...values);
   }
 
   /** The case that the conditions select. */
   pick(cases) {
-    const forks = typeof cases === "object" && "if" in cases;
-    return forks ? this.pick(this.get(cases.if) ? cases.yes : cases.no) : cases;
+    const isFork = typeof cases === "object" && "if" in cases;
+    return isFork ? this.pick(this.get(cases.if) ? cases.yes : cases.no) : cases;
   }
 
   /** Data with every formula in it replaced by its value. */
@@ -122,7 +122,7 @@ class Sheet {
   }
 }
 
-function called(name, values) {
+function callFormula(name, values) {
   if (values.includes(null)) return null;
   const formula = data.formulas[name];
   const sheet = new Sheet(formula.nodes, (parameter) => plain(values[parameter]));

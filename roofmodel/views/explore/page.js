@@ -18,15 +18,16 @@ const communicatingGpus = () => (state.phase === "train" || state.ep > state.tp 
 
 /** The numbers that apply to the current settings. */
 function numbers() {
-  const { tpByEp } = model(), tp = Object.values(tpByEp).flat().some((tp) => tp > 1), ep = Object.keys(tpByEp).length > 1;
+  const tpByEp = model().tp_by_ep, ep = Object.keys(tpByEp).length > 1;
+  const tp = Object.values(tpByEp).flat().some((tp) => tp > 1);
   return [...(tp ? ["tp"] : []), "dp", ...(ep ? ["ep"] : []), "batch", ...phase().lengths];
 }
 
 /** The formats that a role can have with the current settings; "" is the format of dtype. */
 function formats(role) {
-  const wide = (name) => data.formats[name].bits >= phase().least_bits;
-  if (role === "dtype") return Object.keys(device().pipes).filter(wide);
-  return ["", ...Object.keys(data.formats).filter((name) => role === "kv" || wide(name))];
+  const isWideEnough = (name) => data.formats[name].bits >= phase().min_bits;
+  if (role === "dtype") return Object.keys(device().pipes).filter(isWideEnough);
+  return ["", ...Object.keys(data.formats).filter((name) => role === "kv" || isWideEnough(name))];
 }
 
 function options(key) {
@@ -40,10 +41,10 @@ function options(key) {
 }
 
 /** The values of one option of a variant, given the options before it. */
-function variantValues(place) {
-  const known = Object.keys(model().situations).map((name) => name.split(" "));
-  const alike = known.filter((words) => VARIANT.slice(0, place).every((key, n) => words[n] === state[key]));
-  return [...new Set(alike.map((words) => words[place]))];
+function variantValues(index) {
+  const variants = Object.keys(model().situations).map((name) => name.split(" "));
+  const matching = variants.filter((words) => VARIANT.slice(0, index).every((key, n) => words[n] === state[key]));
+  return [...new Set(matching.map((words) => words[index]))];
 }
 
 function defaultValue(key) {
@@ -59,8 +60,9 @@ function defaultValue(key) {
 
 /** The values that a model allows, if it does not allow all. */
 function allowedValues(key) {
-  const { tpByEp } = model(), { tp, dp } = state;
-  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0); // as in study/estimate/parallelism.py
+  const tpByEp = model().tp_by_ep, { tp, dp } = state;
+  // as in study/estimate/parallelism.py
+  const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0);
   if (key === "tp") return [...new Set(Object.values(tpByEp).flat())].sort((a, b) => a - b);
   if (key === "ep") return Object.keys(tpByEp).map(Number).filter((ep) => tpByEp[ep].includes(tp) && nested(ep));
   return null;
@@ -68,11 +70,11 @@ function allowedValues(key) {
 
 /** The requirement that a number violates; empty if it is valid. */
 function violation(key, text) {
-  const least = model().least[key] ?? 1, value = Number(text), known = allowedValues(key);
-  if (!Number.isInteger(value) || value < least || value > MAX_VALUE || String(text).trim() === "") {
-    return `must be a whole number from ${least} to ${MAX_VALUE}`;
+  const minimum = model().min_lengths[key] ?? 1, value = Number(text), allowed = allowedValues(key);
+  if (!Number.isInteger(value) || value < minimum || value > MAX_VALUE || String(text).trim() === "") {
+    return `must be a whole number from ${minimum} to ${MAX_VALUE}`;
   }
-  if (known !== null && !known.includes(value)) return `must be ${known.join(" or ")}`;
+  if (allowed !== null && !allowed.includes(value)) return `must be ${allowed.join(" or ")}`;
   return key === "batch" && value % state.dp !== 0 ? `must be a multiple of dp, ${state.dp}` : "";
 }
 
@@ -82,26 +84,29 @@ function applySettings(wanted) {
   messages.length = 0;
   state = {};
   for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
-    const kept = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
-    const asked = wanted[key] ?? kept, known = options(key);
-    state[key] = known.includes(asked) ? asked : defaultValue(key);
-    const refused = asked && known.length > 0 && asked !== state[key], instead = `Using ${state[key] || state.dtype}.`;
-    if (refused && wanted[key] !== undefined) {
-      messages.push(`${key} ${asked} is not available; choose from ${known.filter(Boolean).join(", ")}. ${instead}`);
-    } else if (refused && ["dtype", "weights"].includes(key)) {
-      messages.push(`${key} ${asked} is not supported for ${state.phase} on ${device().name}. ${instead}`);
+    const previousValue = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
+    const value = wanted[key] ?? previousValue, allowed = options(key);
+    state[key] = allowed.includes(value) ? value : defaultValue(key);
+    const rejected = value && allowed.length > 0 && value !== state[key];
+    const replacement = `Using ${state[key] || state.dtype}.`;
+    if (rejected && wanted[key] !== undefined) {
+      const choices = allowed.filter(Boolean).join(", ");
+      messages.push(`${key} ${value} is not available; choose from ${choices}. ${replacement}`);
+    } else if (rejected && ["dtype", "weights"].includes(key)) {
+      messages.push(`${key} ${value} is not supported for ${state.phase} on ${device().name}. ${replacement}`);
     }
   }
-  const moved = previous.model !== state.model || previous.phase !== state.phase;
+  const changedWorkload = previous.model !== state.model || previous.phase !== state.phase;
   for (const key of NUMBERS) {
     if (!numbers().includes(key)) { // does not apply
       state[key] = GPUS.includes(key) ? 1 : previous[key];
       continue;
     }
-    const reset = { context: moved, image: previous.model !== state.model }[key];
+    const reset = { context: changedWorkload, image: previous.model !== state.model }[key];
     const text = wanted[key] ?? (reset ? undefined : previous[key]) ?? defaultValue(key);
-    const problem = violation(key, text), dealt = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
-    state[key] = [dealt, previous[key], defaultValue(key)].map(Number).find((value) => violation(key, value) === "");
+    const problem = violation(key, text), divisible = key === "batch" ? Math.ceil(text / state.dp) * state.dp : text;
+    const values = [divisible, previous[key], defaultValue(key)].map(Number);
+    state[key] = values.find((value) => violation(key, value) === "");
     if (problem) messages.push(`${key} ${text}: ${problem}. Using ${state[key]}.`);
   }
   state.theme = ["dark", "light"].includes(wanted.theme) ? wanted.theme : previous.theme;
@@ -114,18 +119,18 @@ function input(name) {
   if (NUMBERS.includes(kind)) return BigInt(state[kind]);
   if (kind === "optimizer") return state.optimizer;
   if (kind === "positions") return state.logits === "all" ? BigInt(state[model().encodes ? "decoder_seq" : "seq"]) : 1n;
-  const stored = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
-  if (kind === "format") return stored(keys[0]);
-  if (kind === "bits") return BigInt(data.formats[stored(keys[0])].bits);
+  const format = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
+  if (kind === "format") return format(keys[0]);
+  if (kind === "bits") return BigInt(data.formats[format(keys[0])].bits);
   if (kind === "device") {
-    const [field, of] = keys, pipes = device().pipes[state.dtype];
+    const [field, linkField] = keys, pipes = device().pipes[state.dtype];
     if (field === "vector") return figure(pipes.vector) ?? Infinity; // no ceiling
-    if (field in device().links) return figure(device().links[field]?.[of] ?? NO_LINK[of]);
+    if (field in device().links) return figure(device().links[field]?.[linkField] ?? NO_LINK[linkField]);
     return figure(field === "matmul" ? pipes.matmul : device()[field]);
   }
   const [set, implementation, role, field] = keys;
   const sets = device().sets[`${set}|${implementation}|${role}`];
-  const index = (set === "collectives" ? sets : sets?.[state.dtype][stored(role.split("/")[0])]) ?? null;
+  const index = (set === "collectives" ? sets : sets?.[state.dtype][format(role.split("/")[0])]) ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 
@@ -145,19 +150,19 @@ function estimate() {
 
 /** The stops of a slider: the allowed values, or powers of two and values between, up to the model's limit. */
 function stops(key) {
-  const { source, positions } = model().limits, read = key === "seq" && model().encodes;
-  const most = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64, image: 2048 }[key];
-  const limit = most ?? (read ? source : positions) ?? 131072, least = model().least[key] ?? 1;
-  const known = [least, limit, ...(key === "image" ? [model().lengths.image] : [])];
-  for (let n = 1; n <= limit; n *= 2) known.push(n, ...(n > 1 ? [1.5 * n] : []));
-  const found = [...new Set(known)].filter((n) => n >= least && n <= limit).sort((a, b) => a - b);
-  return allowedValues(key) ?? (key === "batch" ? found.map((n) => n * state.dp) : found);
+  const { source, positions } = model().limits, isSource = key === "seq" && model().encodes;
+  const fixedLimit = { batch: Math.max(1, Math.floor(1024 / state.dp)), dp: 64, image: 2048 }[key];
+  const limit = fixedLimit ?? (isSource ? source : positions) ?? 131072, minimum = model().min_lengths[key] ?? 1;
+  const candidates = [minimum, limit, ...(key === "image" ? [model().lengths.image] : [])];
+  for (let n = 1; n <= limit; n *= 2) candidates.push(n, ...(n > 1 ? [1.5 * n] : []));
+  const values = [...new Set(candidates)].filter((n) => n >= minimum && n <= limit).sort((a, b) => a - b);
+  return allowedValues(key) ?? (key === "batch" ? values.map((n) => n * state.dp) : values);
 }
 
 /** The index of the stop with the nearest ratio. */
-function nearest(found, value) {
-  const far = (n) => Math.abs(Math.log((found[n] + 1) / (value + 1)));
-  return found.reduce((best, _, n) => (far(n) < far(best) ? n : best), 0);
+function nearest(values, value) {
+  const distance = (n) => Math.abs(Math.log((values[n] + 1) / (value + 1)));
+  return values.reduce((best, _, n) => (distance(n) < distance(best) ? n : best), 0);
 }
 
 function drawControls() {
@@ -170,34 +175,34 @@ function drawControls() {
 }
 
 /** Replaces the choices of a control if they have changed. */
-function replaceChoices(control, known, children) {
-  if (control.dataset.known === known.join()) return;
+function replaceChoices(control, values, children) {
+  if (control.dataset.known === values.join()) return;
   for (const old of control.querySelectorAll("option, label")) old.remove();
   control.append(...children);
-  control.dataset.known = known.join();
+  control.dataset.known = values.join();
 }
 
 function drawSelect(select) {
-  const known = options(select.name), devices = Object.fromEntries(data.devices.map(({ id, name }) => [id, name]));
-  const words = (value) => (select.name === "hw" ? devices[value] : value || "same");
-  replaceChoices(select, known, known.map((value) => html("option", { value }, words(value))));
+  const allowed = options(select.name), devices = Object.fromEntries(data.devices.map(({ id, name }) => [id, name]));
+  const text = (value) => (select.name === "hw" ? devices[value] : value || "same");
+  replaceChoices(select, allowed, allowed.map((value) => html("option", { value }, text(value))));
   select.value = state[select.name];
 }
 
 function drawChoice(field) {
-  const name = field.dataset.choice, known = options(name);
+  const name = field.dataset.choice, allowed = options(name);
   const choice = (value) => html("label", {}, html("input", { type: "radio", name, value }), html("span", {}, value));
-  replaceChoices(field, known, known.map(choice));
+  replaceChoices(field, allowed, allowed.map(choice));
   for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === state[name];
-  field.hidden = known.length < 2;
+  field.hidden = allowed.length < 2;
 }
 
 function drawNumber(label) {
-  const key = label.dataset.number, [slider, box] = label.querySelectorAll("input"), found = stops(key);
+  const key = label.dataset.number, [slider, box] = label.querySelectorAll("input"), values = stops(key);
   label.hidden = !numbers().includes(key);
   if (label.hidden) return;
-  slider.max = found.length - 1;
-  slider.value = nearest(found, state[key]);
+  slider.max = values.length - 1;
+  slider.value = nearest(values, state[key]);
   slider.setAttribute("aria-label", key);
   slider.setAttribute("aria-valuetext", grouped(state[key]));
   if (document.activeElement !== box) box.value = state[key];
@@ -206,9 +211,9 @@ function drawNumber(label) {
 
 function linkText() {
   const choices = CHOICES.filter((key) => key !== "phase" && options(key).length > 1);
-  const kept = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
-  const said = kept.filter((key) => (state[key] ?? "") !== "");
-  return new URLSearchParams(said.map((key) => [key, state[key]])).toString();
+  const keys = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
+  const given = keys.filter((key) => (state[key] ?? "") !== "");
+  return new URLSearchParams(given.map((key) => [key, state[key]])).toString();
 }
 
 /** Applies a change and redraws. */
@@ -221,9 +226,9 @@ function update(change) {
 }
 
 function readLink() {
-  const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   state = {};
-  update({ model: data.models[0].name, hw: data.devices[0].id, ...asked });
+  update({ model: data.models[0].name, hw: data.devices[0].id, ...given });
 }
 
 byId("controls").addEventListener("input", ({ target }) => {
@@ -247,10 +252,11 @@ byId("theme").addEventListener("click", () => update({ theme: dark() ? "light" :
 /** The mark nearest to the pointer, within `reach` pixels of its ring or dot; null if there is none. */
 function markAt({ clientX, clientY }, reach) {
   const box = byId("roofline").getBoundingClientRect();
-  const far = ({ x, bound, expected }) => Math.min(...[bound, expected ?? bound].map(
+  const distance = ({ x, bound, expected }) => Math.min(...[bound, expected ?? bound].map(
     (y) => Math.hypot(x - clientX + box.left, y - clientY + box.top)));
-  const best = places.reduce((found, place) => (found === null || far(place) < far(found) ? place : found), null);
-  return best !== null && far(best) < Math.max(reach, best.r) ? best : null;
+  const closer = (best, place) => (best === null || distance(place) < distance(best) ? place : best);
+  const nearestMark = places.reduce(closer, null);
+  return nearestMark !== null && distance(nearestMark) < Math.max(reach, nearestMark.r) ? nearestMark : null;
 }
 
 byId("roofline").addEventListener("pointermove", (event) => {

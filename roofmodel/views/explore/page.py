@@ -42,88 +42,92 @@ from roofmodel.views.kit.workload_text import describe_parameters
 
 SUFFIXES = ("html",)
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
-Thing = TypeVar("Thing", Architecture, Device)
+Item = TypeVar("Item", Architecture, Device)
 
 
 def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
-    """The page, with each model and device once. Raises WorkloadError where two different ones share a name."""
-    archs, devices = _each_once("models", archs, lambda arch: arch.name), _each_once("devices", devices, lambda d: d.id)
+    """The page, with each model and device once. Raises WorkloadError if two different ones have the same name."""
+    archs, devices = _unique("models", archs, lambda arch: arch.name), _unique("devices", devices, lambda d: d.id)
     document = data(archs, devices)
     names = ", ".join(arch.name for arch in archs)
-    return Template(_part("page.html")).substitute(
+    return Template(_resource("page.html")).substitute(
         title=escape(f"{names}: roofline to explore"),
-        style=_part("page.css"),
-        script="\n".join(map(_part, SCRIPTS)),
+        style=_resource("page.css"),
+        script="\n".join(map(_resource, SCRIPTS)),
         footer=f"roofmodel {version('roofmodel')}",
-        data=_packed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
+        data=_compressed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )
 
 
-def _each_once(what: str, things: Sequence[Thing], name: Callable[[Thing], str]) -> list[Thing]:
-    found: dict[str, Thing] = {}
-    for thing in things:
-        if found.setdefault(name(thing), thing) != thing:
+def _unique(plural: str, items: Sequence[Item], name: Callable[[Item], str]) -> list[Item]:
+    found: dict[str, Item] = {}
+    for item in items:
+        if found.setdefault(name(item), item) != item:
             raise WorkloadError(
-                f"two {what} that differ are called {shorten(name(thing))}; give one of them another name"
+                f"two {plural} that differ are called {shorten(name(item))}; give one of them another name"
             )
     return list(found.values())
 
 
-def _packed(text: str) -> str:
-    """Compressed to about a tenth, as formulas repeat themselves."""
+def _compressed(text: str) -> str:
+    """Compressed and base64-encoded, to about a tenth of the size."""
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _part(name: str) -> str:
+def _resource(name: str) -> str:
     return resources.files("roofmodel.views.explore").joinpath(name).read_text(encoding="utf-8")
 
 
 def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
     trace, rows = Trace(), Rows()
-    document = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.found}
-    used = trace.excerpt(nodes.numbers(document))
-    for name, one in FORMATS.items():
-        nodes.formula_of_bytes(trace, name, one.bytes)
-    sets, named = Rows(), sets_used(used.nodes)
+    document = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.records}
+    excerpt = trace.excerpt(nodes.numbers(document))
+    for name, format in FORMATS.items():
+        nodes.formula_of_bytes(trace, name, format.bytes)
+    sets, parameter_sets = Rows(), sets_used(excerpt.nodes)
     return {
         "schema": "roofmodel.explore/1",
-        **nodes.plain(document, used),
-        "nodes": nodes.nodes(used),
-        "devices": [describe_device(device, named, sets) for device in devices],
-        "sets": sets.found,
-        "formats": {name: {"bits": one.bits, "computes": name in COMPUTE_FORMATS} for name, one in FORMATS.items()},
+        **nodes.plain(document, excerpt),
+        "nodes": nodes.nodes(excerpt),
+        "devices": [describe_device(device, parameter_sets, sets) for device in devices],
+        "sets": sets.records,
+        "formats": {
+            name: {"bits": format.bits, "computes": name in COMPUTE_FORMATS} for name, format in FORMATS.items()
+        },
         "axes": AXES,
         "optimizers": CHOICES["optimizer"],
-        "formulas": {name: nodes.formula(one) for name, one in trace.functions.items()},
+        "formulas": {name: nodes.formula(format) for name, format in trace.functions.items()},
     }
 
 
 def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
-    colours = _Colours()
+    colours = _GroupColors()
 
-    def tell(traced: study.TracedEstimate) -> dict[str, Any]:
+    def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
         memory = {**memory_document(traced.memory), "fits": traced.fits}
         return {
             runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colours) | {"memory": memory}
             for runtime, estimate in traced.estimates.items()
         }
 
-    explored = study.explore(arch, trace, tell)
+    explored = study.explore(arch, trace, document_of)
     phases = {variant.phase: _phase(arch, variant.phase) for variant in explored}
-    usual, _ = workload(arch)
+    defaults, _ = workload(arch)
     return {
         "name": arch.name,
         "parameters": describe_parameters(*parameters(arch)),
         "phases": phases,
         "lengths": {
-            "seq": usual.seq,
-            "decoder_seq": usual.prompt,
-            "context": usual.decode_context,
-            "image": usual.image[0],
+            "seq": defaults.seq,
+            "decoder_seq": defaults.prompt,
+            "context": defaults.decode_context,
+            "image": defaults.image[0],
         },
-        "least": {length: study.least(arch, length) for phase in phases.values() for length in phase["lengths"]},
-        "tpByEp": tp_by_ep(arch),
+        "min_lengths": {
+            length: study.smallest_length(arch, length) for phase in phases.values() for length in phase["lengths"]
+        },
+        "tp_by_ep": tp_by_ep(arch),
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
@@ -132,11 +136,11 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
     }
 
 
-STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of networks of convolutions
+STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 
-class _Colours(dict[str, str]):
-    """A color for each group of operators of a model: that of its kind, paler for each further group of the kind."""
+class _GroupColors(dict[str, str]):
+    """A color for each group of operators of a model: the color of its kind, paler for each further group."""
 
     def __missing__(self, group: str) -> str:
         stages = sum(kind(other) not in CATEGORY_COLORS for other in self)
@@ -148,12 +152,12 @@ class _Colours(dict[str, str]):
 
 
 def _traced_phase(
-    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _Colours
+    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _GroupColors
 ) -> dict[str, Any]:  # fmt: skip
-    """The document of a phase, with rows by their places; and where the whole of it stands in the picture."""
+    """The document of a phase, with the indices of its rows, and its position on the roofline."""
 
     def row(placed: Placed, document: dict[str, Any]) -> dict[str, Any]:
-        return document | _working(placed) | {"colour": colours[placed.operator.group]}
+        return document | _details(placed) | {"colour": colours[placed.operator.group]}
 
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
@@ -168,17 +172,17 @@ def _traced_phase(
 
 def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
     step = workload(arch, phase=phase)[0].step(phase)
-    usual = "all" if step.logit_positions == step.tokens else "last"
+    default = "all" if step.logit_positions == step.tokens else "last"
     return {
         "lengths": study.lengths(arch, phase),
-        "least_bits": study.least_bits(phase),
+        "min_bits": study.min_bits(phase),
         "cached": phase in ("prefill", "decode"),
-        "logits": usual if study.chooses_logits(arch, phase) else None,
+        "logits": default if study.chooses_logits(arch, phase) else None,
     }
 
 
-def _working(placed: Placed) -> dict[str, Any]:
-    """What the page shows of an operator in addition to the document's row: its name, and how it is counted."""
+def _details(placed: Placed) -> dict[str, Any]:
+    """What the page shows of an operator in addition to the document's row: its label and the terms of its counts."""
     operator, place, expected = placed.operator, placed.placement, placed.expected
     return {
         **_place(place.cost, place.bound_seconds, expected),
@@ -211,7 +215,7 @@ def _working(placed: Placed) -> dict[str, Any]:
 
 
 def _exchange(operator: Operator) -> dict[str, Any] | None:
-    """The collective of an operator: its bytes, and how many `times` they pass a link without a GPU's own part."""
+    """The collective of an operator: its bytes, and how many `times` they pass a link, without the GPU's own part."""
     if operator.collective is None:
         return None
     collective = operator.collective

@@ -20,7 +20,7 @@ from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES
 from roofmodel.study.estimate.parallelism import nested, tp_by_ep
-from roofmodel.study.explore import chooses_logits, least, least_bits, lengths, variants
+from roofmodel.study.explore import chooses_logits, lengths, min_bits, smallest_length, variants
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.explore.devices import describe_device
 from roofmodel.views.explore.nodes import Rows
@@ -112,7 +112,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         known = list(variants(arch))
         phase = draw.choice([*dict.fromkeys(variant.phase for variant in known)])
         variant = draw.choice([variant for variant in known if variant.phase == phase])
-        storable = [form for form in FORMATS if FORMATS[form].bits >= least_bits(phase)]
+        storable = [form for form in FORMATS if FORMATS[form].bits >= min_bits(phase)]
         has = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         options: dict[str, Any] = {
             **variant._asdict(), "batch": int(2 ** draw.uniform(0, 20)), "dtype": draw.choice(has),
@@ -127,7 +127,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         if chooses_logits(arch, phase):
             options["logits"] = draw.choice(CHOICES["logits"])
         for length in lengths(arch, phase):
-            options[length] = max(least(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
+            options[length] = max(smallest_length(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
         if draw.random() < 0.7:
             dp = draw.choice((1, 2, 3, 8))
             ways = [(tp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if nested(tp, dp, ep)]
@@ -256,8 +256,8 @@ def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
 
 
 def test_the_warning_about_a_missing_network_has_the_number_of_gpus_of_the_sliders() -> None:
-    words = describe_device(Device.load("rtx4090"), [], Rows())["outside"]["said"]
-    assert words.startswith("Warning: {gpus} GPUs exceed one node of 8, ")
+    note = describe_device(Device.load("rtx4090"), [], Rows())["network_note"]
+    assert note.startswith("Warning: {gpus} GPUs exceed one node of 8, ")
 
 
 def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
