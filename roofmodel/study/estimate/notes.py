@@ -149,8 +149,8 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
         )
     elif gpus > gpus_per_node(device):
         yield (
-            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network between "
-            "nodes: the links within a node are used for all of them"
+            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network "
+            "between nodes: the links within a node are used for all of them"
         )
 
 
