@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from roofmodel.algebra import quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.attention import attention, cross_attention, relative_bias
+from roofmodel.counting.attention import relative_bias
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.communication import (
@@ -23,14 +25,8 @@ from roofmodel.counting.communication import (
     sum_block_output,
     tokens_of_gpu,
 )
-from roofmodel.counting.convolution import network, patches
-from roofmodel.counting.feed_forward import experts, feed_forward, layer_input
-from roofmodel.counting.latent_attention import latent_attention
-from roofmodel.counting.linear_attention import delta_rule, lightning
-from roofmodel.counting.mamba import mamba, mamba2
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.token_convolution import frames, short_convolution, token_convolution
 from roofmodel.counting.workload import Step, pairs
 from roofmodel.models.architecture import Architecture, Head, HeadStage, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
@@ -40,22 +36,23 @@ from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate, TokenCo
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
-# Kind of part -> name of its sublayer, output tensor, and the function that builds its operators.
-BLOCKS: dict[type, tuple[str, str, Callable[[Any, BlockContext], Iterator[Operator]]]] = {
-    Attention: ("attention", "a[b t d]", attention),
-    LatentAttention: ("attention", "a[b t d]", latent_attention),
-    CrossAttention: ("cross_attention", "a[b t d]", cross_attention),
-    MLP: ("mlp", "m[b t d]", feed_forward),
-    MoE: ("mlp", "m[b t d]", experts),
-    Mamba: ("ssm", "s[b t d]", mamba),
-    Mamba2: ("ssm", "s[b t d]", mamba2),
-    DeltaRule: ("linear", "s[b t d]", delta_rule),
-    Lightning: ("linear", "s[b t d]", lightning),
-    ShortConvolution: ("convolution", "c[b t d]", short_convolution),
-    PerLayerGate: ("layer_input", "i[b t d]", layer_input),
-    TokenConvolution: ("convolution", "c[b t d]", token_convolution),
+# Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
+# Functions are given by name, so that only the modules of the parts of the model are imported.
+BLOCKS: dict[type, tuple[str, str, str]] = {
+    Attention: ("attention", "a[b t d]", "attention.attention"),
+    LatentAttention: ("attention", "a[b t d]", "latent_attention.latent_attention"),
+    CrossAttention: ("cross_attention", "a[b t d]", "attention.cross_attention"),
+    MLP: ("mlp", "m[b t d]", "feed_forward.feed_forward"),
+    MoE: ("mlp", "m[b t d]", "feed_forward.experts"),
+    Mamba: ("ssm", "s[b t d]", "mamba.mamba"),
+    Mamba2: ("ssm", "s[b t d]", "mamba.mamba2"),
+    DeltaRule: ("linear", "s[b t d]", "linear_attention.delta_rule"),
+    Lightning: ("linear", "s[b t d]", "linear_attention.lightning"),
+    ShortConvolution: ("convolution", "c[b t d]", "token_convolution.short_convolution"),
+    PerLayerGate: ("layer_input", "i[b t d]", "feed_forward.layer_input"),
+    TokenConvolution: ("convolution", "c[b t d]", "token_convolution.token_convolution"),
 }
-PARALLEL_EXPERTS = "experts", "e[b t d]", experts
+PARALLEL_EXPERTS = "experts", "e[b t d]", "feed_forward.experts"
 """The entry for an MoE block in a sublayer that also has an MLP."""
 ALL_TOKENS = "all[b t d]"
 """The input of a block after the all-gather of sequence parallelism."""
@@ -98,6 +95,8 @@ def through(stack: Stack, step: Step) -> Iterator[Operator]:
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
     """A convolutional network, and the head on its pooled channels."""
+    from roofmodel.counting.convolution import network
+
     yield from network(net, step)
     yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step)
 
@@ -106,12 +105,16 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
     """The embedding: token, position and type lookups, norm and projection as the model has them; or image patches."""
     table = stack.embedding
     if isinstance(table, Patches):
+        from roofmodel.counting.convolution import patches
+
         yield from patches(table, stack.hidden, step)
         return
     projection = table.projection
     sizes = {**step.token_axes, "d": stack.hidden, "e": table.width, "v": table.vocabulary}
     build, rows, width = Builder(sizes, step.widths), step.parallel.rows, "e" if projection else "d"
     if table.frame_convolutions:
+        from roofmodel.counting.token_convolution import frames
+
         yield from frames(table.frame_convolutions, stack.hidden, step)
     else:
         yield build.gather("embedding.token", "embedding", f"E_token[v {width}] -> x[b t {width}]")
@@ -194,7 +197,8 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
-            yield from build_block(branch.part, BlockContext(step, stack.hidden, stack.causal, reads, gives, x))
+            context = BlockContext(step, stack.hidden, stack.causal, reads, gives, x)
+            yield from builder(build_block)(branch.part, context)
             mine = tokens_of_gpu(gives, step) if apart else gives
             if apart:
                 yield from sum_block_output(build, step, place, gives)
@@ -212,6 +216,15 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
         yield residual(build, place, " + ".join([x, *given]), x)
         if sublayer.after:
             yield norm(build, place, sublayer.after, x, x)
+
+
+@cache
+def builder(path: str) -> Callable[[Any, BlockContext], Iterator[Operator]]:
+    """The function at `module.function` of this package."""
+    module, _, function = path.partition(".")
+    found: Callable[[Any, BlockContext], Iterator[Operator]]
+    found = getattr(import_module(f"roofmodel.counting.{module}"), function)
+    return found
 
 
 def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:

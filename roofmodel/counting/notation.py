@@ -26,6 +26,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from roofmodel.algebra import Number, product
 
@@ -109,8 +110,7 @@ AXIS_OVERRIDES: dict[str, dict[str, str]] = {
 """Letters with another meaning in operators that have a certain other axis: letter -> other axis -> meaning."""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A named tensor of a line, such as `W_up[d f]`."""
 
     name: str

@@ -1,9 +1,6 @@
 """The workload (phases, lengths, formats, parallelism), its passes through the model, and query-key pair counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
@@ -91,8 +88,7 @@ class Host(NamedTuple):
     launch: float | None = None
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """The workload to count: phases, batch, lengths in tokens per sequence, number formats by name, parallelism.
 
     * `batch`: sequences over all GPUs; a replica computes its part `micro_batch` sequences at a time (None: at once);
@@ -164,11 +160,11 @@ class Workload:
         """The positions whose logits are computed."""
         return self.logits or ("all" if phase in ("forward", "train") else "last")
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple["Step", ...]:
         """The passes through the model, in order."""
         return tuple(self.step(phase) for phase in self.phases)
 
-    def step(self, phase: Phase) -> Step:
+    def step(self, phase: Phase) -> "Step":
         """The pass of one phase."""
         tokens, context = self.prompt, 0
         if phase == "decode":
@@ -220,7 +216,7 @@ class Step(NamedTuple):
         return self.phase != "decode" and not self.resumed
 
     @property
-    def of_source(self) -> Step:
+    def of_source(self) -> "Step":
         """The encoder's part of this pass."""
         return self._replace(tokens=self.source, context=0, passes=1)
 

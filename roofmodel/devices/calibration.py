@@ -6,11 +6,9 @@ fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, becaus
 bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the meaning of each parameter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Generic, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 MAX_TRANSFER_ERROR = 1 / 3  # a set with a larger mean error replaces a missing set only where there is no other
 MAX_TRANSFER_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval, as a factor
@@ -122,7 +120,7 @@ class Fit(NamedTuple):
     source: str
     date: str
 
-    def wider(self, power: float) -> Fit:
+    def wider(self, power: float) -> "Fit":
         """The fit with both ends of its interval raised to `power`, at most to a factor of MAX_TRANSFER_FACTOR."""
         low = max(self.low**power, min(self.low, 1 / MAX_TRANSFER_FACTOR))
         return self._replace(low=low, high=min(self.high**power, max(self.high, MAX_TRANSFER_FACTOR)))
@@ -145,15 +143,17 @@ A format key is compute format / stored format, such as `fp16/int4`; attention a
 """
 
 
-@dataclass(frozen=True)
-class Calibration:
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Calibration(NamedTuple):
     """The parameter sets of a device. `device` is the measured device: itself, or the one that its file names."""
 
     device: str
-    borrowed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # another device -> kinds of sets taken from it
-    gemm: Sets[GemmTiming] = field(default_factory=dict)
-    context: Sets[ContextTiming] = field(default_factory=dict)
-    generation: Sets[GenerationTiming] = field(default_factory=dict)
-    experts: Sets[ExpertsTiming] = field(default_factory=dict)
-    collectives: Sets[CollectiveTiming] = field(default_factory=dict)
-    stream: Sets[StreamTiming] = field(default_factory=dict)
+    borrowed: Mapping[str, Sequence[str]] = NOTHING  # another device -> kinds of sets taken from it
+    gemm: Sets[GemmTiming] = NOTHING
+    context: Sets[ContextTiming] = NOTHING
+    generation: Sets[GenerationTiming] = NOTHING
+    experts: Sets[ExpertsTiming] = NOTHING
+    collectives: Sets[CollectiveTiming] = NOTHING
+    stream: Sets[StreamTiming] = NOTHING

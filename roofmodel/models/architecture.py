@@ -4,8 +4,6 @@ Families translate a config into it; counting reads nothing else. Sizes are elem
 ints or SymPy symbols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Convolutional networks: their steps, residual blocks and stages."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from roofmodel.algebra import Number

@@ -1,7 +1,5 @@
 """What precedes the layers of a transformer: token and position tables, audio convolutions, image patches."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number

@@ -5,8 +5,6 @@ present), a constant of its code (`True`, `"rmsnorm"`), or a function of other f
 give takes its default in `FIELDS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

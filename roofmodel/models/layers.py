@@ -3,8 +3,6 @@
 Sizes are elements: ints, or SymPy symbols.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from roofmodel.algebra import Number

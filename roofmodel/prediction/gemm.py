@@ -1,7 +1,5 @@
 """Expected time of a GEMM: tiles in waves over the SMs."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, NamedTuple
 

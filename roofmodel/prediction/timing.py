@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, log2
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.algebra import Number, either, maximum, plain, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
@@ -16,15 +16,16 @@ from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device, Link
-from roofmodel.prediction import attention, collectives, experts, gemm, stream
+from roofmodel.prediction import attention, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.collectives import CollectiveWork
-from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
+
+if TYPE_CHECKING:
+    from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 
 
 class Expected(NamedTuple):
@@ -137,7 +138,10 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
         ratio = inside.timing.bandwidth / found.timing.bandwidth
         crossing = path.crossing._replace(inside=path.crossing.inside * ratio)
         bandwidth = either(path.leaves, crossing.bandwidth, bandwidth)
-    work = CollectiveWork(collective.gpus, ROUNDS[collective.name], plain(operator.link_bytes), path.nodes)
+    from roofmodel.prediction import collectives
+
+    rounds = ROUNDS[collective.name]
+    work = collectives.CollectiveWork(collective.gpus, rounds, plain(operator.link_bytes), path.nodes)
     return found and _applied(collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 
 
@@ -210,9 +214,13 @@ def _kernel(
             )
         return found(attention.PREFILL, attention.context_seconds, work, sets=calibration.context, name=implementation)
     if operator.kind == "moe":
+        from roofmodel.prediction import experts
+
         layer = moe_work(operator, dtype)
         return found(experts.DESCRIPTION, experts.seconds, layer, sets=calibration.experts, name=implementation)
     if grouped := grouped_gemm_work(operator, dtype):
+        from roofmodel.prediction import experts
+
         moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
         return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
     if matrices := gemm_work(operator, dtype):
@@ -325,6 +333,8 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     """The grouped GEMM of the experts that at least one token chose; None for any other operator."""
     if operator.kind != "grouped_gemm":
         return None
+    from roofmodel.prediction.experts import GroupedGemmWork
+
     (a, b), sizes, widths = operator.lines[0].factors, operator.sizes, operator.widths
     if "x" not in b.axes:  # the weight gradient, a GEMM of activations
         return None
@@ -337,6 +347,8 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
 
 def moe_work(operator: Operator, dtype: str) -> MoeWork:
     """The input of the formula of a fused MoE layer, from its operator."""
+    from roofmodel.prediction.experts import MoeWork
+
     sizes, rows = operator.sizes, operator.sizes["b:t:x"]
     token_bytes, row_bytes = 0, 0
     for part in operator.parts:

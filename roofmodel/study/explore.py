@@ -21,7 +21,6 @@ Each combination of options that are not numbers (`Variant`, and the runtime) ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -115,7 +114,7 @@ def _traced(
     if "image" in inputs:
         pixels = traced["image"], traced["image"]
         traced |= {"image": pixels, "seq": tokens_of(arch, pixels)}
-    step = replace(work, batch=trace.input("batch", 1), **traced).step(variant.phase)
+    step = work._replace(batch=trace.input("batch", 1), **traced).step(variant.phase)
     optimizer = trace.input("optimizer")
     step = step._replace(widths=widths, parallel=gpus, optimizer=None)
     if chooses_logits(arch, variant.phase):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Rand
 
 def with_source(work: Workload, source: int) -> Workload:
     """The same work, with a source if there is one."""
-    return replace(work, seq=source, decoder_seq=work.seq) if source else work
+    return work._replace(seq=source, decoder_seq=work.seq) if source else work
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.READING))
@@ -84,7 +83,7 @@ def test_vision_families_count_as_the_real_class_at_any_image_size(model_type: s
         for image in oracle.images(config, rng):
             work, _ = workload(arch, batch=rng.randint(1, 3), attention="eager")
             tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
-            counted = operators(arch, replace(work, image=image, seq=tokens).steps()[0])
+            counted = operators(arch, work._replace(image=image, seq=tokens).steps()[0])
             assert parameters(arch, counted) == oracle.parameters(model)
             flops = sum(op.total.matmul_flops for op in counted)
             assert flops == oracle.image_flops(model, work.batch, image)
@@ -112,7 +111,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
     arch, image = architecture(config, "drawn", "config.json"), oracle.images(config, rng)[0]
     work, _ = workload(arch, phase="train", batch=rng.randint(1, 3), attention="eager")
     tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
-    counted = phases.operators(arch, replace(work, image=image, seq=tokens).steps()[0])
+    counted = phases.operators(arch, work._replace(image=image, seq=tokens).steps()[0])
     assert oracle.as_torch_counts(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -28,7 +27,7 @@ def drawn(model_type: str, rng: random.Random) -> Architecture:
 
 def reading(arch: Architecture, work: Workload) -> Workload:
     """The same work, with a source of 17 tokens where a model reads one."""
-    return replace(work, seq=17, decoder_seq=work.seq) if arch.encoder else work
+    return work._replace(seq=17, decoder_seq=work.seq) if arch.encoder else work
 
 
 def total(operators: Iterable[Operator]) -> Cost:
@@ -109,7 +108,7 @@ def test_one_walk_gives_the_matmul_flops_of_eager_attention_too(model_type: str)
     for phase in ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"):
         context = rng.randint(1, 30) if arch.causal and phase != "train" else 0
         work = Workload((phase,), 2, rng.randint(2, 30), context, recompute=rng.choice(["none", "selective", "full"]))  # type: ignore[arg-type]
-        step = reading(arch, replace(work, new_tokens=3, image=arch.image or (0, 0))).steps()[0]
+        step = reading(arch, work._replace(new_tokens=3, image=arch.image or (0, 0))).steps()[0]
         fused, eager = phases.operators_and_eager(arch, step)
         assert fused == phases.operators(arch, step)
         walked = phases.operators(arch, step._replace(attention="eager"))

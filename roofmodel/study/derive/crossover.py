@@ -237,12 +237,12 @@ class _OperatorsBySize:
         """The workload with the variable as a symbol; the default decoder length follows the encoder length."""
         work = self.sized(self.start)[0]
         if self.over == "gpus":
-            return replace(work, parallel=work.parallel._replace(tp=self.symbol))
+            return work._replace(parallel=work.parallel._replace(tp=self.symbol))
         changed: dict[str, Any] = {self.over: self.symbol}
         if self.over == "seq" and self.arch.encoder and not self.options.get("decoder_seq"):
             limit = self.arch.max_tokens
             changed["decoder_seq"] = self.symbol if limit is None else minimum(self.symbol, limit)
-        return replace(work, **changed)
+        return work._replace(**changed)
 
     def derived(self, op: str, n: int) -> Explanation:
         """The derivation of an operator at a size, in the model's symbols."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
@@ -202,8 +201,7 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
         found.pop(gpus["dp"], None)
         gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert is stored once
-    symbolic_work = replace(
-        work,
+    symbolic_work = work._replace(
         parallel=work.parallel._replace(**gpus),
         batch=named("B", "sequences computed together", work.batch, Option("batch")),
         seq=named("S", prompt, work.seq, Option("image") if arch.image else Option("seq")),

@@ -7,7 +7,6 @@ and length, which the search then evaluates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +35,7 @@ class MemoryFormula:
         """The peak memory with these sizes of the workload replaced: `batch`, and `context` if given, else `seq`."""
         all_sizes = {**self.sizes, **sizes}
         if any(size < MIN_TRACED_SIZES[name] for name, size in all_sizes.items()):
-            return phases.peak_memory(self.arch, replace(self.work, **all_sizes), self.weights)
+            return phases.peak_memory(self.arch, self.work._replace(**all_sizes), self.weights)
         found: Memory = self._evaluate(all_sizes)
         return found
 
@@ -44,7 +43,7 @@ class MemoryFormula:
     def _evaluate(self) -> Callable[[Mapping[str, int]], Any]:
         trace = Trace()
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
-        work = replace(self.work, **inputs)
+        work = self.work._replace(**inputs)
         return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
 
 

@@ -1,7 +1,5 @@
 """The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 

@@ -3,8 +3,6 @@
 The same code takes the ints of one workload and the arrays of a sweep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_

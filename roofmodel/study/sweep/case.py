@@ -6,7 +6,6 @@ The lengths are arrays; the code of an ordinary estimate counts and times them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -155,7 +154,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         return numbers
     if arch.encoder and "decoder_seq" not in numbers:
         numbers["decoder_seq"] = limited_length(arch.max_tokens, numbers.get("seq", work.seq))
-    work = replace(work, **numbers)
+    work = work._replace(**numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.host)
     found, peak = _slowest(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)

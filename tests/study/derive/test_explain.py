@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +272,7 @@ def test_what_an_engine_fuses_is_derived_as_it_runs() -> None:
 
 def test_symbols_stay_whole_where_a_length_is_one() -> None:
     arch = hub.load("mamba-130m-hf")
-    work = replace(workload(arch, "prefill", "flash"), seq=1, context=5)
+    work = workload(arch, "prefill", "flash")._replace(seq=1, context=5)
     asked, _ = symbolic_workload(arch, work)
     numbers, symbols = (phases.operators(a, w.steps()[0]) for a, w in ((arch, work), (symbolic(arch), asked)))
     assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of a state space, no scan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -193,7 +192,7 @@ def test_the_first_stage_keeps_as_much_as_the_paper_on_activations_says(v: int) 
     arch, p = hub.load("gpt2-xl"), 4
     work = Workload(("train",), 64, 1024, micro_batch=1, parallel=Parallel(pp=p, vpp=v))
     step = work.steps()[0]
-    alone = replace(work, parallel=Parallel(), batch=1).steps()[0]
+    alone = work._replace(parallel=Parallel(), batch=1).steps()[0]
     # of one GPU with all layers, without what the final norm, the logits and the log-softmax keep
     outside = 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
     worth = kept_bytes(phases.training_step(arch, alone).forward, "none")[0] - outside
