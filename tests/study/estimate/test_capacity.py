@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
         assert capacity is not None
         assert most
         for more, fits in ((0, True), (1, False)):
-            work = replace(report.workload, **{name: most + more})
+            work = report.workload._replace(**{name: most + more})
             assert (phases.peak_memory(report.architecture, work).total <= capacity) is fits
 
 

@@ -404,7 +404,7 @@ def test_a_use_of_more_than_the_peak_is_explained() -> None:
 def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> None:
     whole = Device.load("v100")
     assert whole.calibration
-    device = replace(whole, calibration=replace(whole.calibration, collectives={}))
+    device = replace(whole, calibration=whole.calibration._replace(collectives={}))
     found = estimate(hub.load("llama-3.1-8b"), device, phase="prefill", tp=2)
     assert found.phases[0].expected is None
     assert any(placed.expected for placed in found.phases[0].placed)
@@ -419,7 +419,7 @@ def test_why_a_stage_has_no_expected_time_is_said_where_others_are_why() -> None
     """The last stage, which takes longest, sends nothing; those before it do, and nothing is known of that."""
     device = Device.load("a100")
     assert device.calibration is not None
-    alone = replace(device, calibration=replace(device.calibration, collectives={}))
+    alone = replace(device, calibration=device.calibration._replace(collectives={}))
     found = estimate(hub.load("gpt2-xl"), alone, phase="decode", pp=4)
     assert all(one.expected for one in found.phases[0].placed)
     assert found.phases[0].expected is None
