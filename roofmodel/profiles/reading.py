@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning
 from roofmodel.profiles.ncu import reader as ncu
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _HEAD = 1 << 20  # bytes read for recognition; much, because a program may print a lot before the profiler does
+_LISTED = 3  # names of skipped files in a warning
 _SPREADSHEET = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
 )  # tables of ncu and nsys that a spreadsheet saved
@@ -104,13 +105,14 @@ READERS: tuple[tuple[str, Recognize, Read], ...] = (
 def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     """Read profiler files: paths, patterns such as `out.*`, `-` for standard input; compressed with gzip or not.
 
-    `generation` is the compute capability (`7.0`), used for files that do not record it. Raises ProfileError for a
-    file that is not a profile, cannot be read or is damaged, and for files of different tools.
+    `generation` is the compute capability (`7.0`), used for files that do not record it. Files of no known tool are
+    skipped with a warning. Raises ProfileError if no file is left, if one cannot be read or is damaged, and for files
+    of different tools.
     """
     with opened_sources(paths) as sources:
         if not sources:
             raise ProfileError("no profiler file given; `roof ncu-command` prints a command that writes one")
-        found = [(recognized(source), source) for source in sources]
+        found, foreign = profiler_files(sources)
         tools = list(dict.fromkeys(tool for (tool, _), _ in found))
         if len(tools) > 1:
             first = {tool: source.name for (tool, _), source in reversed(found)}
@@ -118,10 +120,44 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
                 f"files of different tools: {', '.join(f'{first[tool]} ({tool})' for tool in tools)}; "
                 "give the files of one tool at a time"
             )
+        (_, reader), _ = found[0]
+        known = [source for _, source in found]
         try:
-            return found[0][0][1](sources, generation)
+            profile = reader(known, generation)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError(f"{', '.join(s.name for s in sources[:3])}: cannot be read: {_reason(error)}") from None
+            raise ProfileError(f"{', '.join(s.name for s in known[:3])}: cannot be read: {_reason(error)}") from None
+        return replace(profile, warnings=(*profile.warnings, *foreign))
+
+
+class _NotAProfile(ProfileError):
+    """A file of no known tool; `reason` says what it is instead."""
+
+    def __init__(self, name: str, reason: str, advice: str) -> None:
+        super().__init__(f"{name}: {reason}; {advice}")
+        self.name, self.reason = name, reason
+
+
+def profiler_files(sources: Iterable[Source]) -> tuple[list[tuple[tuple[str, Read], Source]], list[ReaderWarning]]:
+    """The files with their tools and readers, and warnings about files of no known tool, which are skipped.
+
+    A pattern such as `*.csv` often matches other files as well. Raises ProfileError if no file is left.
+    """
+    found, foreign = [], []
+    for source in sources:
+        try:
+            found.append((recognized(source), source))
+        except _NotAProfile as error:
+            foreign.append(error)
+    if foreign and not found:
+        raise foreign[0]
+    names_of: dict[str, list[str]] = {}
+    for error in foreign:
+        names_of.setdefault(error.reason, []).append(error.name)
+    warnings = []
+    for reason, names in names_of.items():
+        more = f" and {len(names) - _LISTED} more files" if len(names) > _LISTED else ""
+        warnings.append(ReaderWarning(f"{', '.join(names[:_LISTED])}{more}: skipped: {reason}"))
+    return found, warnings
 
 
 def concatenate(profiles: Iterable[Profile]) -> Profile:
@@ -159,14 +195,12 @@ def recognized(source: Source) -> tuple[str, Read]:
     elif head.startswith(b"PK\x03\x04"):
         what = "a zip archive; extract it first"
     elif _AMD.search(head):
-        raise ProfileError(
-            f"{source.name}: files of AMD's rocprof and rocprofiler are not supported; {AMD_ALTERNATIVE}"
-        )
+        raise _NotAProfile(source.name, "files of AMD's rocprof and rocprofiler are not supported", AMD_ALTERNATIVE)
     elif b"\0" in head:
         what = "an unknown binary format"
     else:
         what = "not a profiler export"
-    raise ProfileError(f"{source.name}: {what}; supported tools: {known}")
+    raise _NotAProfile(source.name, what, f"supported tools: {known}")
 
 
 def _reason(error: Exception) -> str:

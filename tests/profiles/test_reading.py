@@ -141,6 +141,23 @@ def test_a_database_of_amd_s_profilers_is_named(tmp_path, tables):
         read([tmp_path / "results.db"])
 
 
+def test_files_of_no_tool_among_profiler_files_are_skipped_with_a_warning(write):
+    write("a.csv", "epoch,loss\n1,0.5\n")
+    write("b.csv", "")
+    profiler_file = write("c.csv", SAMPLE)
+    for name in "defg":
+        write(f"{name}.csv", "epoch,loss\n1,0.5\n")
+    folder = profiler_file.parent
+    profile = read([folder / "*.csv"])
+    assert (len(profile.kernels), profile.files) == (1, (str(profiler_file),))
+    assert profile.warnings[-2:] == (
+        f"{folder}/a.csv, {folder}/d.csv, {folder}/e.csv and 2 more files: skipped: not a profiler export",
+        f"{folder}/b.csv: skipped: the file is empty",
+    )
+    with pytest.raises(ProfileError, match=r"a\.csv: not a profiler export; supported tools: "):
+        read([folder / "a.csv", folder / "b.csv"])
+
+
 def test_files_of_different_tools_are_refused(write, monkeypatch):
     def toy(stream, name):
         return Profile("toy", (name,), (Kernel("0", name, "k"),))
