@@ -7,8 +7,8 @@ never guess: `Profile.warnings` lists what is unknown or incomplete.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 
@@ -120,6 +120,56 @@ def without_copies(activities: Iterable[Kernel]) -> tuple[list[Kernel], int]:
     work = list(activities)
     kernels = [kernel for kernel in work if "[CUDA mem" not in kernel.name]
     return kernels, sum(kernel.invocations for kernel in work) - sum(kernel.invocations for kernel in kernels)
+
+
+class Limit(NamedTuple):
+    """The largest possible value of a kernel's field, for one launch, and how a warning names the field."""
+
+    maximum: float
+    noun: str
+    category: Literal["times", "counters"]
+
+
+# Larger (and negative) values come from damaged or edited files. They would distort totals and pictures.
+LIMITS = {
+    "seconds": Limit(1e6, "a time", "times"),  # eleven days
+    "clock": Limit(1e11, "a clock", "times"),  # hertz; fifty times the fastest GPU's
+    "occupancy": Limit(1.05, "an occupancy", "counters"),  # separate passes and rounding may exceed 1 slightly
+    "registers": Limit(1024, "a number of registers", "counters"),  # per thread; 255 on NVIDIA GPUs, 512 on AMD's
+}
+MAX_EXTENT = 2**31 - 1  # CUDA's largest grid
+
+
+def without_impossible_values(kernels: Iterable[Kernel]) -> tuple[tuple[Kernel, ...], list[ReaderWarning]]:
+    """The kernels with None in place of impossible values, and a warning for each field with such values."""
+    found, counts = [], dict.fromkeys(LIMITS, 0)
+    for kernel in kernels:
+        wrong: dict[str, None] = {}
+        for name, limit in LIMITS.items():
+            value = getattr(kernel, name)
+            launches = kernel.invocations if name == "seconds" else 1
+            if value is not None and not 0 <= value <= limit.maximum * launches:
+                wrong[name] = None
+                counts[name] += 1
+        for name in ("grid", "block"):
+            sizes = getattr(kernel, name)
+            if sizes is not None and not all(1 <= size <= MAX_EXTENT for size in sizes):
+                wrong[name] = None
+        found.append(replace(kernel, **wrong) if wrong else kernel)  # type: ignore[arg-type]
+    return tuple(found), impossible_value_warnings(counts)
+
+
+def impossible_value_warnings(counts: Mapping[str, int]) -> list[ReaderWarning]:
+    """A warning for each field with impossible values, from the numbers of such kernels."""
+    return [
+        ReaderWarning(
+            f"{count} {'kernel has' if count == 1 else 'kernels have'} {LIMITS[name].noun} below zero or impossibly "
+            "large: it is treated as unknown",
+            LIMITS[name].category,
+        )
+        for name, count in counts.items()
+        if count
+    ]
 
 
 class KernelColumns(Sequence[Kernel]):

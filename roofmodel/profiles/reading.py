@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
-from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning
+from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
 
 if TYPE_CHECKING:
@@ -65,13 +65,18 @@ Read = Callable[[Sequence[Source], str | None], Profile]
 
 
 def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
-    """Turn a reader of one stream into a reader for the registry, which concatenates the profiles of its files."""
+    """Turn a reader of one stream into a reader for the registry, which concatenates the profiles of its files.
+
+    Impossible values of kernels, such as an occupancy of 500 %, become None with a warning.
+    """
 
     def read_each(sources: Sequence[Source], generation: str | None) -> Profile:
         def profiles() -> Iterator[Profile]:
             for source in sources:
                 with source.open() as stream:
-                    yield read(stream, source.name)
+                    profile = read(stream, source.name)
+                kernels, warnings = without_impossible_values(profile.kernels)
+                yield replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
 
         return concatenate(profiles())
 

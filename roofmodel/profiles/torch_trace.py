@@ -58,7 +58,10 @@ def read(file: BinaryIO, name: str) -> Profile:
     A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError,
     with the position, for JSON that is truncated or damaged or is not a trace.
     """
-    document = _parse(decode(file.read()), name)
+    text = decode(file.read())
+    document = _parse(text, name)
+    if text.count('"traceEvents"') > 1 and _has_repeated_events(text):
+        raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
     events = list(_events(document, name))
     if (
         events
@@ -89,6 +92,12 @@ def _parse(text: str, name: str) -> object:
         raise ProfileError(f"{name}: {what} ({where}: {error.msg}); export it again") from None
     except (ValueError, ArithmeticError, RecursionError):
         raise ProfileError(f"{name}: the trace has invalid numbers or too deep nesting; export it again") from None
+
+
+def _has_repeated_events(text: str) -> bool:
+    """Whether the outermost object has the key `traceEvents` more than once. The parser takes only the last one."""
+    pairs = json.loads(text, object_pairs_hook=lambda pairs: pairs, parse_int=str, parse_float=str, strict=False)
+    return [pair[0] for pair in pairs if isinstance(pair, tuple)].count("traceEvents") > 1
 
 
 def _events(document: object, name: str) -> Iterator[_Event]:
@@ -189,9 +198,12 @@ def _calls(events: Iterable[_Event]) -> dict[int, Call]:
 
 
 def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """Tensor shapes; () for an argument that is not a tensor or whose sizes are not integers."""
+    """Tensor shapes; () for an argument that is not a tensor or whose sizes are not counts."""
     sizes = (tuple(map(_integer, shape)) if isinstance(shape, list) else () for shape in listed)
-    return tuple(() if None in each else each for each in sizes)  # type: ignore[misc]
+    return tuple(
+        each if all(size is not None and size >= 0 for size in each) else ()  # type: ignore[misc]
+        for each in sizes
+    )
 
 
 def _ranges(events: Iterable[_Event]) -> Iterator[Range]:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import sqlite3
 import sys
@@ -32,6 +33,16 @@ def write(tmp_path):
         return path
 
     return written
+
+
+def torch_trace_of(arguments, dur=()):
+    """A PyTorch trace of kernels with these arguments, 10 µs each unless `dur` has their durations."""
+    lengths = list(dur) or [10] * len(arguments)
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 100 * i, "dur": length, "pid": 0, "tid": 7, "args": args}
+        for i, (args, length) in enumerate(zip(arguments, lengths, strict=True))
+    ]
+    return json.dumps({"schemaVersion": 1, "traceEvents": events})
 
 
 def drams(*paths, **options):
@@ -156,6 +167,51 @@ def test_files_of_no_tool_among_profiler_files_are_skipped_with_a_warning(write)
     )
     with pytest.raises(ProfileError, match=r"a\.csv: not a profiler export; supported tools: "):
         read([folder / "a.csv", folder / "b.csv"])
+
+
+def test_impossible_values_of_a_kernel_are_unknown_with_a_warning(write):
+    good = {"est. achieved occupancy %": 40, "registers per thread": 32, "grid": [4, 1, 1], "block": [64, 1, 1]}
+    damages = [
+        {"est. achieved occupancy %": -5},
+        {"est. achieved occupancy %": 500},
+        {"registers per thread": -1},
+        {"registers per thread": 10**9},
+        {"grid": [0, 1, 1]},
+        {"block": [-64, 1, 1]},
+        {"grid": [2**31, 1, 1]},
+    ]
+    trace = torch_trace_of([good, *({**good, **damage} for damage in damages)], dur=[10, *[10] * 6, 1e13])
+    profile = read([write("trace.json", trace)])
+    first, *others = profile.kernels
+    whole = (0.4, 32, (4, 1, 1), (64, 1, 1), 10e-6)
+    fields = [(k.occupancy, k.registers, k.grid, k.block, k.seconds) for k in others]
+    assert (first.occupancy, first.registers, first.grid, first.block, first.seconds) == whole
+    expected = [[None if i == gone else v for i, v in enumerate(whole)] for gone in (0, 0, 1, 1, 2, 3, 2)]
+    expected[-1][-1] = None  # 10¹³ µs are 116 days
+    assert fields == list(map(tuple, expected))
+    ending = "below zero or impossibly large: it is treated as unknown"
+    assert profile.warnings == (
+        f"1 kernel has a time {ending}",
+        f"2 kernels have an occupancy {ending}",
+        f"2 kernels have a number of registers {ending}",
+    )
+
+
+def test_impossible_values_of_nsight_compute_are_unknown_with_a_warning(write):
+    occupancy = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    rows = [row(TIME, "second", "2000000"), row(occupancy, "%", "500"), row(BYTES, "byte", "1")]
+    rows += [row(TIME, "second", "2", 1), row(occupancy, "%", "50", 1), row(BYTES, "byte", "1", 1)]
+    profile = read([write("a.csv", HEADER + "".join(rows))])
+    assert [(k.seconds, k.occupancy, k.bytes.dram) for k in profile.kernels] == [(None, None, 1), (2, 0.5, 1)]
+    assert sum("impossibly large" in text for text in profile.warnings) == 2
+
+
+def test_a_trace_with_two_lists_of_events_is_refused(write):
+    trace = torch_trace_of([{}])
+    events = trace[trace.index('"traceEvents"') : -1]
+    with pytest.raises(ProfileError, match="the key 'traceEvents' occurs more than once"):
+        read([write("trace.json", f"{trace[:-1]}, {events}}}")])
+    assert len(read([write("trace.json", trace.replace('"k"', '"traceEvents"'))]).kernels) == 1
 
 
 def test_files_of_different_tools_are_refused(write, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from roofmodel.profiles.kernel import Flops, Kernel, KernelColumns, Traffic
+from roofmodel.profiles.kernel import LIMITS, Flops, Kernel, KernelColumns, Traffic
 from roofmodel.profiles.ncu import metrics
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table
 
@@ -116,6 +116,16 @@ class TableKernels:
         if name not in self.columns:
             self.columns[name] = np.full(len(self.table.ids), np.nan)
         self.columns[name][places] = np.asarray(value) * times
+
+    def drop_impossible_values(self) -> dict[str, int]:
+        """Replace impossible values by NaN. Returns the number of such kernels by field."""
+        counts = {}
+        for name in LIMITS.keys() & self.columns.keys():
+            column, launches = self.columns[name], self.times if name == "seconds" else 1
+            impossible = column > LIMITS[name].maximum * launches  # the reader of rows refuses negative values
+            column[impossible] = np.nan
+            counts[name] = int(impossible.sum())
+        return counts
 
     def kernels(self, start: int, stop: int) -> Iterator[Kernel]:
         """Create the kernels from index `start` to `stop`."""

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import LocaleNumbers
-from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning
+from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning, impossible_value_warnings
 from roofmodel.profiles.ncu import metric_names, printed_text, report
 from roofmodel.profiles.ncu.launch_tables import Table, join
 from roofmodel.profiles.ncu.layouts import row_reader
@@ -76,6 +76,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
     parts: list[TableKernels] = []
     evidence: list[Evidence] = []
     notes: Counter[ReaderWarning] = Counter()
+    impossible: Counter[str] = Counter()
     for table in joined:
         warnings.extend(table.warnings)
         evidence.extend(replace(e, file=table.file) for e in table.evidence if e not in evidence)
@@ -88,6 +89,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
             for alike, meaning in interpret_launches(table, launches, own or given, averaged):
                 notes.update(dict.fromkeys(meaning.notes, len(alike)))
                 part.fill(alike, meaning)
+        impossible.update(part.drop_impossible_values())
     kernels = ArrayKernels(parts)
     counted = (
         ReaderWarning(f"{note} ({n} of {len(kernels)} kernels)", note.category) if n < len(kernels) else note
@@ -98,7 +100,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
         files=tuple(files),
         kernels=kernels,
         evidence=tuple(evidence),
-        warnings=tuple(dict.fromkeys([*warnings, *counted])),
+        warnings=tuple(dict.fromkeys([*warnings, *counted, *impossible_value_warnings(impossible)])),
     )
 
 
