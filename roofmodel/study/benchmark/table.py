@@ -23,6 +23,11 @@ Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
 MAX_SIZE = 10**12
 """The largest accepted size; the elements of a collective are the largest sizes."""
 
+LATENCY_LIMITS = 1e-3, 1e12
+"""The accepted latencies in microseconds: from a nanosecond, shorter than any launch, to eleven days.
+
+Other values are of another unit or damaged, and one of them would dominate all mean errors."""
+
 HOST_CLOCK = "by the host's clock"
 """Part of a parameter set's name: for rows without a kernel that the host timed, so that the launch is included."""
 
@@ -152,6 +157,8 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
     """
     if op not in OPERATIONS:
         raise WorkloadError(f"unknown op {shorten(op)}{choices(op, OPERATIONS)}")
+    if not dtype:
+        raise WorkloadError(f"{op}: dtype is empty; known: {', '.join(PRECISIONS)}")
     for name in filter(None, (dtype, kv)):
         if name not in PRECISIONS:
             raise WorkloadError(f"unknown dtype {shorten(name)}{choices(name, PRECISIONS)}")
@@ -176,7 +183,8 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
     if "kv_heads" in columns and "heads" in columns:
         require(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
     latency = _numbers([table["latency_us"][row] for row in rows])
-    require((latency > 0) & np.isfinite(latency), "latency_us", "a number above zero")
+    least, most = LATENCY_LIMITS
+    require((latency >= least) & (latency <= most), "latency_us", f"a number from {least:g} to {most:g}")
     return {name: values[problems == ""] for name, values in columns.items()}, problems
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
-from roofmodel.study.benchmark.operations import OPERATIONS
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS
 from roofmodel.study.benchmark.table import reason_lines
 from roofmodel.study.benchmark.validate import errors, faster_than_bound, validate
 from roofmodel.views.benchmark import validate as views
@@ -143,9 +143,12 @@ def test_rows_without_a_bound_have_a_note_and_the_others_are_predicted(tmp_path:
         (GEMM | {"n": 16.5}, "gemm: n is '16.5'; it must be a whole number from 1 to 1000000000000"),
         (GEMM | {"m": 1e30}, "gemm: m is '1e+30'; it must be a whole number from 1 to 1000000000000"),
         (GEMM | {"k": ""}, "gemm: k is ''; it must be a whole number from 1 to 1000000000000"),
-        (GEMM | {"latency_us": -3}, "gemm: latency_us is '-3'; it must be a number above zero"),
-        (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number above zero"),
-        (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number above zero"),
+        (GEMM | {"latency_us": -3}, "gemm: latency_us is '-3'; it must be a number from 0.001 to 1e+12"),
+        (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number from 0.001 to 1e+12"),
+        (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number from 0.001 to 1e+12"),
+        (GEMM | {"latency_us": "1e-308"}, "gemm: latency_us is '1e-308'; it must be a number from 0.001 to 1e+12"),
+        (GEMM | {"latency_us": "1e300"}, "gemm: latency_us is '1e300'; it must be a number from 0.001 to 1e+12"),
+        (GEMM | {"dtype": ""}, f"gemm: dtype is empty; known: {', '.join(PRECISIONS)}"),
         (MOE | {"topk": 1000}, "moe: topk is '1000'; it must be at most experts"),
         (MOE | {"moe_ep": 16}, "moe: moe_ep is '16'; it must be at most experts"),
         (CONTEXT | {"heads": 7}, "attn_context: heads is '7'; it must be a multiple of kv_heads"),
