@@ -32,7 +32,7 @@ from roofmodel.profiles.kernel import (
     extent,
 )
 from roofmodel.profiles.nvtx_ranges import NEVER_ENDED, Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import as_file, printable
+from roofmodel.profiles.streams import as_file, limited_name, printable
 
 _MAGIC = b"SQLite format 3\0"
 _HOW_TO_COLLECT = (
@@ -40,6 +40,8 @@ _HOW_TO_COLLECT = (
     "and export with `nsys export --type sqlite report.nsys-rep`"
 )
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+MAX_VALUE = 2**20  # bytes of a value in a column; kernel names have some kilobytes
+_ROW_BYTES = 4  # of the shortest row: its pointer, its length, its number and an empty header
 _THREAD_BITS = 24  # globalTid = hardware (8 bits), virtual machine (8), process (24), thread (24)
 # NVTX_EVENTS.eventType. Push/pop ranges belong to a thread; start/end ranges may end on another thread.
 PUSH_POP, START_END = {59, 70}, {60, 71}
@@ -75,12 +77,10 @@ def opened(file: BinaryIO, name: str) -> Iterator[Database]:
 
     Raises ProfileError, within the context too, for a database that is damaged or is not an nsys export.
     """
-    with as_file(file, _MAGIC) as path:
+    with as_file(file, _MAGIC, name) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                connection.text_factory = lambda raw: printable(raw.decode("utf-8", errors="replace"))
-                connection.row_factory = sqlite3.Row
-                database = Database(connection)
+                database = Database(connection, path.stat().st_size)
                 _check_export(database, name)
                 yield database
         except sqlite3.Error as error:
@@ -91,12 +91,25 @@ def opened(file: BinaryIO, name: str) -> Iterator[Database]:
 
 
 class Database:
-    """Access to tables and columns that may be missing."""
+    """Access to tables and columns that may be missing, in a database of unknown origin.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-        self.tables = {str(table["name"]) for table in tables}
+    Only tables that SQLite stores are read: no views and no virtual tables, whose queries may never end. `size` is that
+    of the file in bytes. A damaged or forged file may link a page to itself, so the rows and the text of a query are
+    limited to what a file of this size can contain.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, size: int) -> None:
+        self._connection, self._size = connection, size
+        self._text_left = 0  # bytes
+        self._connection.text_factory = self._text
+        self._connection.row_factory = sqlite3.Row
+        self._connection.set_authorizer(_authorize)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(MAX_VALUE, size))
+        # rootpage is 0 for views and virtual tables
+        self.tables = {
+            str(table["name"])
+            for table in self._limited("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+        }
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[sqlite3.Row]:
         """The rows of a table, with None for missing columns; no rows if the table is missing."""
@@ -104,12 +117,32 @@ class Database:
             return
         existing = {str(info["name"]) for info in self._connection.execute(f'PRAGMA table_info("{table}")')}
         selected = ", ".join(f'"{column}"' if column in existing else f'NULL AS "{column}"' for column in columns)
-        yield from self._connection.execute(f'SELECT {selected} FROM "{table}"')
+        yield from self._limited(f'SELECT {selected} FROM "{table}"')
 
     def count(self, table: str) -> int:
-        if table not in self.tables:
-            return 0
-        return int(self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
+        """The number of rows of a table; 0 if the table is missing."""
+        return sum(1 for _ in self._limited(f'SELECT 1 FROM "{table}"')) if table in self.tables else 0
+
+    def _limited(self, query: str) -> Iterator[sqlite3.Row]:
+        """The rows of a query. Raises sqlite3.DatabaseError for more rows or text than the file can contain."""
+        most = self._size // _ROW_BYTES
+        self._text_left = self._size
+        for number, row in enumerate(self._connection.execute(query)):
+            if number >= most:
+                raise sqlite3.DatabaseError("more rows than the file can contain")
+            yield row
+
+    def _text(self, raw: bytes) -> str:
+        self._text_left -= len(raw)
+        if self._text_left < 0:
+            raise sqlite3.DatabaseError("more text than the file can contain")
+        return limited_name(printable(raw.decode("utf-8", errors="replace")))
+
+
+def _authorize(action: int, *_: object) -> int:
+    """Allow SQLite to read columns and list them, nothing else."""
+    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
+    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
 
 def _check_export(database: Database, name: str) -> None:

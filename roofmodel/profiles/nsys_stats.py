@@ -32,7 +32,7 @@ from roofmodel.profiles.kernel import (
     extent,
     without_copies,
 )
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, split
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name, split
 
 _HOW_TO_COLLECT = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
@@ -179,7 +179,7 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
     return Kernel(
         id=str(index),
         file=file,
-        name=name,
+        name=limited_name(name),
         process=row.get("pid") or None,
         device=cell_values.split_device(row.get("device"))[1] or row.get("devid") or None,
         stream=row.get("strm") or None,

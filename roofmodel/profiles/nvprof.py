@@ -37,7 +37,7 @@ from roofmodel.profiles.kernel import (
     without_copies,
 )
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name
 
 _BANNER = re.compile(
     r"^==+(\d+==+)?\s(NVPROF is|Profiling (application|result)|(Metric|Event) result|API calls|Generated result)",
@@ -312,7 +312,7 @@ def _name(cell: str) -> str:
     name = re.sub(r" \[\d+\]$", "", cell).strip()
     if not name:
         raise ValueError("the row has no name")
-    return name
+    return limited_name(name)
 
 
 def _float(value: Decimal | None) -> float | None:

@@ -7,11 +7,9 @@ and a function that reads all files of one call.
 from __future__ import annotations
 
 import glob
-import gzip
 import io
 import os
 import re
-import shutil
 import sys
 import tempfile
 import zlib
@@ -26,6 +24,7 @@ from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
+from roofmodel.profiles.streams import Gunzip, copy_stream
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -156,8 +155,8 @@ def profiler_files(sources: Iterable[Source]) -> tuple[list[tuple[tuple[str, Rea
     if foreign and not found:
         raise foreign[0]
     names_of: dict[str, list[str]] = {}
-    for error in foreign:
-        names_of.setdefault(error.reason, []).append(error.name)
+    for file in foreign:
+        names_of.setdefault(file.reason, []).append(file.name)
     warnings = []
     for reason, names in names_of.items():
         more = f" and {len(names) - _LISTED} more files" if len(names) > _LISTED else ""
@@ -218,26 +217,35 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
     sources: dict[object, Source] = {}
     with ExitStack() as copies:
 
-        def copied(stream: BinaryIO) -> Callable[[], int]:
-            copy = copies.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, copy)
+        def copied(stream: BinaryIO, name: str) -> Source:
+            """A copy of a pipe; only of its first bytes if they are not of a profiler."""
+            copy = cast(BinaryIO, copies.enter_context(tempfile.TemporaryFile()))
+            source = _source(name, lambda: os.dup(copy.fileno()))
+            copy.write(stream.read(_HEAD))
             copy.flush()
-
-            return lambda: os.dup(copy.fileno())
+            try:
+                recognized(source)
+            except _NotAProfile:
+                return source
+            except ProfileError:
+                pass  # the first bytes of a compressed file may not be enough
+            copy_stream(stream, copy, name)
+            copy.flush()
+            return _source(name, lambda: os.dup(copy.fileno()))
 
         for path in map(str, paths):
             if path == "-":
                 if sys.stdin is None:
                     raise ProfileError("standard input is closed; give the names of the files")
                 if "-" not in sources:
-                    sources["-"] = _source("standard input", copied(sys.stdin.buffer))
+                    sources["-"] = copied(sys.stdin.buffer, "standard input")
                 continue
             for file in _files(path):
                 if file.is_file():
                     sources.setdefault(file.resolve(), _source(str(file), file))
                 else:
                     with file.open("rb") as pipe:
-                        sources[len(sources)] = _source(str(file), copied(pipe))
+                        sources[len(sources)] = copied(pipe, str(file))
         yield list(sources.values())
 
 
@@ -267,7 +275,7 @@ def _source(name: str, file: Path | Callable[[], int]) -> Source:
 
     def unpacked() -> BinaryIO:
         stream = plain()
-        return cast(BinaryIO, _Gzip(stream)) if _is_gzip(stream) else stream
+        return cast(BinaryIO, io.BufferedReader(Gunzip(stream, name), 1 << 20)) if _is_gzip(stream) else stream
 
     try:
         with plain() as stream:
@@ -294,15 +302,3 @@ def _is_gzip(stream: BinaryIO) -> bool:
     magic = stream.read(2)
     stream.seek(0)
     return magic == b"\x1f\x8b"
-
-
-class _Gzip(gzip.GzipFile):
-    """A gzip stream that closes the underlying file when it is closed."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._compressed = stream
-        super().__init__(fileobj=stream, mode="rb")
-
-    def close(self) -> None:
-        super().close()
-        self._compressed.close()

@@ -1,19 +1,40 @@
-"""Decode profiler files of unknown encoding, iterate over their lines, split CSV rows, and give a stream a path."""
+"""Decompress and decode profiler files, iterate over their lines, split CSV rows, and give a stream a path.
+
+Inputs without an end and files that decompress to very much more than their size are refused.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import re
-import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from roofmodel.errors import ProfileError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MAX_COPY = 2**30
+"""Bytes of a pipe or a decompressed database that are copied to the folder for temporary files, which is often small or
+in memory. Larger files need no copy if they are given as uncompressed files."""
+
+MAX_EXPANSION = 200
+"""Decompressed size relative to the compressed size. Traces and tables reach 35, runs of one byte 1000."""
+
+MIN_EXPANDED = 64 * 2**20
+"""Decompressed bytes from which MAX_EXPANSION applies: small files may be very regular."""
+
+MAX_NAME = 8192
+"""Characters of a kernel's or range's name. The longest measured name has 5123; the patterns that classify names take
+quadratic time."""
 
 _MAX_LINE_LENGTH = 1 << 24  # characters; no row is that long
 # Quotes enclose a cell or, doubled, stand within a quoted cell; a quote anywhere else means a damaged row.
@@ -47,6 +68,61 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
+
+def limited_name(name: str) -> str:
+    """A name cut to MAX_NAME characters. A checksum at the end keeps different names different."""
+    if len(name) <= MAX_NAME:
+        return name
+    ending = f"…{zlib.crc32(name.encode(errors='replace')):08x}"
+    return name[: MAX_NAME - len(ending)] + ending
+
+
+def copy_stream(stream: BinaryIO, target: BinaryIO, name: str) -> None:
+    """Copy the rest of a stream. Raises ProfileError if it is longer than MAX_COPY."""
+    copied = 0
+    while chunk := stream.read(1 << 20):
+        copied += len(chunk)
+        if copied > MAX_COPY:
+            raise ProfileError(
+                f"{name}: more than {MAX_COPY // 2**20} MiB from a pipe or a compressed file; "
+                "save the data uncompressed and give that file"
+            )
+        target.write(chunk)
+
+
+class Gunzip(io.RawIOBase):
+    """A decompressed stream that closes the compressed one. Raises ProfileError if it expands too much."""
+
+    def __init__(self, compressed: BinaryIO, name: str) -> None:
+        self._compressed, self._name = compressed, name
+        self._content = gzip.GzipFile(fileobj=compressed, mode="rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._content.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._content.tell()
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = self._content.readinto(buffer)
+        size = self._content.tell()
+        if size > MIN_EXPANDED and size > MAX_EXPANSION * self._compressed.tell():
+            raise ProfileError(
+                f"{self._name}: decompresses to more than {MAX_EXPANSION} times its size, as no profile does"
+            )
+        return count
+
+    def close(self) -> None:
+        super().close()
+        self._content.close()
+        self._compressed.close()
 
 
 def cells(row: str) -> list[str] | None:
@@ -141,11 +217,11 @@ class Lines:
 
 
 @contextmanager
-def as_file(stream: BinaryIO, magic: bytes) -> Iterator[Path]:
+def as_file(stream: BinaryIO, magic: bytes, file: str) -> Iterator[Path]:
     """A path with the content of `stream`, for libraries that open files themselves: its own file or a temporary copy.
 
     The own file is used only if it starts with `magic`: the file behind a decompressed stream does not, and a pipe
-    has no file.
+    has no file. Raises ProfileError, with the name `file`, if the copy would be too large.
     """
     name = getattr(stream, "name", None)
     if isinstance(name, str) and _begins(Path(name), magic):
@@ -155,7 +231,7 @@ def as_file(stream: BinaryIO, magic: bytes) -> Iterator[Path]:
         copy = Path(folder, "copy")
         stream.seek(0)
         with copy.open("wb") as out:
-            shutil.copyfileobj(stream, out)
+            copy_stream(stream, out, file)
         yield copy
 
 

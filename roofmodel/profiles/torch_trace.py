@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import decode, printable
+from roofmodel.profiles.streams import decode, limited_name, printable
 
 _TRACE_KEYS = (
     '"traceEvents"',
@@ -41,6 +41,9 @@ _COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 _CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
 _CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 _HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
+MAX_TRACE = 4 * 2**30
+"""Bytes of a trace, decompressed. Reading it takes about ten times as much memory."""
+
 _MAX_MICROSECONDS = Decimal(10) ** 18  # later than any clock shows
 
 _Event = dict[str, Any]
@@ -58,7 +61,10 @@ def read(file: BinaryIO, name: str) -> Profile:
     A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError,
     with the position, for JSON that is truncated or damaged or is not a trace.
     """
-    text = decode(file.read())
+    content = file.read(MAX_TRACE + 1)
+    if len(content) > MAX_TRACE:
+        raise ProfileError(f"{name}: larger than {MAX_TRACE // 2**30} GiB; record fewer steps")
+    text = decode(content)
     document = _parse(text, name)
     if text.count('"traceEvents"') > 1 and _has_repeated_events(text):
         raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
@@ -155,7 +161,7 @@ def _kernel(
     return Kernel(
         id=str(index),
         file=file,
-        name=printable(event["name"]),
+        name=limited_name(printable(event["name"])),
         process=None if launch is None else str(launch.process),
         device=_device(event),
         stream=_label(args.get("stream", event.get("tid") if event.get("cat") else None)),
@@ -210,7 +216,7 @@ def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
     for event in events:
         if _category(event) == "user_annotation" and isinstance(event.get("name"), str):
             start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
-            label = printable(event["name"])
+            label = limited_name(printable(event["name"]))
             if start is not None and duration is not None:
                 yield Range(str(event.get("pid")), str(event.get("tid")), start, start + duration, label)
 

@@ -2,6 +2,7 @@ import csv
 import io
 import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -504,3 +505,58 @@ def test_the_measured_summary_equals_its_rows():
 def test_durations_that_no_tool_printed_are_left_to_others():
     head = content(measured("traces/kernel_durations_v100/bert_2_fwd.csv"))[:65536]
     assert not nsys.recognize(head)
+
+
+# --- databases of unknown origin --------------------------------------------------------------------------------
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        f"{STRINGS}; CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {ENDLESS} i AS start, i AS end FROM n",
+        f"CREATE VIEW StringIds AS {ENDLESS} i AS id, 'k' AS value FROM n; {KERNEL}",
+        f"{STRINGS}; CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts5(start)",
+    ],
+)
+def test_views_and_virtual_tables_are_not_read(tmp_path, schema):
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(schema)
+    with path.open("rb") as file, pytest.raises(ProfileError, match=r"no table StringIds|contains no kernels"):
+        nsys.read(file, "x.sqlite")
+
+
+def test_a_computed_column_is_not_read(tmp_path):
+    path = tmp_path / "x.sqlite"
+    kernels = KERNEL.replace("shortName INTEGER", "shortName AS (zeroblob(900000000))")
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"{STRINGS}; INSERT INTO StringIds VALUES (1, 'k'); {kernels}")
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName) VALUES (0, 1, 1)")
+        database.commit()
+    with path.open("rb") as file:
+        assert [kernel.name for kernel in nsys.read(file, "x.sqlite").kernels] == ["k"]
+
+
+def test_a_database_with_more_rows_than_bytes_is_refused(tmp_path):
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"PRAGMA page_size = 4096; {STRINGS}; {KERNEL}")
+        database.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, demangledName) VALUES (0, 1, 1)", [()] * 1000
+        )
+        database.execute("INSERT INTO StringIds VALUES (1, 'k')")
+        database.commit()
+        (root,) = database.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
+        ).fetchone()
+    content = bytearray(path.read_bytes())
+    page = (root - 1) * 4096
+    assert content[page] == 5  # an inner page of a table
+    # Let the inner page have 1500 entries, all of which are its first child.
+    content[page + 3 : page + 5] = (1500).to_bytes(2, "big")
+    content[page + 12 : page + 12 + 3000] = content[page + 12 : page + 14] * 1500
+    path.write_bytes(content)
+    with path.open("rb") as file, pytest.raises(ProfileError, match="the SQLite database cannot be read"):
+        nsys.read(file, "x.sqlite")

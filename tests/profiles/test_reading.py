@@ -1,5 +1,6 @@
 """Opening files: what a file is, its content says; files of one run are joined, others stand side by side."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -7,6 +8,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -14,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import reading
+from roofmodel.profiles import reading, streams
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.reading import read, read_each_file
+from roofmodel.study.profile.points import base_name, group
 from tests.profiles.ncu.samples import HEADER, row
 from tests.profiles.samples import MEASURED, needs_measured
 
@@ -224,6 +227,66 @@ def test_files_of_different_tools_are_refused(write, monkeypatch):
     assert [kernel.file for kernel in read(toys).kernels] == [str(path) for path in toys]
     with pytest.raises(ProfileError, match=r"different tools.*Nsight Compute.*Toy"):
         read([write("a.csv", SAMPLE), *toys])
+
+
+# --- inputs without an end, and inputs that grow ---------------------------------------------------------------
+
+
+def test_a_device_without_an_end_is_refused_from_its_first_bytes():
+    with pytest.raises(ProfileError, match="/dev/zero: an unknown binary format"):
+        read(["/dev/zero"])
+
+
+def test_a_pipe_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_COPY", 4 * 2**20)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write_without_end():
+        with contextlib.suppress(BrokenPipeError), pipe.open("wb", buffering=0) as file:
+            file.write(HEADER.encode())
+            while True:
+                file.write(row(BYTES, "byte", "1").encode() * 1000)
+
+    thread = threading.Thread(target=write_without_end)
+    thread.start()
+    with pytest.raises(ProfileError, match="pipe: more than 4 MiB from a pipe or a compressed file; save the data"):
+        read([pipe])
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "start", ['{"traceEvents": [', HEADER, '"Start","Duration","Name","Device"\n', "SQLite format 3\0"]
+)
+def test_a_file_that_decompresses_to_very_much_is_refused(write, start):
+    bomb = gzip.compress(start.encode() + b" " * 2**27)
+    with pytest.raises(ProfileError, match="decompresses to more than 200 times its size"):
+        read([write("bomb.gz", bomb)])
+
+
+def test_very_regular_small_files_are_read_from_gzip(write):
+    table = HEADER + "".join(row(BYTES, "byte", "1", i) for i in range(20_000))
+    packed = gzip.compress(table.encode())
+    assert len(table) > 50 * len(packed)
+    assert len(read([write("a.csv.gz", packed)]).kernels) == 20_000
+
+
+def test_a_trace_that_is_too_large_is_refused(write, monkeypatch):
+    monkeypatch.setattr("roofmodel.profiles.torch_trace.MAX_TRACE", 50)
+    with pytest.raises(ProfileError, match="larger than 0 GiB; record fewer steps"):
+        read([write("trace.json", torch_trace_of([{}]))])
+
+
+@pytest.mark.parametrize("deep", ["(" * 100_000 + ")" * 100_000, "f<" * 100_000 + ">" * 100_000, "()" * 100_000])
+def test_a_kernel_name_of_100000_brackets_is_grouped_in_a_second(write, deep):
+    table = HEADER + row(BYTES, "byte", "1", 0, name=deep) + row(BYTES, "byte", "1", 1, name=deep + "x")
+    start = time.monotonic()
+    profile = read([write("a.csv", table)])
+    assert len(group(profile.kernels, "base")) <= 2
+    assert len(group(profile.kernels, "name")) == 2  # cut names that differ stay different
+    base_name(deep)
+    assert time.monotonic() - start < 2
+    assert all(len(kernel.name) <= streams.MAX_NAME for kernel in profile.kernels)
 
 
 # --- files of one run -------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
-from roofmodel.profiles.streams import as_file, printable
+from roofmodel.profiles.streams import as_file, limited_name, printable
 
 MAGIC = b"NVR\0"  # first bytes of a report
 
@@ -30,7 +30,7 @@ def parse(stream: BinaryIO, file: str) -> Table:
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
     _import_package(file)
-    with as_file(stream, MAGIC) as path:
+    with as_file(stream, MAGIC, file) as path:
         if sys.platform != "linux":
             return _table(str(path), file)
         # The package aborts the process on some damaged reports, so it runs in a child process.
@@ -92,7 +92,7 @@ def _read(action: Any, number: int, table: Table) -> None:
     if seen != Evidence() and seen not in table.evidence:
         table.evidence.append(seen)
     kind = LaunchKind(
-        name=sys.intern(printable(kernel)),
+        name=sys.intern(limited_name(printable(kernel))),
         device=known.get("launch__device_id"),
         stream=known.get("launch__stream_id"),
         grid=extent(_whole(known.get(f"launch__grid_dim_{axis}")) for axis in "xyz"),
@@ -150,4 +150,4 @@ def _ranges(state: Any) -> tuple[str, ...]:
     domains = [state.domain_by_id(number) for number in state.domains()] if state is not None else []
     started = (name for domain in domains for name in domain.start_end_ranges())
     pushed = (name for domain in domains for name in domain.push_pop_ranges())
-    return tuple(sys.intern(printable(name)) for name in (*started, *pushed) if name)
+    return tuple(sys.intern(limited_name(printable(name))) for name in (*started, *pushed) if name)

@@ -18,7 +18,7 @@ from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, printable
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name, printable
 
 RERUN = "run the line that `roof ncu-command` prints, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
@@ -180,14 +180,14 @@ class RowReader:
         if name is None:
             raise self.fail("the row has no kernel name")
         return LaunchKind(
-            name=sys.intern(_UNNAMED.sub("<unnamed>::", name)),
+            name=sys.intern(limited_name(_UNNAMED.sub("<unnamed>::", name))),
             process=_process(self.cell(fields, "Process Name"), self.cell(fields, "Process ID")),
             device=self.device(fields),
             stream=self.cell(fields, "Stream"),
             grid=self.extent(fields, "Grid"),
             block=self.extent(fields, "Block"),
             capability=self.capability(fields),
-            nvtx=tuple(sys.intern(name) for index in self.ranges for name in nvtx_names(fields[index])),
+            nvtx=tuple(sys.intern(limited_name(name)) for index in self.ranges for name in nvtx_names(fields[index])),
             invocations=self.invocations(fields),
         )
 

@@ -23,6 +23,9 @@ Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
 MAX_SIZE = 10**12
 """The largest accepted size; the elements of a collective are the largest sizes."""
 
+MAX_TABLE = 256 * 2**20
+"""Bytes of a table of measurements, decompressed. Published ones have up to 5 MB."""
+
 LATENCY_LIMITS = 1e-3, 1e12
 """The accepted latencies in microseconds: from a nanosecond, shorter than any launch, to eleven days.
 
@@ -37,9 +40,7 @@ _HOST_TIMED = re.compile(r"\bhost\b")
 def read(path: str) -> Table:
     """The columns of a CSV file with a header, gzipped or not. Raises ProfileError if it is not such a table."""
     try:
-        content = Path(path).read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
+        content = _content(path)
         if not content.strip():
             raise ValueError("the file is empty")
         header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
@@ -52,6 +53,17 @@ def read(path: str) -> Table:
         if len(row) != len(header):
             raise ProfileError(f"{path}:{number}: the row has {len(row)} cells, but the header has {len(header)}")
     return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+
+
+def _content(path: str) -> bytes:
+    """The decompressed bytes of a file. Raises ValueError if it is larger than MAX_TABLE."""
+    with Path(path).open("rb") as file:
+        content = file.read(MAX_TABLE + 1)
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MAX_TABLE + 1)
+    if len(content) > MAX_TABLE:
+        raise ValueError(f"larger than {MAX_TABLE // 2**20} MiB")
+    return content
 
 
 def _header_problem(header: Sequence[str]) -> str:
@@ -183,8 +195,8 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
     if "kv_heads" in columns and "heads" in columns:
         require(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
     latency = _numbers([table["latency_us"][row] for row in rows])
-    least, most = LATENCY_LIMITS
-    require((latency >= least) & (latency <= most), "latency_us", f"a number from {least:g} to {most:g}")
+    low, high = LATENCY_LIMITS
+    require((latency >= low) & (latency <= high), "latency_us", f"a number from {low:g} to {high:g}")
     return {name: values[problems == ""] for name, values in columns.items()}, problems
 
 

@@ -79,9 +79,28 @@ def base_name(name: str) -> str:
     """A kernel's name without return type, anonymous namespaces, template arguments and parameters."""
     name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
     name = re.sub(r"^(?:void|static)\s+", "", name)
-    while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
-        name = shorter
-    return name.strip() or "unnamed"
+    return _without_brackets(name).strip() or "unnamed"
+
+
+def _without_brackets(text: str) -> str:
+    """The text without `<…>` and `(…)`, in one pass: names may have thousands of nested brackets."""
+    kept: list[str] = []
+    opened: list[tuple[str, int]] = []  # the open brackets, and their places in `kept`
+    pending = {"<": 0, "(": 0}  # the numbers of open brackets
+    for part in re.split(r"([<>()])", text):
+        begin = {">": "<", ")": "("}.get(part)
+        if part in pending:
+            opened.append((part, len(kept)))
+            pending[part] += 1
+        if begin is None or not pending[begin]:
+            kept.append(part)
+            continue
+        bracket = ""
+        while bracket != begin:  # brackets of the other kind that are still open are part of what is removed
+            bracket, place = opened.pop()
+            pending[bracket] -= 1
+        del kept[place:]
+    return "".join(kept)
 
 
 # The first match on the lower-case name decides. Patterns: kernels of the libraries that frameworks launch.

@@ -169,6 +169,15 @@ def test_only_the_first_of_many_reasons_are_listed(tmp_path: Path) -> None:
     assert last == "20 more lines, for 20 more reasons"
 
 
+def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofmodel.study.benchmark.table.MAX_TABLE", 2**20)
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"op,dtype,latency_us\n" + b"\n" * 2**22))
+    for file in (str(path), "/dev/zero"):
+        with pytest.raises(ProfileError, match=f"{file}: .*larger than 1 MiB"):
+            validate(file, A100)
+
+
 def test_a_table_without_any_bound_is_refused_with_the_reasons(tmp_path: Path) -> None:
     rows = [GEMM | {"op": "gem"}] * 5 + [GEMM | {"m": 0}]
     with pytest.raises(ProfileError, match=r"on a100-sxm-80gb: lines 2, 3, 4 … \(5\): unknown op .*; line 7: gemm: m"):
@@ -287,10 +296,12 @@ def test_the_document_has_the_keys_of_the_contract(tmp_path: Path) -> None:
 
 
 def test_a_huge_error_does_not_break_the_table(tmp_path: Path) -> None:
-    # the bound is 6.883 us, the stated time 6.883e-22 us: an error of a factor of 1e22, or 1e24 %
+    # a bound of 2 (10¹²)³ FLOP / 312 TFLOP/s = 6.41e27 µs, a stated time of 1e-3 µs: an error of 6.41e32 %
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(views.table(validate(table(tmp_path, GEMM | {"latency_us": 6.883e-22}), A100)))
-    assert " 1e+24% " in (shown := console.export_text())
+    console.print(
+        views.table(validate(table(tmp_path, GEMM | dict.fromkeys("mnk", 10**12) | {"latency_us": 1e-3}), A100))
+    )
+    assert " 6e+32% " in (shown := console.export_text())
     assert "…" not in shown
 
 
