@@ -7,7 +7,6 @@ and length, which the search then evaluates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
 from roofmodel.algebra import Number
@@ -30,20 +29,23 @@ class MemoryFormula:
         self.arch, self.work, self.weights = arch, work, weights
         lengths = () if arch.image else ("seq",) if work.context is None else ("context",)
         self.sizes = {name: getattr(work, name) for name in ("batch", *lengths)}
+        self._evaluators: dict[frozenset[tuple[str, int]], Callable[[Mapping[str, int]], Any]] = {}
 
     def at(self, sizes: Mapping[str, int]) -> Memory:
         """The peak memory with these sizes of the workload replaced: `batch`, and `context` if given, else `seq`."""
         all_sizes = {**self.sizes, **sizes}
-        if any(size < MIN_TRACED_SIZES[name] for name, size in all_sizes.items()):
-            return phases.peak_memory(self.arch, self.work._replace(**all_sizes), self.weights)
-        found: Memory = self._evaluate(all_sizes)
+        small = {name: size for name, size in all_sizes.items() if size < MIN_TRACED_SIZES[name]}
+        key = frozenset(small.items())
+        if key not in self._evaluators:
+            self._evaluators[key] = self._evaluator(small)
+        found: Memory = self._evaluators[key](all_sizes)
         return found
 
-    @cached_property
-    def _evaluate(self) -> Callable[[Mapping[str, int]], Any]:
+    def _evaluator(self, fixed: Mapping[str, int]) -> Callable[[Mapping[str, int]], Any]:
+        """The traced formula of all sizes except the fixed ones."""
         trace = Trace()
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
-        work = self.work._replace(**inputs)
+        work = self.work._replace(**inputs | fixed)
         return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
 
 
@@ -55,7 +57,20 @@ def largest_batch(formula: MemoryFormula, capacity: Number, limit: int) -> int |
 
 def largest_context(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
     """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits."""
-    return _largest(formula, "seq" if formula.work.context is None else "context", capacity, limit)
+    length = "seq" if formula.work.context is None else "context"
+    if _exceeds_at_one_token(formula.at({length: 2}), capacity):
+        return 0
+    return _largest(formula, length, capacity, limit)
+
+
+def _exceeds_at_one_token(at_two: Memory, capacity: Number) -> bool:
+    """Whether the capacity is exceeded without activations, by the lower bound that follows from a length of 2.
+
+    The cache of one token is at least half the cache of two, and weights, gradients and optimizer state do not depend
+    on the length. This avoids the walks for a length of 1, which has a formula of its own.
+    """
+    fixed = at_two.weights + at_two.gradients + at_two.optimizer
+    return bool(fixed + at_two.kv_cache / 2 > capacity)
 
 
 def _largest(formula: MemoryFormula, size: str, capacity: Number, limit: int) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import is_just
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.workload import ONE_GPU, Workload
+from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
@@ -63,9 +63,9 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         if step.phase == "generate":
             phase = phase._replace(uncached=without_cache(arch, device, phase.step))
         found.append(phase)
-    all_operators = _model_operators(arch, found)
-    several_gpus = work.parallel != ONE_GPU
-    weights = phases.weight_bytes(arch, work.steps()[0]) if several_gpus else memory.weight_bytes(arch, all_operators)
+    all_operators = _all_operators(arch, found, ONE_GPU)
+    own = all_operators if work.parallel == ONE_GPU else _all_operators(arch, found, work.parallel)
+    weights = memory.weight_bytes(phases.gpu_share(arch, work.steps()[0]), own)
     formula = MemoryFormula(arch, work, weights)
     needed = formula.at({})
     return Estimate(
@@ -99,13 +99,15 @@ def parameters(arch: Architecture) -> tuple[int, int]:
     return memory.parameters(arch, all_operators), memory.active_parameters(arch, all_operators)
 
 
-def _model_operators(arch: Architecture, found: Sequence[PhaseEstimate]) -> Sequence[Operator]:
-    """Operators that name every parameter of the model: those of a prefill or forward pass, if it was counted for one
-    GPU, else of a further walk through the model."""
+def _all_operators(arch: Architecture, found: Sequence[PhaseEstimate], parallel: Parallel) -> Sequence[Operator]:
+    """Operators that name every parameter of the share of one GPU.
+
+    Those of a prefill or forward pass, if it was counted for `parallel`, else of a further walk through the model.
+    """
     first = found[0]
     step = first.step
-    if step.parallel == ONE_GPU and step.phase in ("prefill", "forward", "generate") and is_just(step.context, 0):
+    if step.parallel == parallel and step.phase in ("prefill", "forward", "generate") and is_just(step.context, 0):
         return (
             [placed.operator for placed in first.of_stage("prefill")] if step.phase == "generate" else first.operators
         )
-    return phases.model_operators(arch, step._replace(parallel=ONE_GPU))
+    return phases.model_operators(arch, step._replace(parallel=parallel))

@@ -20,16 +20,42 @@ from roofmodel.study.estimate.estimate import estimate
 def test_an_estimate_walks_through_the_model_at_most_five_times(
     model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arch = hub.load(model)
-    if options.get("phase") == "generate" and not arch.causal:
+    if options.get("phase") == "generate" and not hub.load(model).causal:
         return
-    walks = []
+    assert 1 <= len(walks(model, options, monkeypatch)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        *(("llama-3.1-70b", options) for options in ({}, {"phase": "generate"}, {"attention": "eager"})),
+        *(("gpt2-xl", {"batch": 10**6, "phase": phase}) for phase in (None, "generate", "train")),
+        ("t5-large", {"batch": 10**6}),
+    ],
+)
+def test_it_does_so_if_nothing_fits(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(walks(model, options, monkeypatch)) <= 5
+
+
+@pytest.mark.parametrize("options", [{"tp": 2}, {"tp": 2, "phase": "generate"}, {"tp": 4, "dp": 2, "batch": 2}])
+def test_it_does_so_on_several_gpus(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(walks("llama-3.1-70b", options, monkeypatch)) <= (6 if "phase" in options else 5)
+
+
+def test_a_prompt_of_one_token_adds_one_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators differ for one token: the formula of the batch for this length, and the formula of longer ones."""
+    assert len(walks("gpt2-xl", {"seq": 1}, monkeypatch)) <= 6
+
+
+def walks(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phases of the walks through the model of one estimate."""
+    found = []
 
     def counted(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-        walks.append(step.phase)
+        found.append(step.phase)
         return operators(arch, step)
 
     operators = blocks.operators
     monkeypatch.setattr(blocks, "operators", counted)
-    estimate(arch, library.load("a100"), **options)
-    assert 1 <= len(walks) <= 5, walks
+    estimate(hub.load(model), library.load("a100"), **options)
+    return found
