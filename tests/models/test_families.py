@@ -100,7 +100,7 @@ LEFT_OPEN = object()  # to the modelling code, which the oracle's draws run with
 def _derived(model_type: str, field: str, real: Any) -> Any:
     """What the real config class makes of the key."""
     source = keys.sources(model_type)[field]
-    if field == "window" and "window_used" in FAMILIES[model_type].switches:
+    if field == "window" and "uses_window" in FAMILIES[model_type].switches:
         # none while use_sliding_window is off; the default shows when it is on
         return _real(model_type, use_sliding_window=True).sliding_window
     if field == "labels":

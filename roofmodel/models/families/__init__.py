@@ -1,4 +1,4 @@
-"""The families of models by Hugging Face `model_type`. A family is a row of data: what its config keys mean.
+"""The families of models by Hugging Face `model_type`. A family is a row of data: the meaning of its config keys.
 
 To add one, add a row to `FAMILIES` of the module of its kind, its `model_type` to `MODEL_TYPES` here, and a draw to
 `tests/draws.py`; the tests then compare it with the real class. `models/family.py` documents a row, `models/fields.py`
@@ -72,8 +72,8 @@ CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""
-# Names that checkpoints use for a family of another name. transformers maps them too (Kimi_K25Config), or the code that
-# they were published with does (Qwen3-ASR).
+# Other names of families in checkpoints. transformers maps them too (Kimi_K25Config), or the published code does
+# (Qwen3-ASR).
 ALIASES = {"gpt-sw3": "gpt2", "kimi_k2": "deepseek_v3", "qwen3_asr_text": "qwen3"}
 
 

@@ -1,7 +1,7 @@
 """Decoders whose code ships with the checkpoint, not with transformers: known families under other config keys.
 
-No class of a pinned version stands behind these rows. They are held to the parameters that were published of their
-checkpoints (`configs/`), and to the family that they are under other keys, which is held to its class.
+These rows cannot be tested against a class of a pinned version. Tests compare them with the published parameter counts
+of their checkpoints (`configs/`), and with the equivalent family in transformers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _not(flag: Any) -> Any:
 
 
 def _half(width: Any) -> Any:
-    """Qwen's code shares the width out between gate and up."""
+    """Qwen's code divides the width between gate and up."""
     return width // 2 if type(width) is int else width
 
 
@@ -90,7 +90,7 @@ FAMILIES: dict[str, Family] = {
         activation="silu",
         positions=key("seq_length", default=2048),
     ),
-    # its factors on embedding, residual sums and logits are no parameters and no kernels of their own, as Granite's
+    # its factors on embedding, residual sums and logits are neither parameters nor kernels, as in Granite
     "minicpm": LLAMA.like(
         "MiniCPM",
         classes=heads("ForCausalLM", "ForSequenceClassification", "Model"),

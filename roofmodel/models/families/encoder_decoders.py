@@ -1,6 +1,6 @@
 """Encoder-decoder families: T5, BART, Whisper and their relatives.
 
-A row's fields are the decoder's; `source` has those in which the encoder differs.
+The fields of a row describe the decoder; `source` has the fields that differ in the encoder.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SPAN = (HeadStage("span", "classes", "tokens"),)
 
 PROJECTION = FieldType(
     lambda v: isinstance(v, str) and v.removeprefix("gated-") in ACTIVATIONS,
-    f"one of {', '.join(sorted(ACTIVATIONS))}, with gated- in front where a gate multiplies it",
+    f"one of {', '.join(sorted(ACTIVATIONS))}, with the prefix gated- for a gated MLP",
 )
 
 
 def _activation(f: Any) -> str:
-    """T5's class takes the approximation of gelu where a gate stands beside it."""
+    """T5's class uses the tanh approximation of gelu in a gated MLP."""
     word: str = f["projection"]
     return "gelu_new" if word == "gated-gelu" else word.removeprefix("gated-")
 
@@ -54,7 +54,7 @@ T5 = Family(
         mlp_width=key("d_ff", default=2048),
         gated=lambda f: f["projection"].startswith("gated-"),
         activation=_activation,
-        # False: T5 v1.1 and its kin, whose checkpoints hold a head's matrix of their own, which transformers then loads
+        # False: T5 v1.1 and its relatives, whose checkpoints have a separate head matrix, which transformers loads
         tied=key("tie_word_embeddings", default=True, null=True),
         **DROPOUT_10_PERCENT,
     ),

@@ -23,7 +23,7 @@ PRE_TRAINING = {
     "ForPreTraining": (POOLER, CLASSIFIER._replace(classes=2), *BERT_MASKED_LM),
     "ForNextSentencePrediction": (POOLER, CLASSIFIER._replace(classes=2)),
 }
-# With a factorized embedding the head's transform has the embedding width.
+# With a factorized embedding, the head's transform has the embedding width.
 NARROW = TRANSFORM._replace(out="embedding")
 ROBERTA_HEADS = BERT_HEADS | {"ForMaskedLM": (TRANSFORM._replace(activation="gelu"), BERT_MASKED_LM[1])}
 TRANSFORMED = TRANSFORM._replace(bias="transform_bias")
@@ -68,11 +68,12 @@ def _is_normed(value: Any) -> bool:
 
 
 def _relative_rows(f: Any) -> int:
-    """DeBERTa: as many positions behind as ahead, in so many buckets; without those, as far as it looks."""
+    """DeBERTa: rows for distances in both directions; `buckets`, else the largest distance, limits their number."""
     if not f["relative"]:
         return 0
-    reach: int = f["buckets"] if f["buckets"] > 0 else f["reach"] if f["reach"] > 0 else f["positions"]
-    return 2 * reach
+    limits = (f["buckets"], f["max_distance"])
+    distances: int = next((limit for limit in limits if limit > 0), f["positions"])
+    return 2 * distances
 
 
 FAMILIES: dict[str, Family] = {
@@ -84,10 +85,10 @@ FAMILIES: dict[str, Family] = {
     "ernie": BERT.like(
         "Ernie",
         switches=dict(
-            has_tasks=(FLAG, key("use_task_id", default=False)),
+            uses_tasks=(FLAG, key("use_task_id", default=False)),
             task_types=(COUNT, key("task_type_vocab_size", default=3)),
         ),
-        task_rows=lambda f: f["task_types"] if f["has_tasks"] else 0,
+        task_rows=lambda f: f["task_types"] if f["uses_tasks"] else 0,
     ),
     "megatron-bert": BERT.like(
         "MegatronBert",
@@ -155,16 +156,16 @@ FAMILIES: dict[str, Family] = {
         | {"ForMaskedLM": (TRANSFORM, MASKED_LM[1])},
         refuses=("is_decoder", "add_cross_attention", "is_folding_model"),
         switches=dict(
-            places=(POSITION_KIND, key("position_embedding_type", default="absolute")),
-            pad=(COUNT, key("pad_token_id", default=None)),
+            position_kind=(POSITION_KIND, key("position_embedding_type", default="absolute")),
+            padding_id=(COUNT, key("pad_token_id", default=None)),
         ),
         activation="gelu",
-        rotary=lambda f: int(f["places"] == "rotary"),
+        rotary=lambda f: int(f["position_kind"] == "rotary"),
         pre_norm=True,
         embedding_norm=key("emb_layer_norm_before", default=None, null=False),
         positions=key("max_position_embeddings", default=1026),
-        position_table=lambda f: f["places"] == "absolute",
-        padding_position=lambda f: f["pad"] if f["position_table"] else None,
+        position_table=lambda f: f["position_kind"] == "absolute",
+        padding_position=lambda f: f["padding_id"] if f["position_table"] else None,
         type_rows=0,
         unused_parameters=lambda f: f["layers"] * f["heads"] + 1,  # contact head: linear on attention scores
     ),
@@ -178,9 +179,9 @@ FAMILIES: dict[str, Family] = {
         switches=dict(
             relative=(FLAG, key("relative_attention", default=False)),
             buckets=(LENGTH_OR_DEFAULT, key("position_buckets", default=-1)),
-            reach=(LENGTH_OR_DEFAULT, key("max_relative_positions", default=-1)),
+            max_distance=(LENGTH_OR_DEFAULT, key("max_relative_positions", default=-1)),
             legacy=(FLAG, key("legacy", default=True)),
-            ties=(FLAG, key("tie_word_embeddings", default=True)),
+            tied_by_config=(FLAG, key("tie_word_embeddings", default=True)),
         ),
         head_dim=key("attention_head_size", default=lambda f: f["hidden"] // f["heads"]),
         mlp_width=key("intermediate_size", default=6144),
@@ -197,7 +198,7 @@ FAMILIES: dict[str, Family] = {
         embedding_width=key("embedding_size", default=lambda f: f["hidden"]),
         embedding_projected_after="sums",
         embedding_projected_bias=False,
-        tied=lambda f: f["ties"] or not f["legacy"],
+        tied=lambda f: f["tied_by_config"] or not f["legacy"],
         pooler_activation=key("pooler_hidden_act", default="gelu"),
     ),
     "modernbert": BERT.like(
@@ -210,14 +211,14 @@ FAMILIES: dict[str, Family] = {
             "Model": (),
         },
         switches=dict(
-            window_of_all=(WINDOW, key("local_attention", default=128)),
+            window_width=(WINDOW, key("local_attention", default=128)),
             full_every=(SIZE, key("global_attn_every_n_layers", default=3)),
         ),
         fused_qkv=True,
         qkv_bias=key("attention_bias", default=False),
         out_bias=key("attention_bias", default=False),
         rotary=1,
-        window=lambda f: f["window_of_all"] // 2 + 1,
+        window=lambda f: f["window_width"] // 2 + 1,
         layer_types=key(
             "layer_types",
             default=lambda f: [SLIDING if layer % f["full_every"] else FULL for layer in range(f["layers"])],

@@ -9,7 +9,7 @@ from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, 
 
 
 def _neo_types(types: Any) -> list[str]:
-    """[[["global", "local"], 12]] -> twelve times a full layer and a sliding one."""
+    """[[["global", "local"], 12]] -> full attention and a sliding window, alternating, 12 times."""
     kinds = {"global": FULL, "local": SLIDING}
     try:
         return [kinds[kind] for pattern, times in types for kind in list(pattern) * times]
@@ -153,10 +153,10 @@ FAMILIES: dict[str, Family] = {
         "Falcon",
         classes=CAUSAL_HEADS,
         switches=dict(
-            new=(FLAG, key("new_decoder_architecture", default=False)),
+            new_architecture=(FLAG, key("new_decoder_architecture", default=False)),
             multi_query=(FLAG, key("multi_query", default=True)),
-            kv_heads_of_new=(SIZE, key("num_kv_heads", default=None)),
-            norms=(SIZE, key("num_ln_in_parallel_attn", default=None)),
+            new_kv_heads=(SIZE, key("num_kv_heads", default=None)),
+            norms_in_parallel=(SIZE, key("num_ln_in_parallel_attn", default=None)),
         ),
         fields=dict(
             hidden=key("hidden_size", "n_embed"),
@@ -164,7 +164,7 @@ FAMILIES: dict[str, Family] = {
             heads=key("num_attention_heads"),
             vocabulary=key("vocab_size"),
             kv_heads=lambda f: (
-                f["kv_heads_of_new"] or f["heads"] if f["new"] else 1 if f["multi_query"] else f["heads"]
+                f["new_kv_heads"] or f["heads"] if f["new_architecture"] else 1 if f["multi_query"] else f["heads"]
             ),
             fused_qkv=True,
             qkv_bias=key("bias", default=False),
@@ -172,7 +172,7 @@ FAMILIES: dict[str, Family] = {
             alibi=key("alibi", default=False),
             rotary=lambda f: 0 if f["alibi"] else 1,
             parallel=key("parallel_attn", default=True),
-            parallel_norms=lambda f: f["norms"] or (2 if f["new"] else 1),
+            parallel_norms=lambda f: f["norms_in_parallel"] or (2 if f["new_architecture"] else 1),
             mlp_width=key("ffn_hidden_size", default=lambda f: 4 * f["hidden"]),
             mlp_bias=key("bias", default=False),
             activation=key("activation", default="gelu"),

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, SPARSE_LAYERS, shared_width, sparse_from
 from roofmodel.models.families.llama import GEMMA2, LLAMA, one_full_in
 from roofmodel.models.families.mixture_of_experts import EXPERTS
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, LAYER_TYPE_LIST, SIZE, SLIDING, FieldType, key
 
 OVERRIDES = FieldType(lambda v: isinstance(v, dict), "a mapping from layer indices to overridden fields")
-OF_HEADS = {"head_dim", "num_key_value_heads", "num_attention_heads"}
+HEAD_FIELDS = {"head_dim", "num_key_value_heads", "num_attention_heads"}
 BIDIRECTIONAL = FieldType(lambda v: v == "vision", "null or 'vision'; other bidirectional attention is not supported")
 
 
 def _full_last(types: Any) -> Any:
-    """The class uses full attention in the last layer whatever the config says."""
+    """The class uses full attention in the last layer and ignores the config there."""
     return [*types[:-1], FULL] if isinstance(types, list) and types else types
 
 
@@ -27,29 +27,29 @@ def _one_full_in_six(f: Any) -> list[str]:
 
 
 def _uniform_overrides(overrides: Any) -> Any:
-    """`per_layer_config` as the class writes it: layer index -> overridden head fields."""
-    wanted = f"the same {', '.join(map(repr, sorted(OF_HEADS)))} in every layer of one type, no other layers"
+    """`per_layer_config` in the class's form: layer index -> overridden head fields."""
+    expected = f"the same {', '.join(map(repr, sorted(HEAD_FIELDS)))} in every layer of one type, no other layers"
     if not isinstance(overrides, dict) or not all(str(layer).isdigit() for layer in overrides):
-        raise ValueError(wanted)
-    for found in overrides.values():
-        if not isinstance(found, dict) or not OF_HEADS.issuperset(found) or found != next(iter(overrides.values())):
-            raise ValueError(wanted)
-        if not all(SIZE.accepts(size) for size in found.values()):
-            raise ValueError(wanted)
-    return {int(layer): found for layer, found in overrides.items()}
+        raise ValueError(expected)
+    for fields in overrides.values():
+        if not isinstance(fields, dict) or not HEAD_FIELDS.issuperset(fields):
+            raise ValueError(expected)
+        if fields != next(iter(overrides.values())) or not all(SIZE.accepts(size) for size in fields.values()):
+            raise ValueError(expected)
+    return {int(layer): fields for layer, fields in overrides.items()}
 
 
-def _overridden(kind: str, name: str, alike: str, otherwise: Any) -> Any:
-    """The head field of this layer type: from `per_layer_config` if the config has it, else from `otherwise`."""
+def _overridden_head_field(kind: str, name: str, full_field: str, default: Any) -> Any:
+    """The head field of this layer type: from `per_layer_config` if the config has it, else from `default`."""
 
     def rule(f: Any) -> Any:
         overrides = f["overrides"]
         if overrides is None:
-            return otherwise(f)
-        those = [layer for layer, found in enumerate(f["layer_types"]) if found == kind]
-        if overrides and sorted(overrides) != those:
-            raise ValueError(f"'per_layer_config' has layers {sorted(overrides)}, but {kind} is in {those}")
-        return f[alike] if not overrides else next(iter(overrides.values())).get(name, f[alike])
+            return default(f)
+        layers = [layer for layer, layer_type in enumerate(f["layer_types"]) if layer_type == kind]
+        if overrides and sorted(overrides) != layers:
+            raise ValueError(f"'per_layer_config' has layers {sorted(overrides)}, but {kind} is in {layers}")
+        return f[full_field] if not overrides else next(iter(overrides.values())).get(name, f[full_field])
 
     return rule
 
@@ -67,12 +67,12 @@ def _experts(f: Any) -> list[int]:
     return [int(f["moe_block"])] * f["layers"]
 
 
-def _trimmed(written: str, otherwise: Any) -> Any:
-    """A list with one entry per layer, without the entries of the multi-token-prediction layers at its end."""
+def _without_extra_layers(field: str, default: Any) -> Any:
+    """A list with one entry per layer, without entries for multi-token-prediction layers at its end."""
 
     def rule(f: Any) -> Any:
-        found = f[written] or otherwise(f)
-        return found[: f["layers"]] if len(found) == f["layers"] + f["extra_layers"] else found
+        types = f[field] or default(f)
+        return types[: f["layers"]] if len(types) == f["layers"] + f["extra_layers"] else types
 
     return rule
 
@@ -97,24 +97,25 @@ def _rotary_fraction(kind: str) -> Any:
 def _sliding_heads(f: Any) -> int:
     """The heads of sliding-window layers, from a list with one entry per layer."""
     heads: int = f["heads"]
-    if f["heads_listed"] is None:
+    if f["heads_per_layer"] is None:
         return heads
-    found = {kind: set[int]() for kind in (FULL, SLIDING)}
-    for many, kind in zip(f["heads_listed"], f["layer_types"], strict=False):
-        found[kind].add(many)
-    if len(f["heads_listed"]) != f["layers"] or len(found[SLIDING]) > 1 or not found[FULL] <= {heads}:
+    heads_by_type = {kind: set[int]() for kind in (FULL, SLIDING)}
+    for heads_of_layer, kind in zip(f["heads_per_layer"], f["layer_types"], strict=False):
+        heads_by_type[kind].add(heads_of_layer)
+    uniform = len(heads_by_type[SLIDING]) <= 1 and heads_by_type[FULL] <= {heads}
+    if len(f["heads_per_layer"]) != f["layers"] or not uniform:
         raise ValueError(
             f"'num_attention_heads_per_layer' must have one entry per layer: 'num_attention_heads' ({heads}) for "
             "full-attention layers and one number for all sliding-window layers; other patterns are not supported"
         )
-    return next(iter(found[SLIDING]), heads)
+    return next(iter(heads_by_type[SLIDING]), heads)
 
 
 def _granularity(gating: Any) -> Any:
-    found = {True: "head", "per-head": "head", False: "element", "per-element": "element"}
-    if not isinstance(gating, bool | str) or gating not in found:
+    granularities = {True: "head", "per-head": "head", False: "element", "per-element": "element"}
+    if not isinstance(gating, bool | str) or gating not in granularities:
         raise ValueError("true, 'per-head' or 'per-element'")
-    return found[gating]
+    return granularities[gating]
 
 
 HEADS = FieldType(lambda v: isinstance(v, list) and all(map(SIZE.accepts, v)), "a list of head counts, one per layer")
@@ -136,11 +137,11 @@ GEMMA4 = GEMMA2.like(
         double_wide_mlp=(FLAG, key("use_double_wide_mlp", default=False)),
         moe_block=(FLAG, key("enable_moe_block", default=False)),
     ),
-    kv_heads=_overridden(FULL, "num_key_value_heads", "window_kv_heads", _global_kv_heads),
-    head_dim=_overridden(FULL, "head_dim", "window_head_dim", lambda f: f["global_head_dim"]),
+    kv_heads=_overridden_head_field(FULL, "num_key_value_heads", "window_kv_heads", _global_kv_heads),
+    head_dim=_overridden_head_field(FULL, "head_dim", "window_head_dim", lambda f: f["global_head_dim"]),
     window_kv_heads=key("num_key_value_heads", default=4),
     window_head_dim=key("head_dim", default=256),
-    rotary=1,  # in full-attention layers part of a head rotates by zero degrees, in the same kernel
+    rotary=1,  # in full-attention layers part of a head is rotated by an angle of 0, in the same kernel
     window=key("sliding_window", default=512),
     layer_types=key("layer_types", default=_one_full_in_six, read=_full_last),
     values_from_keys=key("attention_k_eq_v", default=False),
@@ -165,7 +166,7 @@ LAGUNA = LLAMA.like(
     "Laguna",
     classes=heads("ForCausalLM", "Model"),
     switches=dict(
-        heads_listed=(HEADS, key("num_attention_heads_per_layer", default=None)),
+        heads_per_layer=(HEADS, key("num_attention_heads_per_layer", default=None)),
         **WINDOW_ROTARY,
     ),
     refuses=("moe_apply_router_weight_on_input",),
@@ -183,7 +184,7 @@ LAGUNA = LLAMA.like(
     experts=key("num_experts", "num_local_experts", default=256),
     experts_active=key(ACTIVE, default=8),
     expert_width=key("moe_intermediate_size", default=512),
-    expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 1), read=SPARSE_LAYERS),
+    expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
     fused_experts=True,
     correction=True,
     shared_width=key("shared_expert_intermediate_size", default=512),
@@ -215,7 +216,7 @@ FAMILIES: dict[str, Family] = {
         refuses=("use_bidirectional_attention",),
         switches=dict(
             extra_layers=(COUNT, key("num_nextn_predict_layers", "num_mtp_layers", default=0)),
-            types_written=(LAYER_TYPE_LIST, key("layer_types", default=None)),
+            types_in_config=(LAYER_TYPE_LIST, key("layer_types", default=None)),
             sparse_written=(
                 FieldType(lambda v: isinstance(v, list), ""),
                 key("mlp_layer_types", default=None, read=SPARSE_LAYERS),
@@ -229,19 +230,21 @@ FAMILIES: dict[str, Family] = {
             **WINDOW_ROTARY,
         ),
         kv_heads=key("num_key_value_heads", "num_attention_groups", default=8),
-        window_heads=_overridden(SLIDING, "num_attention_heads", "heads", lambda f: f["sliding_heads"] or f["heads"]),
+        window_heads=_overridden_head_field(
+            SLIDING, "num_attention_heads", "heads", lambda f: f["sliding_heads"] or f["heads"]
+        ),
         head_dim=key("head_dim", default=128),
         **ROTARY_BY_LAYER_TYPE,
         window=key("sliding_window", default=None),
-        layer_types=_trimmed("types_written", lambda f: [FULL] * f["layers"]),
+        layer_types=_without_extra_layers("types_in_config", lambda f: [FULL] * f["layers"]),
         qk_norm=True,
         attention_gate="head",
         mlp_width=key("intermediate_size", default=11264),
-        activation="silu",  # whatever the config says
+        activation="silu",  # the class ignores the config
         experts=key("n_routed_experts", "moe_num_experts", "num_local_experts", default=288),
         experts_active=key(ACTIVE, "moe_top_k", default=8),
         expert_width=key("moe_intermediate_size", default=1280),
-        expert_layers=_trimmed("sparse_written", _listed_moe_layers),
+        expert_layers=_without_extra_layers("sparse_written", _listed_moe_layers),
         fused_experts=True,
         shared_width=key("share_expert_dim", "share_expert_dims", default=1280),
         positions=key("max_position_embeddings", default=128000),
@@ -258,7 +261,7 @@ FAMILIES: dict[str, Family] = {
         mlp_width=key("intermediate_size", default=7168),
         experts=key(*EXPERTS, default=64),
         expert_width=key("moe_intermediate_size", default=896),
-        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 0), read=SPARSE_LAYERS),
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 0), read=SPARSE_LAYERS),
         correction=False,
         shared_width=0,
     ),

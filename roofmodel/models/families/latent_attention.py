@@ -14,11 +14,11 @@ SHARED: dict[str, Any] = dict(n_shared=(COUNT, key("n_shared_experts", default=1
 
 
 def shared_width(f: Any) -> int:
-    """The shared experts are one MLP, as wide as all of them together."""
+    """The shared experts are one MLP with the sum of their widths."""
     return int(f["n_shared"] * f["expert_width"])
 
 
-def words(**flags: int) -> Any:
+def layer_flags(**flags: int) -> Any:
     """A list of words, one per layer, as a list of 0 and 1."""
 
     def read(values: Any) -> list[int]:
@@ -29,12 +29,12 @@ def words(**flags: int) -> Any:
     return read
 
 
-SPARSE_LAYERS = words(sparse=1, dense=0)
+SPARSE_LAYERS = layer_flags(sparse=1, dense=0)
 PATTERN = FieldType(lambda v: isinstance(v, list), "'FSS', say, or a list of 'full' and 'shared', one per layer")
 
 
-def sparse_after(first: Any) -> Any:
-    """Words for layers where those from `first` on have experts."""
+def sparse_from(first: Any) -> Any:
+    """`sparse` for layers from `first` on, which have experts; `dense` for the others."""
     return lambda f: ["dense" if layer < first(f) else "sparse" for layer in range(f["layers"])]
 
 
@@ -44,8 +44,8 @@ def _pattern(value: Any) -> Any:
     return value
 
 
-def _indexed(f: Any) -> list[str]:
-    """The layers that choose, in the word of `indexer_types`: one in `index_every`, from some layer on."""
+def _indexer_types(f: Any) -> list[str]:
+    """`full` for layers whose indexer selects tokens: one in `index_every`, after the offset; else `shared`."""
     if f["index_pattern"]:
         return list(f["index_pattern"])
     return [
@@ -90,7 +90,7 @@ DEEPSEEK_V32 = DEEPSEEK.like(
     index_topk=key("index_topk", default=2048),
     index_heads=key("index_n_heads", default=64),
     index_head_dim=key("index_head_dim", default=128),
-    expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
+    expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
     positions=key("max_position_embeddings", default=163840),
 )
 
@@ -121,7 +121,7 @@ FAMILIES: dict[str, Family] = {
         value_dim=key("v_head_dim", default=256),
         query_latent=key("q_lora_rank", default=2048),
         index_heads=key("index_n_heads", default=32),
-        index_layers=key("indexer_types", default=_indexed, read=words(full=1, shared=0)),
+        index_layers=key("indexer_types", default=_indexer_types, read=layer_flags(full=1, shared=0)),
         mlp_width=key("intermediate_size", default=12288),
         positions=key("max_position_embeddings", default=202752),
     ),
@@ -136,7 +136,7 @@ FAMILIES: dict[str, Family] = {
         experts_active=key(ACTIVE, default=4),
         expert_width=key("moe_intermediate_size", default=1536),
         dense_first=0,
-        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 1), read=SPARSE_LAYERS),
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
         positions=key("max_position_embeddings", default=202752),
     ),
     "mistral4": DEEPSEEK.like(

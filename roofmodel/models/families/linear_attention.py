@@ -1,21 +1,21 @@
 """Decoders with linear attention in most layers, mostly by the gated delta rule.
 
-Beside it they have attention with a gate (Qwen), with norms behind it (OLMo), or latent attention (Kimi, Ling).
+The other layers have gated attention (Qwen), attention with norms after it (OLMo), or latent attention (Kimi, Ling).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, DEEPSEEK, SPARSE_LAYERS, sparse_from
 from roofmodel.models.families.llama import LLAMA, OLMO2, PARTIAL
 from roofmodel.models.families.mixture_of_experts import EXPERTS, MIXTRAL, SPARSE
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
 from roofmodel.models.fields import COUNT, INDICES, SIZE, FieldType, key
 
-ANGLE = FieldType(lambda v: type(v) in (int, float) and v >= 0, "a number; null where nothing turns")
-OWN = "linear_attn_config"
-SCORE = CAUSAL_HEADS["ForSequenceClassification"]
+ROTARY_BASE = FieldType(lambda v: type(v) in (int, float) and v >= 0, "a number; null without rotary embedding")
+LINEAR_CONFIG = "linear_attn_config"
+CLASSIFIER_HEAD = CAUSAL_HEADS["ForSequenceClassification"]
 MIXER_WORDS = {"linear_attention": "delta_rule", "full_attention": "attention"}
 
 
@@ -26,7 +26,7 @@ def _mixers(types: Any) -> Any:
 
 
 def _one_full_in_four(f: Any) -> list[str]:
-    """The last of each four has full attention, and so has the last of all where there are fewer."""
+    """The last of every four layers has full attention; with fewer than four layers, the last one."""
     full = range(3, f["layers"], 4) or [f["layers"] - 1]
     return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
 
@@ -40,20 +40,20 @@ def _every_other(f: Any) -> list[str]:
 
 
 def _kimi_types(f: Any) -> list[str]:
-    """The layers that `linear_attn_config` lists, from 1; else each fourth but the first."""
-    listed = f["full_layers"]
-    full = range(4, f["layers"], 4) if listed is None else [layer - 1 for layer in listed]
-    return ["full_attention" if layer in full else "linear_attention" for layer in range(f["layers"])]
+    """Full attention in the layers that `linear_attn_config` lists (from 1); else in layers 4, 8, ... (from 0)."""
+    full_layers = f["full_layers"]
+    indices = range(4, f["layers"], 4) if full_layers is None else [layer - 1 for layer in full_layers]
+    return ["full_attention" if layer in indices else "linear_attention" for layer in range(f["layers"])]
 
 
 def _one_full_in(f: Any) -> list[str]:
-    """One layer in `full_attention_interval` has full attention, the last of them."""
+    """The last of every `full_attention_interval` layers has full attention."""
     return ["linear_attention" if (layer + 1) % f["full_every"] else "full_attention" for layer in range(f["layers"])]
 
 
 QWEN3_5 = LLAMA.like(
     "Qwen3_5",
-    classes={"ForCausalLM": LM, "TextModel": (), "TextForSequenceClassification": SCORE},
+    classes={"ForCausalLM": LM, "TextModel": (), "TextForSequenceClassification": CLASSIFIER_HEAD},
     config="Qwen3_5TextConfig",
     switches=dict(full_every=(SIZE, key("full_attention_interval", default=4))),
     kv_heads=key("num_key_value_heads", default=4),
@@ -68,12 +68,12 @@ QWEN3_5 = LLAMA.like(
     linear_value_dim=key("linear_value_head_dim", default=128),
     linear_projections=(("qkv",), ("gate",), ("write",), ("forget",)),
     filter=key("linear_conv_kernel_dim", default=4),
-    chunk=64,  # whatever the config says
+    chunk=64,  # the class ignores the config
     mlp_width=key("intermediate_size", default=12288),
     mlp_bias=False,
     positions=key("max_position_embeddings", default=32768),
 )
-EXPERTS_BESIDE_ONE: dict[str, Any] = SPARSE | dict(
+EXPERTS_WITH_SHARED: dict[str, Any] = SPARSE | dict(
     experts=key(*reversed(EXPERTS), default=256),
     experts_active=key(ACTIVE, default=8),
     expert_width=key("moe_intermediate_size", default=512),
@@ -88,28 +88,28 @@ KIMI = DEEPSEEK.like(
     refuses=("mla_use_output_gate", "latent_moe_use_norm"),  # keys of checkpoints that the class does not support
     switches=dict(
         n_shared=(COUNT, key("n_shared_experts", "num_shared_experts", default=1)),
-        dense_ahead=(COUNT, key("first_k_dense_replace", default=1)),
-        full_layers=(INDICES, key(f"{OWN}.full_attn_layers", default=None)),
+        leading_dense=(COUNT, key("first_k_dense_replace", default=1)),
+        full_layers=(INDICES, key(f"{LINEAR_CONFIG}.full_attn_layers", default=None)),
     ),
     query_latent=key("q_lora_rank", default=None),
     latent_rotary=False,
     mixers=key("layer_types", default=_kimi_types, read=_mixers),
-    linear_heads=key(f"{OWN}.num_heads", "linear_num_heads", default=32),
-    linear_head_dim=key(f"{OWN}.head_dim", "linear_head_dim", default=128),
+    linear_heads=key(f"{LINEAR_CONFIG}.num_heads", "linear_num_heads", default=32),
+    linear_head_dim=key(f"{LINEAR_CONFIG}.head_dim", "linear_head_dim", default=128),
     linear_projections=(("q",), ("k",), ("v",), ("forget",), ("write",), ("gate",)),
     linear_decay_per_channel=True,
     linear_gate="sigmoid",
     linear_gate_rank=lambda f: f["linear_head_dim"],
-    filter=key(f"{OWN}.short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+    filter=key(f"{LINEAR_CONFIG}.short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
     chunk=64,
     mlp_width=key("intermediate_size", default=9216),
     experts=key(*EXPERTS, default=256),
     experts_active=key(ACTIVE, "num_experts_per_token", default=8),
     expert_width=key("moe_intermediate_size", default=1024),
     dense_first=0,
-    expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_ahead"]), read=SPARSE_LAYERS),
+    expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["leading_dense"]), read=SPARSE_LAYERS),
     positions=key("max_position_embeddings", "model_max_length", default=1048576),
-    tied=False,  # whatever the config says
+    tied=False,  # the class ignores the config
 )
 
 FAMILIES: dict[str, Family] = {
@@ -132,17 +132,17 @@ FAMILIES: dict[str, Family] = {
         refuses=(),
         switches=dict(
             n_shared=KIMI.switches["n_shared"],
-            dense_ahead=(COUNT, key("first_k_dense_replace", default=2)),
+            leading_dense=(COUNT, key("first_k_dense_replace", default=2)),
             full_every=(SIZE, key("layer_group_size", default=6)),
-            written_head_dim=(SIZE, key("head_dim", default=128)),
+            head_dim_in_config=(SIZE, key("head_dim", default=128)),
         ),
         query_latent=None,
         latent_rotary=True,
         latent_gate=True,
         mixers=key("layer_types", default=_one_full_in, read=_mixers),
         linear_heads=lambda f: f["heads"],
-        # the class overwrites `head_dim` with that of the latent attention
-        linear_head_dim=key("linear_head_dim", default=lambda f: f["written_head_dim"]),
+        # the class overwrites `head_dim` with the head size of latent attention
+        linear_head_dim=key("linear_head_dim", default=lambda f: f["head_dim_in_config"]),
         linear_gate_rank=None,
         linear_sigmoid_decay=key("kda_safe_gate", default=True),
         filter=key("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
@@ -157,7 +157,7 @@ FAMILIES: dict[str, Family] = {
         config="",
         linear_projections=(("qkv", "gate"), ("write", "forget")),
         mlp_width=key("intermediate_size", default=5632),
-        **EXPERTS_BESIDE_ONE
+        **EXPERTS_WITH_SHARED
         | dict(experts=key(*reversed(EXPERTS), default=512), experts_active=key(ACTIVE, default=10)),
     ),
     "qwen3_5_text": QWEN3_5,
@@ -165,12 +165,12 @@ FAMILIES: dict[str, Family] = {
         "Qwen3_5Moe",
         classes={"ForCausalLM": LM, "TextModel": ()},
         config="Qwen3_5MoeTextConfig",
-        **EXPERTS_BESIDE_ONE | dict(moe_every=1, dense_layers=[], mlp_width=1),  # no layer has a dense MLP
+        **EXPERTS_WITH_SHARED | dict(moe_every=1, dense_layers=[], mlp_width=1),  # no layer has a dense MLP
     ),
     "olmo_hybrid": OLMO2.like(
         "OlmoHybrid",
         classes=heads("ForCausalLM", "Model"),
-        switches=dict(theta=(ANGLE, key("rope_parameters.rope_theta", default=10000.0, null=0))),
+        switches=dict(theta=(ROTARY_BASE, key("rope_parameters.rope_theta", default=10000.0, null=0))),
         pre_norm=True,
         out_norm=False,
         post_norm_layers=lambda f: [int(mixer == "attention") for mixer in f["mixers"]],

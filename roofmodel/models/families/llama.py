@@ -21,10 +21,10 @@ def _one_full_in_pattern(f: Any) -> Any:
     return one_full_in(f["pattern"])(f)
 
 
-def _slides_late(f: Any) -> list[str]:
-    """Qwen: layers from `max_window_layers` on have a sliding window if windows are enabled."""
-    slides = f["window_used"] and f["window"] is not None
-    return [SLIDING if slides and layer >= f["window_from"] else FULL for layer in range(f["layers"])]
+def _late_window_layers(f: Any) -> list[str]:
+    """Qwen: a sliding window in layers from `max_window_layers` on, if enabled."""
+    has_window = f["uses_window"] and f["window"] is not None
+    return [SLIDING if has_window and layer >= f["first_window_layer"] else FULL for layer in range(f["layers"])]
 
 
 LLAMA = Family(
@@ -53,14 +53,14 @@ LLAMA = Family(
 QWEN2 = LLAMA.like(
     "Qwen2",
     switches=dict(
-        window_used=(FLAG, key("use_sliding_window", default=False)),
-        window_from=(COUNT, key("max_window_layers", default=28)),
+        uses_window=(FLAG, key("use_sliding_window", default=False)),
+        first_window_layer=(COUNT, key("max_window_layers", default=28)),
     ),
     kv_heads=key("num_key_value_heads", default=32, null=lambda f: f["heads"]),
     qkv_bias=True,
     out_bias=False,
     window=key("sliding_window", default=4096, null=None),
-    layer_types=key("layer_types", default=_slides_late),
+    layer_types=key("layer_types", default=_late_window_layers),
     mlp_width=key("intermediate_size", default=22016),
     mlp_bias=False,
     positions=key("max_position_embeddings", default=32768),
@@ -245,7 +245,7 @@ FAMILIES: dict[str, Family] = {
     "smollm3": LLAMA.like(
         "SmolLM3",
         switches=dict(
-            window_used=(FLAG, key("use_sliding_window", default=False)),
+            uses_window=(FLAG, key("use_sliding_window", default=False)),
             nope_every=(SIZE, key("no_rope_layer_interval", default=4)),
         ),
         kv_heads=key("num_key_value_heads", default=4, null=lambda f: f["heads"]),
@@ -258,7 +258,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key(
             "layer_types",
             default=lambda f: [
-                SLIDING if f["window_used"] and f["window"] and not rotary else FULL for rotary in f["rotary_layers"]
+                SLIDING if f["uses_window"] and f["window"] and not rotary else FULL for rotary in f["rotary_layers"]
             ],
         ),
         positions=key("max_position_embeddings", default=32768),

@@ -13,19 +13,19 @@ from roofmodel.models.fields import COUNT, DROPOUT_10_PERCENT, FULL, SLIDING, ke
 MODEL = heads("ForCausalLM", "Model")
 
 
-def _pattern(value: Any) -> Any:
+def _period(value: Any) -> Any:
     return len(value) if isinstance(value, str) else value
 
 
 def _exaone_types(f: Any) -> list[str]:
-    """One full layer in `sliding_window_pattern`, which may be spelt LLLG."""
+    """One full-attention layer per `sliding_window_pattern`, which may also be text such as LLLG."""
     if not f["window"]:
         return [FULL] * f["layers"]
     return one_full_in(f["pattern"])(f)  # type: ignore[no-any-return]
 
 
-def _turns(thetas: Any) -> Any:
-    """The base of each layer's angles: 0 where it does not turn."""
+def _rotary_layers(thetas: Any) -> Any:
+    """Flags from the rotary base of each layer; 0 means no rotary embedding."""
     if not isinstance(thetas, list) or not all(type(theta) in (int, float) for theta in thetas):
         raise ValueError("a list of rotary base frequencies, one per layer, or 0")
     return [int(theta != 0) for theta in thetas]
@@ -33,7 +33,7 @@ def _turns(thetas: Any) -> Any:
 
 EXAONE4 = LLAMA.like(
     "Exaone4",
-    switches=dict(pattern=(COUNT, key("sliding_window_pattern", default=4, null=4, read=_pattern))),
+    switches=dict(pattern=(COUNT, key("sliding_window_pattern", default=4, null=4, read=_period))),
     kv_heads=key("num_key_value_heads", default=32),
     qkv_bias=False,
     out_bias=False,
@@ -61,7 +61,7 @@ GRANITE_SWA = LLAMA.like(
     sinks=True,
     window=key("sliding_window", default=128, null=None),
     layer_types=key("layer_types", default=lambda f: [SLIDING if layer % 4 else FULL for layer in range(f["layers"])]),
-    rotary_layers=key("layer_rope_theta", default=lambda f: [1] * f["layers"], read=_turns),
+    rotary_layers=key("layer_rope_theta", default=lambda f: [1] * f["layers"], read=_rotary_layers),
     mlp_width=key("intermediate_size", default=8192),
     positions=key("max_position_embeddings", default=8192),
     tied=key("tie_word_embeddings", default=True),

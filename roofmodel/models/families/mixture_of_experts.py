@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent_attention import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_after
+from roofmodel.models.families.latent_attention import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_from
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, OLMO2, PARTIAL, QWEN2, one_full_in
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, HUNYUAN
@@ -16,16 +16,16 @@ EXPERTS = ("num_local_experts", "num_experts")
 LAST = FieldType(lambda v: type(v) is int and v >= -1, "a layer by number, or -1 for the last")
 
 
-def _turns_but_one_in(f: Any) -> list[int]:
+def _rotary_layers(f: Any) -> list[int]:
     return [int((layer + 1) % f["nope_every"] != 0) for layer in range(f["layers"])]
 
 
-def _chunked_where_turned(f: Any) -> list[str]:
-    return ["chunked_attention" if turned else FULL for turned in f["rotary_layers"]]
+def _chunked_if_rotary(f: Any) -> list[str]:
+    return ["chunked_attention" if is_rotary else FULL for is_rotary in f["rotary_layers"]]
 
 
 def _chunked(types: Any) -> Any:
-    """A chunk is a window, in the words of `layer_types`."""
+    """Chunked attention is counted as a sliding window."""
     return [SLIDING if kind == "chunked_attention" else kind for kind in types] if isinstance(types, list) else types
 
 
@@ -47,20 +47,20 @@ def _mimo_types(f: Any) -> list[str]:
     return [FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING for layer in range(f["layers"])]
 
 
-def _mimo_words(types: Any) -> Any:
-    """`hybrid_layer_pattern` has 1 for a layer that slides."""
+def _read_mimo_types(types: Any) -> Any:
+    """Layer types from `hybrid_layer_pattern`, where 1 means sliding window."""
     if not isinstance(types, list):
         return types
     return [FULL if kind == 0 else SLIDING if kind == 1 else kind for kind in types]
 
 
-def words_or_flags(values: Any) -> Any:
-    """`moe_layer_freq` has 0 and 1 for what `mlp_layer_types` has words for."""
+def read_sparse_layers(values: Any) -> Any:
+    """Flags from `moe_layer_freq` (0 and 1) or `mlp_layer_types` (words)."""
     return values if isinstance(values, list) and all(value in (0, 1) for value in values) else SPARSE_LAYERS(values)
 
 
-def same_in_all(value: Any) -> Any:
-    """A size that may be spelt once for each layer."""
+def read_uniform(value: Any) -> Any:
+    """A size, given once or once per layer."""
     if isinstance(value, list):
         if len(set(map(str, value))) != 1:
             raise ValueError("the same in all layers; sizes that differ from layer to layer are not counted")
@@ -113,7 +113,7 @@ FAMILIES: dict[str, Family] = {
         norm="layernorm",
         mlp_width=key("intermediate_size", default=6400),
         experts=key(*EXPERTS, default=16),
-        experts_active=2,  # whatever the config says: its router is top-2
+        experts_active=2,  # the class ignores the config: its router is top-2
         head_bias=key("lm_head_bias", default=False),
     ),
     "qwen2_moe": QWEN2.like(
@@ -123,7 +123,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key(
             "layer_types",
             default=lambda f: [
-                SLIDING if f["window_used"] and layer % 2 == 0 and layer < f["window_from"] else FULL
+                SLIDING if f["uses_window"] and layer % 2 == 0 and layer < f["first_window_layer"] else FULL
                 for layer in range(f["layers"])
             ],
         ),
@@ -139,13 +139,13 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_moe": QWEN2.like(
         "Qwen3Moe",
-        switches=dict(window_used=(FLAG, key("use_sliding_window", default=False))),
+        switches=dict(uses_window=(FLAG, key("use_sliding_window", default=False))),
         kv_heads=key("num_key_value_heads", default=4),
         head_dim=key("head_dim", default=lambda f: f["hidden"] // f["heads"]),
         qkv_bias=key("attention_bias", default=False),
         out_bias=key("attention_bias", default=False),
         qk_norm=True,
-        layer_types=lambda f: [SLIDING if f["window_used"] and f["window"] else FULL] * f["layers"],
+        layer_types=lambda f: [SLIDING if f["uses_window"] and f["window"] else FULL] * f["layers"],
         mlp_width=key("intermediate_size", default=6144),
         **SPARSE,
     ),
@@ -235,13 +235,13 @@ FAMILIES: dict[str, Family] = {
         ),
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
         head_dim=key("head_dim", default=128, null=lambda f: f["hidden"] // f["heads"]),
-        rotary_layers=key("no_rope_layers", default=_turns_but_one_in),
+        rotary_layers=key("no_rope_layers", default=_rotary_layers),
         qk_norm=key("use_qk_norm", default=True),
         qk_norm_gains="none",
         qk_norm_rotary_only=True,
         window=key("attention_chunk_size", default=8192, null=None),
         chunked=True,
-        layer_types=key("layer_types", default=_chunked_where_turned, read=_chunked),
+        layer_types=key("layer_types", default=_chunked_if_rotary, read=_chunked),
         mlp_width=key("intermediate_size_mlp", default=16384),
         mlp_bias=False,
         experts=key(*EXPERTS, default=16),
@@ -259,8 +259,8 @@ FAMILIES: dict[str, Family] = {
         head_dim=key("head_dim", default=128),
         qkv_bias=False,
         out_bias=False,
-        rotary_dim=key("rotary_dim", default=lambda f: int(f["head_dim"] * f["turned"])),
-        switches=dict(turned=(FRACTION, key(*PARTIAL, default=1))),
+        rotary_dim=key("rotary_dim", default=lambda f: int(f["head_dim"] * f["rotary_fraction"])),
+        switches=dict(rotary_fraction=(FRACTION, key(*PARTIAL, default=1))),
         qk_norm=True,
         qk_norm_gains="each",
         mlp_width=key("intermediate_size", default=1536),
@@ -282,7 +282,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "dots1": GLM4_MOE.like(
         "Dots1",
-        switches=SHARED | dict(window_from=(COUNT, key("max_window_layers", default=62))),
+        switches=SHARED | dict(first_window_layer=(COUNT, key("max_window_layers", default=62))),
         kv_heads=key("num_key_value_heads", default=32, null=lambda f: f["heads"]),
         out_bias=key("attention_bias", default=False),
         rotary=1,
@@ -290,7 +290,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key(
             "layer_types",
             default=lambda f: [
-                SLIDING if f["window"] and layer >= f["window_from"] else FULL for layer in range(f["layers"])
+                SLIDING if f["window"] and layer >= f["first_window_layer"] else FULL for layer in range(f["layers"])
             ],
         ),
         qk_norm=True,
@@ -312,7 +312,7 @@ FAMILIES: dict[str, Family] = {
         experts=key(*EXPERTS, default=192),
         expert_width=key("moe_intermediate_size", default=1536),
         dense_first=0,
-        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: 1), read=SPARSE_LAYERS),
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: 1), read=SPARSE_LAYERS),
     ),
     "exaone_moe": EXAONE4.like(
         "ExaoneMoe",
@@ -326,12 +326,12 @@ FAMILIES: dict[str, Family] = {
         fused_experts=True,
         shared_width=shared_width,
         dense_first=key("first_k_dense_replace", default=1),
-        expert_layers=key("mlp_layer_types", default=sparse_after(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
+        expert_layers=key("mlp_layer_types", default=sparse_from(lambda f: f["dense_first"]), read=SPARSE_LAYERS),
     ),
     "mimo_v2_flash": GLM4_MOE.like(
         "MiMoV2Flash",
         switches=dict(
-            window_written=(SIZE, key("sliding_window", default=129)),
+            window_in_config=(SIZE, key("sliding_window", default=129)),
             window_size=(SIZE, key("sliding_window_size", default=None)),
         ),
         kv_heads=key("num_key_value_heads", default=4),
@@ -339,17 +339,19 @@ FAMILIES: dict[str, Family] = {
         value_dim=key("v_head_dim", default=128),
         rotary=key(*PARTIAL, "rope_parameters.full_attention.partial_rotary_factor", default=0.334),
         # the class adds one token to the window of early configs
-        window=lambda f: f["window_size"] + 1 if f["window_size"] else f["window_written"],
+        window=lambda f: f["window_size"] + 1 if f["window_size"] else f["window_in_config"],
         window_kv_heads=key("swa_num_key_value_heads", default=lambda f: 2 * f["kv_heads"]),
         window_sinks=True,
-        layer_types=key("layer_types", "hybrid_layer_pattern", default=_mimo_types, read=_mimo_words),
+        layer_types=key("layer_types", "hybrid_layer_pattern", default=_mimo_types, read=_read_mimo_types),
         qk_norm=False,
         mlp_width=key("intermediate_size", default=16384),
         experts=key(*ROUTED, default=256),
         expert_width=key("moe_intermediate_size", default=2048),
         shared_width=0,
         dense_first=0,
-        expert_layers=key("mlp_layer_types", "moe_layer_freq", default=sparse_after(lambda f: 1), read=words_or_flags),
+        expert_layers=key(
+            "mlp_layer_types", "moe_layer_freq", default=sparse_from(lambda f: 1), read=read_sparse_layers
+        ),
     ),
     "ernie4_5_moe": LLAMA_VARIANTS["ernie4_5"].like(
         "Ernie4_5_Moe",
@@ -373,8 +375,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "hunyuan_v1_moe": HUNYUAN.like(
         "HunYuanMoEV1",
-        experts=key("num_experts", "num_local_experts", default=1, read=same_in_all),
-        experts_active=key("moe_topk", ACTIVE, default=1, read=same_in_all),
+        experts=key("num_experts", "num_local_experts", default=1, read=read_uniform),
+        experts_active=key("moe_topk", ACTIVE, default=1, read=read_uniform),
         fused_experts=True,
         shared_width=lambda f: f["mlp_width"],
     ),

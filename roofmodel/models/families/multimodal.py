@@ -1,4 +1,4 @@
-"""Multimodal models, of which the text model is counted: `model_type` of the config -> that of its `text_config`."""
+"""Multimodal models, whose text model is counted: `model_type` of the config -> `model_type` of its text part."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Literal, NamedTuple
 
 
 class Composite(NamedTuple):
-    """What the whole config says about its text part, by the defaults of its class.
+    """Where a multimodal config has its text part, and the defaults of its class.
 
-    `tied_by`: whose `tie_word_embeddings` holds: the whole's, the text part's, either one's, or neither's where the
-    class never ties.
+    `tied_by`: the config whose `tie_word_embeddings` applies: the whole config, the text part, either, or neither if
+    the class never ties.
     """
 
-    text: str  # the text part's model_type, where its config does not name it
-    tied: bool = False  # the whole's default
+    text: str  # the text part's model_type, if its config has none
+    tied: bool = False  # the default of the whole config
     tied_by: Literal["whole", "text", "either", "neither"] = "whole"
-    inside: str = ""  # the part that holds the text part and speaks for the whole, where a config has it
-    named: str = "text_config"  # the text part
-    flat: bool = False  # whether older configs have the text part's keys among their own
+    inside: str = ""  # the part that contains the text part and replaces the whole config, if present
+    named: str = "text_config"  # key of the text part
+    flat: bool = False  # whether older configs have the text part's keys at the top level
 
 
 COMPOSITES: dict[str, Composite] = {

@@ -17,7 +17,7 @@ QWEN2_VL = QWEN2.like(
     "Qwen2VL",
     classes=TEXT_MODEL,
     config="Qwen2VLTextConfig",
-    switches={**QWEN2.switches, "window_from": (COUNT, key("max_window_layers", default=80))},
+    switches={**QWEN2.switches, "first_window_layer": (COUNT, key("max_window_layers", default=80))},
     kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
     head_dim=lambda f: f["hidden"] // f["heads"],
     mlp_width=key("intermediate_size", default=29568),

@@ -25,13 +25,16 @@ def _mixers(types: Any) -> list[str]:
     return ["convolution" if kind == "conv" else "attention" for kind in _checked(types)]
 
 
-def _seen(types: Any) -> list[str]:
-    """What attention sees: a layer without any may be told as it likes."""
+def _layer_types(types: Any) -> list[str]:
+    """Layer types for attention; any value will do for a convolution layer."""
     return [FULL if kind == "conv" else kind for kind in _checked(types)]
 
 
-def _attends(f: Any) -> list[str]:
-    return [FULL if f["attends"] is None or layer in f["attends"] else "conv" for layer in range(f["layers"])]
+def _listed_attention_layers(f: Any) -> list[str]:
+    return [
+        FULL if f["attention_layers"] is None or layer in f["attention_layers"] else "conv"
+        for layer in range(f["layers"])
+    ]
 
 
 def _one_in_four(f: Any) -> list[str]:
@@ -39,26 +42,26 @@ def _one_in_four(f: Any) -> list[str]:
     return [kinds.get(layer % 4, "conv") if layer else "conv" for layer in range(f["layers"])]
 
 
-def _adjusted(f: Any) -> int:
-    """Two thirds of what the config says, times a factor, up to the next multiple."""
-    width: int = f["width"]
-    if not f["adjusts"]:
+def _mlp_width(f: Any) -> int:
+    """Two thirds of the config's width, times a factor, rounded up to a multiple."""
+    width: int = f["width_in_config"]
+    if not f["adjusts_width"]:
         return width
-    multiple: int = f["multiple"]
-    return multiple * ceil_div(int(f["factor"] * int(2 * width / 3)), multiple)  # type: ignore[no-any-return]
+    multiple: int = f["width_multiple"]
+    return multiple * ceil_div(int(f["width_factor"] * int(2 * width / 3)), multiple)  # type: ignore[no-any-return]
 
 
-def _gate(asked: Any) -> str:
-    if not isinstance(asked, bool):
+def _gate(gated: Any) -> str:
+    if not isinstance(gated, bool):
         raise ValueError("true or false")
-    return "head" if asked else ""
+    return "head" if gated else ""
 
 
-def _layers(default: Any) -> dict[str, Any]:
-    """Both that one key tells: what mixes tokens, and how far attention sees."""
+def _layer_fields(default: Any) -> dict[str, Any]:
+    """The two fields that `layer_types` sets: the mixers, and the layer types of attention."""
     return dict(
         mixers=key("layer_types", default=default, read=_mixers),
-        layer_types=key("layer_types", default=default, read=_seen),
+        layer_types=key("layer_types", default=default, read=_layer_types),
     )
 
 
@@ -66,20 +69,20 @@ LFM2 = LLAMA.like(
     "Lfm2",
     classes=MODEL,
     switches=dict(
-        attends=(INDICES, key("full_attn_idxs", default=None)),
-        width=(SIZE, key("intermediate_size", "block_ff_dim", default=12288)),
-        adjusts=(FLAG, key("block_auto_adjust_ff_dim", default=True)),
-        factor=(FACTOR, key("block_ffn_dim_multiplier", default=1.0)),
-        multiple=(COUNT, key("block_multiple_of", default=256)),
+        attention_layers=(INDICES, key("full_attn_idxs", default=None)),
+        width_in_config=(SIZE, key("intermediate_size", "block_ff_dim", default=12288)),
+        adjusts_width=(FLAG, key("block_auto_adjust_ff_dim", default=True)),
+        width_factor=(FACTOR, key("block_ffn_dim_multiplier", default=1.0)),
+        width_multiple=(COUNT, key("block_multiple_of", default=256)),
     ),
-    **_layers(_attends),
+    **_layer_fields(_listed_attention_layers),
     kv_heads=key("num_key_value_heads", default=8),
     qkv_bias=False,
     out_bias=False,
     qk_norm=True,
     filter=key("conv_L_cache", default=3),
     filter_bias=key("conv_bias", default=False),
-    mlp_width=_adjusted,
+    mlp_width=_mlp_width,
     mlp_bias=False,
     activation="silu",
     positions=key("max_position_embeddings", default=128000),
@@ -91,7 +94,7 @@ FAMILIES: dict[str, Family] = {
     "lfm2_moe": LFM2.like(
         "Lfm2Moe",
         switches={},
-        **_layers(lambda f: [FULL] * f["layers"]),
+        **_layer_fields(lambda f: [FULL] * f["layers"]),
         mlp_width=key("intermediate_size", default=7168),
         experts=key("num_experts", default=32),
         experts_active=key(ACTIVE, default=4),
@@ -102,7 +105,7 @@ FAMILIES: dict[str, Family] = {
     "lfm3": LFM2.like(
         "Lfm3",
         switches={},
-        **_layers(_one_in_four),
+        **_layer_fields(_one_in_four),
         kv_heads=key("num_key_value_heads", default=4),
         head_dim=key("head_dim", default=128),
         qkv_bias=key("attention_bias", default=False),

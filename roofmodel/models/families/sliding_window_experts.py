@@ -16,16 +16,16 @@ EPSILON = FieldType(lambda v: type(v) in (int, float), "a small number")
 
 
 def _cohere_types(f: Any) -> list[str]:
-    """One full layer in so many, by other numbers for the dense layers ahead and for those with experts."""
-    ahead, every = f["dense_first"], f["pattern"]
-    dense = [FULL if (layer + 1) % f["pattern_ahead"] == 0 else SLIDING for layer in range(ahead)]
-    return dense + [FULL if (layer + 1) % every == 0 else SLIDING for layer in range(f["layers"] - ahead)]
+    """One full-attention layer per period; the leading dense layers have another period."""
+    dense_layers, period = f["dense_first"], f["pattern"]
+    dense = [FULL if (layer + 1) % f["dense_pattern"] == 0 else SLIDING for layer in range(dense_layers)]
+    return dense + [FULL if (layer + 1) % period == 0 else SLIDING for layer in range(f["layers"] - dense_layers)]
 
 
-def _cohere_turns(f: Any) -> list[int]:
-    """Where layers slide, and in dense layers ahead that would see everything anyway."""
+def _cohere_rotary_layers(f: Any) -> list[int]:
+    """Rotary embedding in sliding-window layers, and in leading dense layers if all of them have full attention."""
     return [
-        int(kind == SLIDING or (f["pattern_ahead"] == 1 and not sparse))
+        int(kind == SLIDING or (f["dense_pattern"] == 1 and not sparse))
         for kind, sparse in zip(f["layer_types"], f["expert_layers"], strict=False)
     ]
 
@@ -45,14 +45,14 @@ FAMILIES: dict[str, Family] = {
         classes=MODEL,
         switches=dict(
             pattern=(SIZE, key("sliding_window_pattern", default=4)),
-            pattern_ahead=(SIZE, key("prefix_dense_sliding_window_pattern", default=1)),
-            rms=(EPSILON, key("rms_norm_eps", default=None)),
+            dense_pattern=(SIZE, key("prefix_dense_sliding_window_pattern", default=1)),
+            rms_epsilon=(EPSILON, key("rms_norm_eps", default=None)),
             n_shared=(COUNT, key("num_shared_experts", default=0)),
         ),
         head_dim=key("head_dim", default=128),
-        norm=lambda f: "layernorm" if f["rms"] is None else "rmsnorm",
+        norm=lambda f: "layernorm" if f["rms_epsilon"] is None else "rmsnorm",
         layer_types=key("layer_types", default=_cohere_types),
-        rotary_layers=_cohere_turns,
+        rotary_layers=_cohere_rotary_layers,
         mlp_width=key("prefix_dense_intermediate_size", default=lambda f: f["expert_width"]),
         experts=key("num_experts", default=8),
         experts_active=key(ACTIVE, default=2),

@@ -55,32 +55,34 @@ MAMBA = MAMBA2.like(
     step_rank=_rank,
     tied=key("tie_word_embeddings", default=True),
 )
-# A hybrid's attention is that of Llama; its state spaces have their own keys.
+# Hybrids: attention as in Llama, with separate keys for the state-space layers.
 HYBRID = LLAMA.like(
     "Bamba",
     classes=heads("ForCausalLM", "Model"),
     switches=dict(
         expand=(SIZE, key("mamba_expand", default=2)),
-        head_width=(NUMBER_OR_AUTO, key("mamba_d_head", default="auto")),
-        attends=(INDICES, key("attn_layer_indices", default=None, null=[])),
+        inner_head_size=(NUMBER_OR_AUTO, key("mamba_d_head", default="auto")),
+        attention_layers=(INDICES, key("attn_layer_indices", default=None, null=[])),
     ),
     kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
     mlp_width=key("intermediate_size", default=14336),
-    mixers=lambda f: ["attention" if i in f["attends"] else "mamba2" for i in range(f["layers"])],
+    mixers=lambda f: ["attention" if i in f["attention_layers"] else "mamba2" for i in range(f["layers"])],
     inner_width=lambda f: f["expand"] * f["hidden"],
     inner_heads=key("mamba_n_heads", default=128),
-    inner_head_dim=lambda f: f["inner_width"] // f["inner_heads"] if f["head_width"] == "auto" else f["head_width"],
+    inner_head_dim=lambda f: (
+        f["inner_width"] // f["inner_heads"] if f["inner_head_size"] == "auto" else f["inner_head_size"]
+    ),
     inner_groups=key("mamba_n_groups", default=1),
     state=key("mamba_d_state", default=256),
     filter=key("mamba_d_conv", default=4),
     filter_bias=key("mamba_conv_bias", default=True),
     inner_bias=key("mamba_proj_bias", default=False),
     chunk=key("mamba_chunk_size", default=256),
-    rotary=0.5,  # whatever the config says
+    rotary=0.5,  # the class ignores the config
     positions=key("max_position_embeddings", default=262144),
 )
 
-PLACED = FieldType(lambda v: v in ("rope", "nope"), "'rope', 'nope' or null")
+POSITION_KIND = FieldType(lambda v: v in ("rope", "nope"), "'rope', 'nope' or null")
 MIXER_WORDS = {
     "linear_attention": "mamba2", "mamba": "mamba2", "full_attention": "attention", "attention": "attention",
 }  # fmt: skip
@@ -96,23 +98,23 @@ BLOCKS = {
     **MIXER_WORDS, "M": "mamba2", "*": "attention", "mlp": "mlp", "-": "mlp", "moe": "experts", "E": "experts",
 }  # fmt: skip
 PATTERN = FieldType(lambda v: isinstance(v, str) and set(v) <= set("M*-E"), "a text of the letters M, *, - and E")
-NO_LATENT = FieldType(lambda v: False, "null: experts between ways down to a latent and up are not counted")
+NO_LATENT = FieldType(lambda v: False, "null; experts on a latent vector are not counted")
 
 
-def _blocks(told: Any) -> Any:
-    """A word a layer, or a letter in a pattern such as `M-M*`."""
-    if not isinstance(told, str | list) or not told or not all(block in list(BLOCKS) for block in told):
+def _blocks(blocks: Any) -> Any:
+    """One word per layer, or one letter per layer in a pattern such as `M-M*`."""
+    if not isinstance(blocks, str | list) or not blocks or not all(block in list(BLOCKS) for block in blocks):
         raise ValueError(f"a list of {', '.join(map(repr, BLOCKS))}, one per layer, or a text of these letters")
-    return [BLOCKS[block] for block in told]
+    return [BLOCKS[block] for block in blocks]
 
 
-def _of_pattern(f: Any) -> Any:
+def _block_pattern(f: Any) -> Any:
     return f["pattern"] or ["linear_attention", "moe", "full_attention", "mlp"]
 
 
-def _one_in(every: str, first: str, chosen: Any, others: Any) -> Any:
-    """One layer in so many, from some layer on."""
-    return lambda f: [chosen if layer % f[every] == f[first] else others for layer in range(f["layers"])]
+def _periodic(every: str, first: str, kind: Any, other_kind: Any) -> Any:
+    """`kind` in one layer of each period f[every], at the offset f[first]; `other_kind` in the others."""
+    return lambda f: [kind if layer % f[every] == f[first] else other_kind for layer in range(f["layers"])]
 
 
 FAMILIES: dict[str, Family] = {
@@ -122,14 +124,14 @@ FAMILIES: dict[str, Family] = {
     "bamba": HYBRID,
     "granitemoehybrid": HYBRID.like(
         "GraniteMoeHybrid",
-        switches={name: switch for name, switch in HYBRID.switches.items() if name != "attends"}
-        | dict(placed=(PLACED, key("position_embedding_type", default=None))),
+        switches={name: switch for name, switch in HYBRID.switches.items() if name != "attention_layers"}
+        | dict(position_kind=(POSITION_KIND, key("position_embedding_type", default=None))),
         mixers=key(
             "layer_types", "layers_block_type", default=lambda f: ["linear_attention"] * f["layers"], read=_mixers
         ),
         kv_heads=key("num_key_value_heads", default=lambda f: f["heads"]),
         head_dim=lambda f: f["hidden"] // f["heads"],
-        rotary=lambda f: int(f["placed"] == "rope"),
+        rotary=lambda f: int(f["position_kind"] == "rope"),
         mlp_width=key("shared_intermediate_size", default=1024),
         fused_gate=True,
         mlp_bias=False,
@@ -145,12 +147,12 @@ FAMILIES: dict[str, Family] = {
         switches=dict(
             expand=(SIZE, key("mamba_expand", default=2)),
             rank=(NUMBER_OR_AUTO, key("mamba_dt_rank", default="auto")),
-            attends_every=(SIZE, key("attn_layer_period", default=8)),
-            attends_first=(COUNT, key("attn_layer_offset", default=4)),
+            attention_every=(SIZE, key("attn_layer_period", default=8)),
+            attention_first=(COUNT, key("attn_layer_offset", default=4)),
             sparse_every=(SIZE, key("expert_layer_period", default=2)),
             sparse_first=(COUNT, key("expert_layer_offset", default=1)),
         ),
-        mixers=_one_in("attends_every", "attends_first", "attention", "mamba"),
+        mixers=_periodic("attention_every", "attention_first", "attention", "mamba"),
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
         qkv_bias=False,
         out_bias=False,
@@ -166,7 +168,7 @@ FAMILIES: dict[str, Family] = {
         mlp_bias=False,
         experts=key(*reversed(EXPERTS), default=16, read=lambda v: 0 if v == 1 else v),  # one expert: a dense MLP
         experts_active=key(ACTIVE, default=2),
-        expert_layers=_one_in("sparse_every", "sparse_first", 1, 0),
+        expert_layers=_periodic("sparse_every", "sparse_first", 1, 0),
         fused_experts=True,
         positions=key("max_position_embeddings", default=262144),
     ),
@@ -174,11 +176,11 @@ FAMILIES: dict[str, Family] = {
         "NemotronH",
         classes=heads("ForCausalLM", "Model"),
         switches=dict(
-            through=(NO_LATENT, key("moe_latent_size", default=None)),
+            expert_latent_size=(NO_LATENT, key("moe_latent_size", default=None)),
             pattern=(PATTERN, key("hybrid_override_pattern", default=None)),
         ),
         layers=lambda f: len(f["mixers"]),
-        mixers=key("layers_block_type", "layer_types", default=_of_pattern, read=_blocks),
+        mixers=key("layers_block_type", "layer_types", default=_block_pattern, read=_blocks),
         mlp=False,  # each layer is one block
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
         head_dim=key("head_dim", default=128),
@@ -203,11 +205,11 @@ FAMILIES: dict[str, Family] = {
         expert_width=key("moe_intermediate_size", default=7688),
         shared_width=key("moe_shared_expert_intermediate_size", default=7688),
         positions=key("max_position_embeddings", default=4096),
-        tied=False,  # whatever the config says
+        tied=False,  # the class ignores the config
     ),
     "falcon_h1": HYBRID.like(
         "FalconH1",
-        switches={name: switch for name, switch in HYBRID.switches.items() if name != "attends"},
+        switches={name: switch for name, switch in HYBRID.switches.items() if name != "attention_layers"},
         mixers=lambda f: ["mamba2+attention"] * f["layers"],
         inner_width=key("mamba_d_ssm", default=1024, null=lambda f: f["expand"] * f["hidden"]),
         inner_out_bias=key("projectors_bias", default=False),

@@ -62,27 +62,27 @@ RELU = Activation("relu")
 Fields = Mapping[str, Any]
 
 
-def _filtered(name: str, out: int, kernel: int = 1, stride: int = 1) -> tuple[PixelStep, ...]:
-    """A convolution that keeps the map's size, but for the stride, and its batch norm."""
+def _convolution_and_norm(name: str, out: int, kernel: int = 1, stride: int = 1) -> tuple[PixelStep, ...]:
+    """A convolution that keeps the size of the feature map, up to the stride, and its batch norm."""
     return Convolution(name, out, kernel, stride, padding=kernel // 2), BATCH
 
 
 def _bottleneck(out: int, stride: int, early: bool) -> tuple[PixelStep, ...]:
-    """To a quarter of the channels, 3 x 3 among them, back to all: `early` strides in the first, not the second."""
+    """A 1 × 1 convolution to a quarter of the channels, 3 × 3, and 1 × 1 back; if `early`, the first has the stride."""
     first, second = (stride, 1) if early else (1, stride)
     return (
-        *_filtered("reduce", out // 4, 1, first), RELU,
-        *_filtered("spatial", out // 4, 3, second), RELU,
-        *_filtered("expand", out),
+        *_convolution_and_norm("reduce", out // 4, 1, first), RELU,
+        *_convolution_and_norm("spatial", out // 4, 3, second), RELU,
+        *_convolution_and_norm("expand", out),
     )  # fmt: skip
 
 
 def _basic(out: int, stride: int, early: bool) -> tuple[PixelStep, ...]:
-    return *_filtered("first", out, 3, stride), RELU, *_filtered("second", out, 3)
+    return *_convolution_and_norm("first", out, 3, stride), RELU, *_convolution_and_norm("second", out, 3)
 
 
 def resnet(fields: Fields) -> Network:
-    """A ResNet (He et al., arXiv 1512.03385): where a block changes the shape, its shortcut is a convolution."""
+    """A ResNet (He et al., arXiv 1512.03385). If a block changes the shape, its shortcut is a convolution."""
     path = _bottleneck if fields["block"] == "bottleneck" else _basic
     activation = Activation(ACTIVATIONS[fields["activation"]])
     width, stages = fields["stem_width"], []
@@ -90,16 +90,16 @@ def resnet(fields: Fields) -> Network:
         stride = 2 if index or fields["downsample_first"] else 1
         blocks = []
         for _ in range(depth):
-            shortcut = _filtered("shortcut", out, 1, stride) if stride != 1 or width != out else ()
+            shortcut = _convolution_and_norm("shortcut", out, 1, stride) if stride != 1 or width != out else ()
             blocks.append(Residual(path(out, stride, fields["downsample_early"]), shortcut, (activation,)))
             width, stride = out, 1
         stages.append(Stage(tuple(blocks)))
-    stem = (*_filtered("convolution", fields["stem_width"], 7, 2), activation, Pool(3, 2, 1))
+    stem = (*_convolution_and_norm("convolution", fields["stem_width"], 7, 2), activation, Pool(3, 2, 1))
     return Network(fields["image"], fields["channels"], stem, tuple(stages), width)
 
 
 def convnext(fields: Fields) -> Network:
-    """A ConvNeXt (Liu et al., arXiv 2201.03545), of the second version with a response norm (arXiv 2301.00808)."""
+    """A ConvNeXt (Liu et al., arXiv 2201.03545), or a ConvNeXt V2 with a response norm (arXiv 2301.00808)."""
     activation = Activation(ACTIVATIONS[fields["activation"]])
     response = [ResponseNorm()] if fields["response_norm"] else []
     scale = [Scale()] if fields["layer_scale"] > 0 else []
