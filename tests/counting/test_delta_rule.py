@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from roofmodel.counting import phases
@@ -62,6 +63,47 @@ def test_the_inverse_of_a_triangle_is_found_row_by_row() -> None:
     rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
     (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
     assert invert.vector_flops == 2 * 4 * rows
+
+
+def test_the_gradient_of_the_inverse_is_two_triangular_products() -> None:
+    """T = (I + A)^-1 with A strictly lower triangular, so dA is the strict lower triangle of -T' G T'.
+
+    T has ones on its diagonal, so each of the two products multiplies and adds once per three tokens i < j < k.
+    """
+
+    def gradient(inverse: Any, arriving: Any) -> tuple[Any, int]:
+        n, flops = len(inverse), 0
+        right, result = np.tril(arriving, -1), np.zeros((n, n))
+        for p in range(n):
+            for j in range(p):  # G T': rows p > j
+                for q in range(j):
+                    right[p, j] += arriving[p, q] * inverse[j, q]
+                    flops += 2
+        for i in range(n):
+            for j in range(i):  # T' (G T')
+                result[i, j] = right[i, j]
+                for p in range(i + 1, n):
+                    result[i, j] += inverse[p, i] * right[p, j]
+                    flops += 2
+        return -result, flops
+
+    random = np.random.default_rng(0)
+    system, arriving = (np.tril(random.normal(size=(6, 6)), -1) for _ in range(2))
+
+    def loss(system: Any) -> float:
+        return float((arriving * np.linalg.inv(np.eye(6) + system)).sum())
+
+    found, _ = gradient(np.linalg.inv(np.eye(6) + system), arriving)
+    for i in range(6):
+        for j in range(i):
+            step = np.zeros((6, 6))
+            step[i, j] = 1e-6
+            assert (loss(system + step) - loss(system - step)) / 2e-6 == pytest.approx(found[i, j], rel=1e-5, abs=1e-6)
+
+    rows = sum(gradient(np.eye(n), np.eye(n))[1] for n in (64, 6))  # T = 70: chunks of 64 and 6 tokens
+    scan = next(op for op in operators("train", "flash") if op.name == "linear.scan.grad")
+    (invert,) = (part for part in scan.parts if part.name == "linear.invert.grad")
+    assert invert.vector_flops == 2 * 4 * rows  # 2 sequences, 4 heads of values
 
 
 def test_a_decode_is_vector_work_on_a_state_that_is_read_and_written_once() -> None:
