@@ -21,6 +21,7 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str, str]] = {
 VALUES: dict[str, Callable[..., Any]] = {
     **OPERATIONS,
     **{name: function for name, (function, *_) in COMPARISONS.items()},
+    "and": lambda a, b: True,
     "given that": lambda condition, value: value,
     "part": lambda value, name, unit: value,
 }
@@ -44,7 +45,7 @@ class DerivedNumber(Traced):
 
 
 class Condition(DerivedNumber):
-    """A comparison, or its negation. `x * condition` is x where the condition holds, else 0."""
+    """A comparison, its negation, or two conditions that hold. `x * condition` is x where it holds, else 0."""
 
     __slots__ = ()
 
@@ -107,7 +108,7 @@ class Derivation(Trace):
         if found is None:
             what, *operands = node
             value = operands[-1] if what in LEAVES else VALUES[what](*(self._values[operand] for operand in operands))
-            kind = Condition if what in COMPARISONS else DerivedNumber
+            kind = Condition if what in COMPARISONS or what == "and" else DerivedNumber
             found = self._numbers[node, None] = kind(self, len(self.nodes), value)
             self.nodes.append(node)
             self._values.append(value)
@@ -126,7 +127,12 @@ class Derivation(Trace):
         return super().difference(a, b)
 
     def product(self, a: Any, b: Any) -> Any:
-        """`a * b`; a number times a condition that holds is the number, which then depends on the condition."""
+        """`a * b`; a number times a condition that holds is the number, which then depends on the condition.
+
+        Of two conditions, one that fails decides.
+        """
+        if isinstance(a, Condition) and isinstance(b, Condition):
+            return self.step("and", a, b) if a and b else b if a else a
         if isinstance(a, Condition) or isinstance(b, Condition):
             condition, value = (a, b) if isinstance(a, Condition) else (b, a)
             if not condition:
@@ -190,13 +196,19 @@ class Derivation(Trace):
             return {**self._lines(inner), name: Step(name, text.names, text.values, value, unit)}
         if what == "given that":
             condition, inner = operands
-            text = self._text(condition)
-            line = Step(text.names, "", text.values, True)
-            return {**self._lines(condition), line.name: line, **self._lines(inner)}
+            return {**self._lines(condition), **self._statements(condition), **self._lines(inner)}
         found: dict[str, Step] = {}
         for operand in operands:
             found |= {name: step for name, step in self._lines(operand).items() if name not in found}
         return found
+
+    def _statements(self, condition: int) -> dict[str, Step]:
+        """The comparisons of a condition, each as the line that holds."""
+        what, *operands = self.nodes[condition]
+        if what == "and":
+            return {name: line for operand in operands for name, line in self._statements(operand).items()}
+        text = self._text(condition)
+        return {text.names: Step(text.names, "", text.values, True)}
 
     def _text(self, index: int) -> Text:
         if index not in self._texts:

@@ -65,3 +65,17 @@ def test_what_is_written_evaluates_to_the_value(a: int, b: int, c: int) -> None:
 def test_outside_of_a_derivation_parts_leave_no_trace() -> None:
     assert part("anything", 3, "s") == 3
     assert type(part("anything", 3, "s")) is int
+
+
+def test_both_of_two_multiplied_conditions_are_stated() -> None:
+    for value, limit, lines in (
+        (4, 8, ["x > 1", "x ≤ limit"]),
+        (1, 8, ["x ≤ 1"]),  # the first fails, which decides
+        (9, 8, ["x > limit"]),
+    ):
+        with Derivation() as derivation:
+            x, most, a, b = (derivation.given(n, v) for n, v in (("x", value), ("limit", limit), ("a", 2), ("b", 3)))
+            both = (x > 1) * (x <= most)
+            result = derivation.part("result", both * a + (1 - both) * b)
+        assert result.value == (2 if len(lines) == 2 else 3)
+        assert [step.name for step in derivation.steps(result) if step.value is True] == lines
