@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import re
+import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -210,3 +211,83 @@ def test_names_of_all_tools_are_harmless(kind: str, roof) -> None:
             ran = roof("kernels", path, "--hw", "a100", "--format", form)
             assert ran.status == 0, ran.err
             assert all(line.isprintable() for line in (ran.out + ran.err).split("\n"))
+
+
+# --- folders ----------------------------------------------------------------------------------------------------
+
+TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+CACHED = "some-organization/some-model"
+HARDWARE = Path(__file__).parents[1] / "hardware" / "a100-sxm-80gb.yaml"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, named after a secret, with models, a device file, profiles and tables."""
+    home = tmp_path / "home" / SECRET
+    snapshot = home / ".cache/huggingface/hub" / f"models--{CACHED.replace('/', '--')}" / "snapshots" / "1"
+    for folder in (home, home / "models/tiny", snapshot, snapshot.parents[1] / "refs"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    (snapshot.parents[1] / "refs/main").write_text("1", encoding="utf-8")
+    (home / "own.yaml").write_text(HARDWARE.read_text(encoding="utf-8"), encoding="utf-8")
+    for rank in "01":
+        (home / rank).mkdir()
+        (home / rank / "profile.csv").write_text(LONG, encoding="utf-8")
+    header, row = "op,dtype,latency_us,m,n,k,gpu\n", "gemm,float16,10,64,64,64,NVIDIA H100\n"
+    (home / "table.csv").write_text(header + row, encoding="utf-8")
+    (home / "my.py").write_text("import torch\ndef make(): return torch.nn.Linear(8, 8)\n", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+MODELS = (CACHED, "~/models/tiny", "~/config.json", "{home}/models/../models/tiny/config.json")
+COMMANDS = (
+    *(f"estimate {model} --hw ~/own.yaml -o out.svg -o out.html -o out.json -o out.md" for model in MODELS),
+    *(f"plot --model {model} --hw ~/own.yaml -o out.svg -o out.html -o out.json --format csv" for model in MODELS),
+    "plot {home}/0/profile.csv --hw v100 -o out.svg -o out.html -o out.json",
+    "plot {home}/0/profile.csv {home}/1/profile.csv@v100 --hw a100 -o out.svg -o out.html -o out.json",
+    "kernels {home}/0/profile.csv --hw v100 --format json",
+    "kernels {home}/0/profile.csv {home}/1/profile.csv --hw v100 --format csv",
+    *(f"explain {model} --hw ~/own.yaml -o out.md -o out.tex -o out.json" for model in MODELS),
+    *(f"crossover {model} --hw ~/own.yaml --explain -o out.md -o out.json" for model in MODELS),
+    f"sweep {' '.join(MODELS)} --hw a100,~/own.yaml -o out.svg -o out.csv -o out.json",
+    f"models show {MODELS[1]} --format json",
+    "hw show ~/own.yaml --format json",
+    "validate {home}/table.csv --hw ~/own.yaml -o out.csv -o out.json -o out.svg",
+    "count {home}/my.py:make --input 1x8 --format json",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_folders_above_the_last_one_reach_no_output(command: str, home: Path, roof, tmp_path: Path) -> None:
+    ran = roof(*command.replace("{home}", str(home)).split())
+    assert ran.status == 0, ran.err
+    assert SECRET not in ran.out
+    assert not [line for line in ran.err.splitlines() if SECRET in line]
+    for path in tmp_path.glob("out.*"):
+        assert SECRET.encode() not in readable(path), path.name
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(home: Path, roof) -> None:
+    files = [str(home / rank / "profile.csv") for rank in "01"]
+    document = json.loads(roof("kernels", *files, "--hw", "a100", "--format", "json").out)
+    assert document["source"]["files"] == ["0/profile.csv", "1/profile.csv"]
+    assert {kernel["file"] for kernel in document["kernels"]} == {"0/profile.csv"}  # one run: the files are joined
+    assert json.loads(roof("kernels", files[0], "--format", "json").out)["source"]["files"] == ["profile.csv"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not applicable: other systems have no such names")
+@pytest.mark.parametrize("suffix", ["svg", "png", "html", "json", "csv"])
+def test_names_that_are_not_utf_8_are_shown_with_replacement_characters(suffix: str, roof, tmp_path: Path) -> None:
+    odd = b"\xff".decode("utf-8", "surrogateescape")
+    Path(odd).mkdir()
+    Path(odd, "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    Path(f"{odd}.csv").write_text(LONG, encoding="utf-8")
+    Path(f"{odd}.yaml").write_text(HARDWARE.read_text(encoding="utf-8"), encoding="utf-8")
+    for line in (f"estimate ./{odd} --hw ./{odd}.yaml", f"plot {odd}.csv --hw a100"):
+        ran = roof(*line.split(), "-o", f"{odd}-out.{suffix}", "--format", "csv" if suffix == "csv" else "json")
+        assert ran.status == 0, ran.err
+        assert ran.out.encode("utf-8")
+        assert Path(f"{odd}-out.{suffix}").stat().st_size > 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from roofmodel.devices import calibration_reader
 from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
+from roofmodel.file_names import printable
 from roofmodel.text_files import YamlValue, read_yaml
 from roofmodel.units import si
 
@@ -49,7 +50,7 @@ def load_file(path: Path) -> Device:
         return top[key].text() if key in top else None
 
     device = Device(
-        id=path.stem,
+        id=printable(path.stem),
         name=top["name"].text(),
         vendor=text("vendor"),
         generation=text("generation"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roofmodel.errors import ModelError, Option, shorten, suggest
+from roofmodel.file_names import printable, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.text_files import expand, read_text
@@ -127,7 +128,9 @@ def _from_path(path: Path, family: str | None) -> Architecture:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
     if file.suffix in (".yaml", ".yml"):
         return _from_yaml(file, family)
-    return _from_file(file, file.resolve().parent.name if file.name == "config.json" else file.stem, family)
+    parent = file.resolve().parent
+    named_by_folder = file.name == "config.json" and parent != expand("~").resolve()  # whose name is the user's
+    return _from_file(file, printable(parent.name if named_by_folder else file.stem), family)
 
 
 def _from_yaml(file: Path, family: str | None) -> Architecture:
@@ -140,11 +143,17 @@ def _from_yaml(file: Path, family: str | None) -> Architecture:
         )
     from roofmodel.models import yaml_description
 
-    return yaml_description.load(file)
+    return _without_folders(yaml_description.load(file), file, printable(file.name))
 
 
 def _from_file(file: Path, name: str, family: str | None) -> Architecture:
-    return architecture(_read(file), name, str(file), family)
+    arch = architecture(_read(file), name, str(file), family)
+    return _without_folders(arch, file, f"{name}/config.json" if file.name == "config.json" else printable(file.name))
+
+
+def _without_folders(arch: Architecture, file: Path, shown: str) -> Architecture:
+    """The same model with notes that name its file as `shown`, without folders that may name people and machines."""
+    return replace(arch, notes=tuple(rename_files(note, {str(file): shown}) for note in arch.notes))
 
 
 def _read(file: Path) -> dict[str, Any]:

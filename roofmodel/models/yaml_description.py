@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel.errors import ModelError, choices
+from roofmodel.file_names import printable
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture_from_row
 from roofmodel.models.families.llama import one_full_in
@@ -109,7 +110,7 @@ def load(path: Path) -> Architecture:
         raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
     row = ROW._replace(encoder=config.get("causal") is False)
     found = architecture_from_row(
-        {**config, "architectures": [word]}, path.stem, ConfigLocation(str(path), lines), MODEL_TYPE, row
+        {**config, "architectures": [word]}, printable(path.stem), ConfigLocation(str(path), lines), MODEL_TYPE, row
     )
     return replace(found, notes=())  # a default here is the format's, not another class's
 

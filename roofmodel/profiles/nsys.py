@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
+from roofmodel.file_names import printable
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import (
     AMD_ALTERNATIVE,
@@ -32,7 +33,7 @@ from roofmodel.profiles.kernel import (
     extent,
 )
 from roofmodel.profiles.nvtx_ranges import NEVER_ENDED, Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import as_file, limited_name, printable
+from roofmodel.profiles.streams import as_file, limited_name
 
 _MAGIC = b"SQLite format 3\0"
 _HOW_TO_COLLECT = (

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from roofmodel.errors import ProfileError
+from roofmodel.file_names import printable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -57,17 +58,6 @@ def encoding(head: bytes) -> str:
 def decode(content: bytes) -> str:
     """Decode a file, or its first bytes."""
     return content.decode(encoding(content), errors="replace")
-
-
-def printable(text: str) -> str:
-    """Replace unprintable characters with a blank or `\ufffd`, so that the text is safe to print in a terminal.
-
-    Kernel and range names come from users' programs: they may contain escape sequences, bidirectional control
-    characters, or unpaired surrogates.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
 
 
 def limited_name(name: str) -> str:

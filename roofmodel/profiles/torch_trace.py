@@ -24,9 +24,10 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.file_names import printable
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import decode, limited_name, printable
+from roofmodel.profiles.streams import decode, limited_name
 
 _TRACE_KEYS = (
     '"traceEvents"',

@@ -24,6 +24,7 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
+from roofmodel.file_names import printable
 from roofmodel.prediction.roofline import Placement, place
 
 # FLOPs per element of the output
@@ -118,7 +119,7 @@ def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | 
         raise WorkloadError("roof count needs torch; install it with pip install torch") from None
     module = _build(target, torch)
     with user_errors(f"{target} on {' '.join(inputs)}"):
-        return _run(module, target, shapes, tuple(inputs), dtype, device)
+        return _run(module, printable(os.path.basename(target)), shapes, tuple(inputs), dtype, device)
 
 
 def _shape(text: str) -> tuple[bool, tuple[int, ...]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from roofmodel.file_names import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.profiles.ncu import metric_names
-from roofmodel.profiles.streams import printable
 
 ATTRIBUTE = "device__attribute_"
 ATTRIBUTES = (

@@ -15,11 +15,12 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.file_names import printable
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
-from roofmodel.profiles.streams import as_file, limited_name, printable
+from roofmodel.profiles.streams import as_file, limited_name
 
 MAGIC = b"NVR\0"  # first bytes of a report
 

@@ -13,12 +13,13 @@ from math import isnan
 from typing import NamedTuple
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.file_names import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
-from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name, printable
+from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
 RERUN = "run the line that `roof ncu-command` prints, or `ncu --import REPORT --csv --page raw`"
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)

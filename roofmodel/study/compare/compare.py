@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, joined, warnings_in
+from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
@@ -71,7 +72,9 @@ def compare(
     notes = (*matched.notes, *_phase_doubt(kernels, matched, predicted, workload))
     mismatch = format_mismatch(kernels, predicted.workload.widths)
     comparison = _comparison(predicted, identified, profile, matched._replace(notes=notes), mismatch)
-    return comparison._replace(findings=diagnosis.findings(comparison))
+    names = display_names(profile.files)
+    notes = tuple(rename_files(note, names) for note in comparison.notes)
+    return comparison._replace(findings=diagnosis.findings(comparison), notes=notes)
 
 
 class _Matched(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.device import Device, Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
+from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
@@ -22,6 +24,7 @@ from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, 
 from roofmodel.study.profile.inputs import Run, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
+from roofmodel.text_files import expand
 
 
 class DeviceProfile(NamedTuple):
@@ -47,6 +50,11 @@ class MeasuredKernels(NamedTuple):
         return tuple(file for run in self.runs for file in run.profile.files)
 
     @property
+    def names(self) -> dict[str, str]:
+        """The name of each file in results."""
+        return display_names(self.files)
+
+    @property
     def tool(self) -> str:
         """The tool that wrote the files; `ncu, nsys` for devices with different tools."""
         return ", ".join(dict.fromkeys(run.profile.tool for run in self.runs))
@@ -70,7 +78,8 @@ def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> 
             found.append(DeviceProfile(profile, identification))
             warnings += _collection_warnings(profile, given_device, identification.device)
             warnings += identification.warnings
-    return MeasuredKernels(tuple(found), tuple(warnings))
+    measured = MeasuredKernels(tuple(found), ())
+    return measured._replace(warnings=tuple(rename_files(text, measured.names) for text in warnings))
 
 
 class Roofline(NamedTuple):
@@ -78,7 +87,7 @@ class Roofline(NamedTuple):
 
     identification: DeviceIdentification
     ceilings: Ceilings
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # their names in results
     points: tuple[points.Point, ...]
     pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
     predicted: Estimate | None = None  # the estimate of the predicted points
@@ -137,6 +146,7 @@ def place(
     notes = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []
+    names = display_names(file for run in runs for file in run.profile.files)
     for run in runs or [Run(hw, Profile("", (), ()))]:
         identification = identify(run.profile.evidence, run.hw, run.profile.files)
         may_be_locked = run.profile.tool == "ncu" and not times
@@ -154,9 +164,13 @@ def place(
             found, single = [*found, *predicted], [*single, *predicted]
             run_warnings += warnings_in(report.notes)
         pipes = tuple(pipes_in_use(single, chosen.device))
-        rooflines.append(Roofline(identification, chosen, run.profile.files, tuple(found), pipes, report))
+        shown_files = tuple(names[file] for file in run.profile.files)
+        rooflines.append(Roofline(identification, chosen, shown_files, tuple(found), pipes, report))
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
+        run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]
+    if architecture is not None and os.path.exists(expand(str(model))):
+        model = architecture.name
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
 
 

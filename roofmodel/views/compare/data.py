@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofmodel.algebra import plain
+from roofmodel.file_names import display_names
 from roofmodel.study.compare.comparison import Comparison, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.compare.text import finding_texts, row_label
@@ -23,7 +24,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         },
         "hardware": comparison.identified.device.id,
         "hardware_from": comparison.identified.source,
-        "source": {"tool": comparison.profile.tool, "files": list(comparison.profile.files)},
+        "source": {"tool": comparison.profile.tool, "files": list(display_names(comparison.profile.files).values())},
         "matched_by": list(comparison.matched_by),
         "rows": rows(comparison),
         "unmatched": {

@@ -37,7 +37,7 @@ from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.operator_names import kind, label, title
-from roofmodel.views.kit.panel import CATEGORY_COLORS, without_folders
+from roofmodel.views.kit.panel import CATEGORY_COLORS
 from roofmodel.views.kit.workload_text import describe_parameters
 
 SUFFIXES = ("html",)
@@ -131,7 +131,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [without_folders(str(note), ()) for note in arch.notes],
+        "notes": [*map(str, arch.notes)],
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 

@@ -46,7 +46,6 @@ LECTURE_GROUPS = (
 )
 DEVICE_SOURCES = {"given": "as given", "attributes": "identified by the file", "assumed": "ASSUMED"}
 MAX_FILES = 3  # names of files that are shown
-_FOLDERS = re.compile(r"(?<![\w<])(?:~|\.{1,2})?/(?:[^/\s]+/)*(?=[^/\s])")  # the folders before a file's name
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
 TAIL_NOTE = "Tail: down to the position if each fp16 instruction processes one value, not two."
@@ -135,21 +134,14 @@ def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
 
 
 def sources(placed: RooflinePlot) -> list[str]:
-    """The names of the files without folders, and the predicted workloads."""
+    """The names of the files, and the predicted workloads."""
     listed = MAX_FILES if len(placed.rooflines) == 1 else 1
     found = []
     for roofline in placed.rooflines:
-        names = [name.rpartition("/")[2] for name in roofline.files]
+        names = roofline.files
         found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
     workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
     return [*found, *(f"predicted: {workload}" for workload in workloads)]
-
-
-def without_folders(warning: str, files: Iterable[str]) -> str:
-    """A warning without the folders of files, which may name people and machines."""
-    for file in files:
-        warning = warning.replace(file, file.rpartition("/")[2])
-    return _FOLDERS.sub("", warning)
 
 
 def shorten(name: str, width: int) -> str:

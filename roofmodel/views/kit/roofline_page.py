@@ -30,7 +30,6 @@ from roofmodel.views.kit.panel import (
     shorten,
     sources,
     view,
-    without_folders,
 )
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
@@ -42,10 +41,10 @@ MAX_NAME = 22  # characters of such a name
 def of_points(placed: RooflinePlot) -> str:
     """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError as `html`."""
     return html(
-        without_folders(heading(placed), ()),
+        heading(placed),
         sources(placed),
         panels_of(placed),
-        [without_folders(str(w), placed.files) for w in placed.warnings],
+        [*map(str, placed.warnings)],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from roofmodel.views.kit.panel import heading, panels_of, provenance, sources
 def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
     """The document `roofmodel.kernels/1`."""
     only = found.runs[0].identification if len(found.runs) == 1 else None
+    names = found.names
     return {
         "schema": "roofmodel.kernels/1",
-        "source": {"tool": found.tool, "files": list(found.files)},
+        "source": {"tool": found.tool, "files": list(names.values())},
         "hardware": only and only.device.id,
         "hardware_from": only and only.source,
         "devices": [
@@ -29,12 +30,12 @@ def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
                 "hardware": identification and identification.device.id,
                 "hardware_from": identification and identification.source,
                 "tool": profile.tool,
-                "files": list(profile.files),
+                "files": [names[file] for file in profile.files],
             }
             for profile, identification in found.runs
         ],
         "kernels": [
-            _device_key(found.runs, identification and identification.device.id) | _kernel(kernel)
+            _device_key(found.runs, identification and identification.device.id) | _kernel(kernel, names)
             for profile, identification in found.runs
             for kernel in profile.kernels
         ],
@@ -47,10 +48,10 @@ def _device_key(devices: Sequence[DeviceProfile | Roofline], hardware: str | Non
     return {"hardware": hardware} if len(devices) > 1 else {}
 
 
-def _kernel(kernel: Kernel) -> dict[str, Any]:
+def _kernel(kernel: Kernel, names: Mapping[str, str]) -> dict[str, Any]:
     return {
         "id": kernel.id,
-        "file": kernel.file,
+        "file": names.get(kernel.file, kernel.file),
         "process": kernel.process,
         "device": kernel.device,
         "stream": kernel.stream,
