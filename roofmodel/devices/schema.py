@@ -88,7 +88,9 @@ def _source(entries: dict[str, YamlValue], sources: dict[str, str]) -> str | Non
         return None
     name = entries["source"].text()
     if name not in sources:
-        raise entries["source"].error(f"source {name!r} is not among sources: {', '.join(sources) or 'none are named'}")
+        raise entries["source"].error(
+            f"source {name!r} is not defined under 'sources', which has: {', '.join(sources) or 'nothing'}"
+        )
     return name
 
 

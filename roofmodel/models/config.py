@@ -127,7 +127,11 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         description = next((what for key, what in NOT_A_MODEL_CONFIG.items() if key in config), "")
         if description and "model_type" not in config:
             raise ModelError(f"{where}: is {description}")
-        what = f"'model_type' is {shorten(model_type)}; it must be" if "model_type" in config else "lacks 'model_type',"
+        what = (
+            f"'model_type' is {shorten(model_type)}; it must be"
+            if "model_type" in config
+            else "the key 'model_type' is missing; add"
+        )
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = family_of(model_type)
     if family is None:
@@ -206,7 +210,9 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
         size = CORE.get(field, field.replace("_", " "))
-        raise ModelError(f"{where.at(source.names[0])}: lacks {names}, the {size}; it must be {kind.expected}")
+        raise ModelError(
+            f"{where.at(source.names[0])}: the key {names} ({size}) is missing; it must be {kind.expected}"
+        )
     value = _derived(default, fields, where, source.names[0]) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)

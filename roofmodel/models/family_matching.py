@@ -89,7 +89,8 @@ def offer(config: Config) -> Text:
     best = sorted(fitting, key=rank)
     if not best:
         return ""
-    return Message(f"; its keys fit {' or '.join(best[:3])}: ", Option("family", best[0]), f" reads it as {best[0]};")
+    likely = " or ".join(best[:3])
+    return Message(f"; its keys match {likely}: ", Option("family", best[0]), f" reads it as {best[0]};")
 
 
 def _ignored_keys(family: Family, config: Config) -> list[str]:

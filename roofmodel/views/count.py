@@ -73,7 +73,7 @@ def table(count: Count) -> RenderableType:
     for op in count.operators:
         if op.module != module:
             module = op.module
-            rows.add_row(Text(module or "(the module itself)", style="blue"))
+            rows.add_row(Text(module or "(root module)", style="blue"))
         cells = [
             f"  {op.operator}",
             "×".join(map(str, op.shape)),
@@ -102,7 +102,7 @@ def _notes(count: Count) -> list[str]:
     if count.fvcore is not None:
         macs = units.si(count.cost.matmul_flops / 2)
         theirs = units.si(count.fvcore)
-        lines.append(f"multiply-adds: {macs} in GEMMs here; {theirs} by fvcore, which includes norms")
+        lines.append(f"multiply-adds: {macs} counted here, in GEMMs and convolutions; {theirs} by fvcore, with norms")
     if count.uncounted:
         names = ", ".join(f"{name} × {times}" for name, times in count.uncounted.items())
         lines.append(f"not counted, no formula: {names}; the totals lack their FLOPs")

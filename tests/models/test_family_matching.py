@@ -26,7 +26,7 @@ def suggested(config: dict[str, Any]) -> list[str]:
     """The families that the message suggests, best first."""
     with pytest.raises(ModelError, match=re.escape("unknown model_type 'yodel'")) as caught:
         read(config)
-    _, fits, rest = str(caught.value).partition("its keys fit ")
+    _, fits, rest = str(caught.value).partition("its keys match ")
     names = rest.partition(":")[0].split(" or ")
     assert not fits or f': family="{names[0]}" reads it as {names[0]}' in rest
     return names if fits else []

@@ -106,7 +106,10 @@ def test_the_text_model_of_qwen3_asr_is_read_from_its_thinker_config() -> None:
 
 def test_a_message_about_a_text_model_gives_its_path_in_the_config() -> None:
     config = {"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": {}}}
-    with pytest.raises(ModelError, match=re.escape("config.json: thinker_config.text_config: lacks 'hidden_size'")):
+    with pytest.raises(
+        ModelError,
+        match=re.escape("config.json: thinker_config.text_config: the key 'hidden_size' (hidden size) is missing"),
+    ):
         read(config)
 
 

@@ -66,7 +66,7 @@ class Machine(Protocol):
 
 
 def machine(device: str | None = None) -> Machine:
-    """This machine's GPU where torch sees one, else its CPU. Raises WorkloadError where it lacks what is asked for."""
+    """This machine's GPU if torch finds one, else its CPU. Raises WorkloadError if the requested device is missing."""
     try:
         import torch
     except ImportError:
@@ -76,7 +76,7 @@ def machine(device: str | None = None) -> Machine:
     sees = torch.cuda.is_available()
     if device == "cuda" and not sees:
         built = torch.version.cuda or torch.version.hip
-        why = "torch sees no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
+        why = "torch finds no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
         raise WorkloadError(Option("device", "cuda"), f": {why}; ", Option("device", "cpu"), " measures the CPU")
     if not sees or device == "cpu":
         return Cpu()

@@ -75,8 +75,8 @@ def _header_problem(header: Sequence[str]) -> str:
         misspelled = [column for column in header if column.strip().lower() in missing]
         hint = f" (it has {', '.join(map(repr, misspelled))}: use lower case, no spaces)" if misspelled else ""
         return (
-            f"the column {' and '.join(map(repr, missing))} is missing{hint}; a table of measurements has op, dtype, "
-            "latency_us and the shape columns of each op, such as m, n, k for gemm"
+            f"missing columns: {', '.join(missing)}{hint}; a table of measurements has op, dtype, latency_us and the "
+            "shape columns of each op, such as m, n, k for gemm"
         )
     repeated = [column for column in dict.fromkeys(header) if header.count(column) > 1]
     return f"the header has the column {repeated[0]!r} {header.count(repeated[0])} times; keep one" if repeated else ""
@@ -176,7 +176,7 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
             raise WorkloadError(f"unknown dtype {shorten(name)}{choices(name, PRECISIONS)}")
     required, optional = OPERATIONS[op].columns, OPERATIONS[op].optional
     if missing := [column for column in required if column not in table]:
-        raise WorkloadError(f"{op}: the table has no column {' and '.join(map(repr, missing))}")
+        raise WorkloadError(f"{op}: the table lacks the column {', '.join(map(repr, missing))}")
     names = [*required, *(column for column in optional if column in table)]
     columns = {name: _numbers([table[name][row] for row in rows]) for name in names}
     problems = np.full(len(rows), "", dtype=object)

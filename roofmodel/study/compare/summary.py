@@ -123,7 +123,7 @@ def _passes(
     )
     raise ProfileError(
         f"{where}: the number of passes in a summary by kernel name is not clear from its kernels "
-        f"({listed or 'none of a kind in the model'}); use ",
+        f"({listed or 'no kind of kernel that the model has'}); use ",
         Option("steps", "N"),
     )
 

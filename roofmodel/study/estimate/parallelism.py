@@ -53,7 +53,7 @@ def parallel(
         interleaved = f": interleaved stages need a multiple of {pp} microbatches" if vpp > 1 else ""
         raise WorkloadError(
             *_size_options(**{name: n if n > 1 else None for name, n in sizes.items()}), ": ", Option("batch", batch),
-            f" is the number of sequences of all replicas, and cannot be sharded evenly{interleaved}; try ",
+            f" counts the sequences of all replicas together, and cannot be sharded evenly{interleaved}; try ",
             joined(" or ", [Option("batch", n) for n in (batch - remainder, batch - remainder + divisor) if n]),
         )  # fmt: skip
     sequence = layout.sequence
@@ -108,7 +108,8 @@ def _check_stages(arch: Architecture, pp: int, vpp: int) -> None:
         chunks = vpp if vpp > 1 else None
         fewer = Message("at most ", *_size_options(pp=layers // vpp, vpp=chunks), " works")
         raise WorkloadError(
-            *_size_options(pp=pp, vpp=chunks), f": {arch.name} has {layers} layers, fewer than {pp * vpp} chunks; ",
+            *_size_options(pp=pp, vpp=chunks), f": {arch.name} has {layers} layers, "
+            f"fewer than {pp * vpp} {'chunks' if vpp > 1 else 'stages'}; ",
             fewer if layers >= vpp else Message("try ", Option("vpp", 1)),
         )  # fmt: skip
 

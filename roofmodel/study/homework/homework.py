@@ -199,8 +199,8 @@ def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
             )
     if "made" in entries and entries["made"].text() != asked.fingerprint:
         raise entries["made"].error(
-            f"the sheet has the mark {shorten(entries['made'].text())}, expected {asked.fingerprint!r}; it was made "
-            "with another ",
+            f"made is {shorten(entries['made'].text())}, but this student and seed give {asked.fingerprint!r}; the "
+            "sheet was made with another ",
             Option("seed"),
             " or another version of roofmodel",
         )

@@ -74,11 +74,10 @@ def collect(
     device = library.load(alias)
     generation = device.compute_capability
     if generation not in metric_catalog.CHIPS:
-        unknown = f"the metrics of compute capability {generation} are" if generation else "its compute capability is"
+        problem = f"metrics of compute capability {generation} are not known" if generation else "no compute capability"
         raise DeviceError(
             Option("hw", alias),
-            f": {device.id}: {unknown} unknown; "
-            f"metrics are known for compute capabilities {', '.join(metric_catalog.CHIPS)}",
+            f": {problem}; metrics are known for compute capabilities {', '.join(metric_catalog.CHIPS)}",
         )
     notes: list[Text] = []
     if not hw:
@@ -116,7 +115,7 @@ def _ncu(generation: str) -> list[Part]:
     return [
         Part(
             ("--csv", "--page", "raw"),
-            "one row per launch, one column per metric; reports (-o FILE) need the package ncu-report",
+            "one row per launch, one column per metric; to read a report (-o FILE), roof needs the package ncu-report",
         ),
         Part(("--print-units", "base"), "unscaled values, without rounding"),
         Part(("--log-file", "ncu.csv"), "a separate file from the program's output"),
@@ -130,14 +129,14 @@ def _ncu(generation: str) -> list[Part]:
         ),
         Part(
             ("--clock-control", "none"),
-            "boost clock as in production and as in the ceilings; base is slower and more reproducible",
+            "run at the boost clock, as in production and for the ceilings; the value base is slower but reproducible",
         ),
         Part(
             ("--cache-control", "all"),
-            "flush caches before each pass, so that operands come from DRAM, as in the model's count; "
-            "none keeps them in L2 between passes",
+            "flush caches before each pass, so that operands come from DRAM, as in the model's count; the value none "
+            "keeps them in L2",
         ),
-        Part(("--target-processes", "all"), "also child processes, such as those of torchrun"),
+        Part(("--target-processes", "all"), "profile child processes, too, such as the ranks of torchrun"),
         Part(("--nvtx",), "record the NVTX ranges of each launch, for --by nvtx"),
     ]
 
@@ -146,7 +145,7 @@ def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[Part]
     parts = []
     if nvtx is not None:
         pushed = nvtx if any(mark in nvtx for mark in "/[]") else f"{nvtx}/"
-        slash = "" if pushed == nvtx else "; / means a push/pop range, as of torch.cuda.nvtx.range"
+        slash = "" if pushed == nvtx else "; the / selects push/pop ranges, which torch.cuda.nvtx.range makes"
         parts.append(Part(("--nvtx-include", pushed), f"only launches in this range{slash}"))
     if skip is not None:
         parts.append(Part(("--launch-skip", str(skip)), "skip the first launches: warm-up and autotuning"))

@@ -81,7 +81,7 @@ def _range(option: str, text: str) -> Sequence[int]:
     """`8`, `1:8`, `0:100:25`, `1:256:*2` as whole numbers."""
 
     def refuse(token: str, why: str) -> WorkloadError:
-        return WorkloadError(Option(option), f" is {shorten(text)}: {shorten(token)} {why}; try {EXAMPLES}")
+        return WorkloadError(Option(option), f": {shorten(token)} {why}; examples: {EXAMPLES}")
 
     def whole(token: str) -> int:
         try:

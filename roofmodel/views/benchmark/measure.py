@@ -186,10 +186,10 @@ def run(
             planned, others = cases.of_model(architecture, dtypes, **workload)
             planned = [case for case in planned if case.op in wanted]
             if others:
-                remark(f"not measured (no single torch kernel, or no name in the tables): {', '.join(others)}")
+                remark(f"not measured, since torch has no single kernel for them: {', '.join(others)}")
         plan = Plan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
         if machine.device == "cpu":
-            remark(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch sees no GPU'}")
+            remark(f"measuring the CPU, {machine.evidence.name}{'' if device else ': torch finds no GPU'}")
         return _record(plan, CsvWriter(output, machine, resume, force))
     finally:
         machine.close()
@@ -241,7 +241,7 @@ def summary(measurement: Measurement) -> RenderableType:
     found = bare()
     for column in ("operation", "format", "kernel"):
         found.add_column(column)
-    for column in ("rows", "shortest", "highest", ""):
+    for column in ("rows", "shortest", "highest FLOP/s", "highest B/s"):
         found.add_column(column, justify="right")
     parts: dict[tuple[str, str, str], list[Done]] = {}
     for done in measured:
@@ -251,7 +251,7 @@ def summary(measurement: Measurement) -> RenderableType:
     return Group(
         Text.assemble((name, "bold"), f", L2 {l2}"),
         found,
-        Text("FLOP/s and B/s from counted FLOPs and bytes (each tensor once); kernels of torch", style="dim"),
+        Text("FLOP/s and B/s: counted FLOPs and bytes (each tensor moves once) / measured time", style="dim"),
     )
 
 

@@ -81,7 +81,7 @@ def _layers(comparison: Comparison, finding: Finding) -> Text:
 
 def _attention(comparison: Comparison, finding: Finding) -> Text:
     return (
-        f"no kernel in the file looks like attention, but a {finding.phase} pass of {_model(comparison)} has "
+        f"no kernel in the file looks like attention, but a {_step(finding)} of {_model(comparison)} has "
         f"{finding.detail} attention operators: check that the file is of this model"
     )
 
@@ -98,7 +98,7 @@ def _too_fast(comparison: Comparison, finding: Finding) -> Text:
 def _idle(comparison: Comparison, finding: Finding) -> Text:
     return (
         f"the GPU is idle between kernels for {duration(finding.seconds)} of the "
-        f"{duration(_passes(comparison, finding).span_seconds)} of a {finding.phase} pass ({finding.share:.0%}); if it "
+        f"{duration(_passes(comparison, finding).span_seconds)} of a {_step(finding)} ({finding.share:.0%}); if it "
         "is launch-bound, use CUDA graphs or a larger batch"
     )
 
@@ -112,15 +112,14 @@ def _unmatched_kernels(comparison: Comparison, finding: Finding) -> Text:
     listed = ", ".join(f"{category} {duration(seconds[category])}" for category in longest)
     return (
         f"kernels without an operator in the model take {duration(finding.seconds)}, {finding.share:.0%} of the kernel "
-        f"time of a {finding.phase} pass: {listed}"
+        f"time of a {_step(finding)}: {listed}"
     )
 
 
 def _unmatched_operators(comparison: Comparison, finding: Finding) -> Text:
-    share = f"{finding.share:.0%} of the bound of a {finding.phase} pass ({duration(finding.seconds)})"
+    share = f"{finding.share:.0%} of the bound of a {_step(finding)} ({duration(finding.seconds)})"
     if _passes(comparison, finding).partial:
-        step = "training step" if finding.phase == "train" else f"{finding.phase} pass"
-        return f"the file covers only part of a {step}: operators with {share} are not in it"
+        return f"the file covers only part of a {_step(finding)}: operators with {share} are not in it"
     return (
         f"operators with {share} have no kernel, mainly {finding.detail}: they are fused into other kernels or not in "
         "the file"
@@ -135,8 +134,8 @@ def _slow(comparison: Comparison, finding: Finding) -> Text:
     causes = "; ".join(reasons(row, comparison))
     return (
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, {duration(finding.seconds)} above the "
-        f"{reference} of {duration(reference_seconds)}, {finding.share:.0%} of the kernel time of a {finding.phase} "
-        "pass" + (f" ({causes})" if causes else "")
+        f"{reference} of {duration(reference_seconds)}; the difference is {finding.share:.0%} of the kernel time of a "
+        f"{_step(finding)}" + (f" ({causes})" if causes else "")
     )
 
 
@@ -144,7 +143,7 @@ def _longest(comparison: Comparison, finding: Finding) -> Text:
     row = _row(finding)
     expected = "" if row.expected_seconds is None else f", expected {duration(row.expected_seconds)}"
     return (
-        f"{row_label(comparison, row)}: {finding.share:.0%} of the kernel time of a {finding.phase} pass, the "
+        f"{row_label(comparison, row)}: {finding.share:.0%} of the kernel time of a {_step(finding)}, the "
         f"largest share: {duration(row.measured_seconds)}, bound {duration(row.bound_seconds)}{expected}"
     )
 
@@ -165,6 +164,10 @@ _SENTENCES: Mapping[str, Callable[[Comparison, Finding], Text]] = {
 
 def _model(comparison: Comparison) -> str:
     return comparison.estimate.architecture.name
+
+
+def _step(finding: Finding) -> str:
+    return "training step" if finding.phase == "train" else f"{finding.phase} pass"
 
 
 def _row(finding: Finding) -> Row:

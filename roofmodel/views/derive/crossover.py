@@ -33,7 +33,7 @@ def document(found: Crossover, explained: Sequence[Block] = ()) -> Document:
 
 
 def _blocks(found: Crossover) -> Iterator[Block]:
-    yield Heading(f"{_subject(found)} on {found.device.name}: bound over {NAMES[found.variable]}", 1)
+    yield Heading(f"{_subject(found)} on {found.device.name}: limiting ceiling by {NAMES[found.variable]}", 1)
     yield Paragraph(_answer(found.subject, found.variable, found.operators))
     for change, derived in zip_longest(found.subject.changes, found.derived):
         yield from _derived(change, found.variable, derived)
@@ -42,7 +42,7 @@ def _blocks(found: Crossover) -> Iterator[Block]:
     if found.operators:
         yield Heading("Operators")
         yield Table(
-            ("operator", "bound", f"|changes at {found.variable}", "to"),
+            ("operator", "bound by", f"|changes at {found.variable}", "to"),
             [_row(changes) for changes in found.operators],
         )
 
@@ -82,9 +82,7 @@ def _answer(changes: Changes, variable: str, operators: Sequence[Changes]) -> st
 
 def _dominant(found: DominantBound, variable: str) -> str:
     changes = "".join(f"; {to}-bound from {variable} = {n}" for n, to in found.changes)
-    return (
-        f"Sum of the operators' bound times, as in roof estimate and roof sweep: mostly {found.first}-bound{changes}."
-    )
+    return f"Sum of the operators' bounds (as in roof estimate and roof sweep): mostly {found.first}-bound{changes}."
 
 
 def _row(changes: Changes) -> tuple[str, str, str, str]:

@@ -162,14 +162,14 @@ def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -
 
 
 def _bound_by(ceilings: Sequence[_Ceiling], found: Placement) -> str:
-    """`bound 1.2 ms, by memory, DRAM (3.01 × the time at the next ceiling)`"""
+    """`bound 1.2 ms, limited by memory, DRAM (3.01 × the time of the next ceiling)`"""
     longest, *others = sorted((ceiling.seconds for ceiling in ceilings), reverse=True)
     binding = max((c for c in ceilings if c.name.startswith(found.bound)), key=lambda ceiling: ceiling.seconds)
     margin = ""
     if others and others[0]:
-        factor = f" ({units.significant(longest / others[0])} × the time at the next ceiling)"
+        factor = f" ({units.significant(longest / others[0])} × the time of the next ceiling)"
         margin = factor if longest > others[0] else " (another ceiling gives the same time)"
-    return f"bound {units.seconds(longest, 4)}, by {binding.name}{margin}"
+    return f"bound {units.seconds(longest, 4)}, limited by {binding.name}{margin}"
 
 
 def _expected(placed: Placed, fused: Fused | None) -> str:

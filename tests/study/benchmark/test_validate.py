@@ -194,10 +194,10 @@ def test_a_table_without_any_bound_is_refused_with_the_reasons(tmp_path: Path) -
         ("op\tdtype\tm\tn\tk\tlatency_us", "the columns are separated by tabs"),
         (
             "OP,dtype,m,n,k, latency_us",
-            r"the column 'op' and 'latency_us' is missing \(it has 'OP', ' latency_us': use lower case",
+            r"missing columns: op, latency_us \(it has 'OP', ' latency_us': use lower case",
         ),
         ("op,dtype,m,n,k,m,latency_us", "the header has the column 'm' 2 times; keep one"),
-        ("kernel,us", "the column 'op' and 'dtype' and 'latency_us' is missing; a table of measurements has"),
+        ("kernel,us", "missing columns: op, dtype, latency_us; a table of measurements has"),
     ],
 )
 def test_a_wrong_header_is_refused_with_what_is_wrong(header: str, message: str, tmp_path: Path) -> None:

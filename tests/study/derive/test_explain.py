@@ -283,7 +283,7 @@ def test_a_tie_has_the_bound_of_estimate(tmp_path: Path) -> None:
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300
     assert found.to_dict()["phases"][0]["ops"][0]["bound"] == "memory"
-    assert "bound 540 ns, by memory, DRAM (another ceiling gives the same time)" in found.to_markdown()
+    assert "bound 540 ns, limited by memory, DRAM (another ceiling gives the same time)" in found.to_markdown()
 
 
 def test_axes_are_told_by_what_they_mean_in_this_model() -> None:

@@ -217,7 +217,7 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
-        ("gpt2-xl", {"pp": 49}, "48 layers, fewer than 49 chunks; at most pp=48 works"),
+        ("gpt2-xl", {"pp": 49}, "48 layers, fewer than 49 stages; at most pp=48 works"),
         ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most pp=6 vpp=7 works"),
         ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "pp=4 vpp=2: batch=6 is the number"),
         ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "dp=2 micro_batch=3: batch=8 is the number of sequences"),

@@ -391,7 +391,7 @@ BAD = [
     ("answers:\n  stream: !!timestamp x\n", "answers.yaml:2: answers.stream must be a mapping"),
     ("student: bob\nanswers:\n", "answers.yaml:1: these are answers of student 'bob', not of 'ada'; check student"),
     ("sheet: lecture\nanswers:\n", "answers.yaml:1: unknown sheet 'lecture'; did you mean 'lectures'?"),
-    ("made: 12345678\nanswers:\n", "answers.yaml:1: the sheet has the mark '12345678'"),
+    ("made: 12345678\nanswers:\n", "answers.yaml:1: made is '12345678', but"),
     ("answers: {\n", "not YAML"),
     (
         "# Problems: lectures, ada\n\nA: b\n* c\n",
