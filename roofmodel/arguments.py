@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, RoofError, shorten
+from roofmodel.errors import Option, RoofError, choices, shorten
 
 if TYPE_CHECKING:
     from roofmodel.models.architecture import Architecture
@@ -74,6 +74,32 @@ def text(name: str, value: str | None) -> str | None:
     """The argument. Raises RoofError if it is neither text nor None."""
     check_texts(**{name: value})
     return value
+
+
+def one_of(name: str, value: str, known: Iterable[str]) -> str:
+    """The argument. Raises RoofError, which lists the known values, for another one."""
+    names = list(known)
+    check_required_texts(**{name: value})
+    if value not in names:
+        raise RoofError(Option(name), f": unknown value {shorten(value)}{choices(value, names)}")
+    return value
+
+
+MAX_RESOLUTION = 1000  # dots per inch: a picture of 11000 × 6200 dots
+
+
+def resolution(dpi: int) -> int:
+    """Dots per inch of a picture. Raises RoofError for a value that is not a whole number from 1 to MAX_RESOLUTION."""
+    if type(dpi) is not int or not 1 <= dpi <= MAX_RESOLUTION:
+        raise RoofError(Option("dpi"), f" is {shorten(dpi)}; give a whole number from 1 to {MAX_RESOLUTION}")
+    return dpi
+
+
+def words(name: str, value: Sequence[str]) -> list[str]:
+    """A list of text. Raises RoofError for another type, such as a single text."""
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+        raise RoofError(Option(name), f" is {shorten(value)}; give a list of text")
+    return list(value)
 
 
 def path(name: str, value: PathLike) -> str:

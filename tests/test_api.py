@@ -9,9 +9,9 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,77 @@ def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
     for more in ({"models": strange}, {"hw": strange}, *({name: strange} for name in (*Options._fields, "price"))):
         with suppress(roofmodel.RoofError):
             roofmodel.sweep(**{"models": "gpt2", "hw": "a100", **more})
+
+
+def raises_roof_errors_only(function: Callable[..., object], given: Mapping[str, Any], strange: Any) -> None:
+    """Call a function once for each argument, with `strange` in its place."""
+    for name in given:
+        with suppress(roofmodel.RoofError):
+            function(**{**given, name: strange})
+
+
+@cache
+def some_reports() -> tuple[Any, ...]:
+    return (
+        roofmodel.estimate("gpt2", "a100"), roofmodel.conventions(), roofmodel.homework("1001"),
+        roofmodel.read_profile(EXPORT), roofmodel.plot(EXPORT), roofmodel.ncu_command(["a"]), roofmodel.list_models(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
+def test_reports_raise_only_roof_errors(strange: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = roofmodel.sweep("gpt2", "a100", phase="decode")
+    for report in (sweep, *some_reports()):
+        for name, given in (("text", {"form": "json"}), ("check_output", {"path": "x"}), ("save", {"path": "x"}),
+                            ("picture", {"dpi": 50})):  # fmt: skip
+            if hasattr(report, name) and not (name == "picture" and strange == 3):
+                raises_roof_errors_only(getattr(report, name), given, strange)
+    raises_roof_errors_only(partial(sweep.write, out=io.StringIO()), {"form": "csv"}, strange)
+    raises_roof_errors_only(partial(sweep.save, "x.csv"), {"picture": None}, strange)
+    if strange is not None:
+        raises_roof_errors_only(sweep.picture, {"kind": "rates"}, strange)
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
+def test_measurement_functions_raise_only_roof_errors(
+    strange: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.csv").write_text("op,dtype,m,n,latency_us\nadd,fp16,64,64,3\n", encoding="utf-8")
+    command = {"program": ["a"], "hw": "a100", "nvtx": None, "skip": 1, "count": 1, "nvprof": False}
+    raises_roof_errors_only(roofmodel.ncu_command, command, strange)
+    raises_roof_errors_only(roofmodel.validate, {"table": "m.csv", "hw": "a100"}, strange)
+    module = {"target": "torch.nn:ReLU", "inputs": ["2x2"], "dtype": "fp16", "hw": None}
+    raises_roof_errors_only(roofmodel.count, module, strange)
+    measured = {
+        "output": "m.csv", "ops": "add", "dtype": "fp32", "model": None, "phase": None, "batch": 1, "seq": None,
+        "context": None, "l2": "warm", "budget": 1, "device": "cpu", "seed": 0,
+    }  # fmt: skip
+    raises_roof_errors_only(roofmodel.measure, measured, strange)  # the file exists, so nothing is measured
+    tables = {"tables": "m.csv", "hw": "a100", "source": "tests"}
+    raises_roof_errors_only(roofmodel.calibrate, tables, strange)
+
+
+def test_a_report_names_its_formats() -> None:
+    known = {
+        roofmodel.estimate("gpt2", "a100"): "json, csv, markdown",
+        roofmodel.conventions(): "json, markdown, latex",
+        roofmodel.plot(EXPORT): "json, csv",
+        roofmodel.ncu_command(["a"]): "line, json",
+        roofmodel.list_models(): "json",
+    }
+    for report, formats in known.items():
+        with pytest.raises(roofmodel.RoofError, match=rf"^form: unknown value 'yaml'; known: {formats}$"):
+            report.text("yaml")
+
+
+def test_kernels_and_counted_operators_are_saved_as_json_and_csv(tmp_path: Path) -> None:
+    report = roofmodel.read_profile(EXPORT)
+    assert json.loads(report.save(tmp_path / "kernels.json").read_text()) == report.to_dict()
+    assert report.save(tmp_path / "kernels.csv").read_text() == report.text("csv") + "\n"
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.json, \.csv$"):
+        report.save(tmp_path / "kernels.png")
 
 
 def test_what_is_missing_is_named() -> None:

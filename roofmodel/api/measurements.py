@@ -111,7 +111,11 @@ def ncu_command(
     """
     from roofmodel.study.profile.ncu_command import collect
 
-    return CollectionCommand(collect(program, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))
+    arguments.check_texts(hw=hw, nvtx=nvtx)
+    arguments.check_count(skip=skip, count=count)
+    return CollectionCommand(
+        collect(arguments.words("program", program), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
+    )
 
 
 def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
@@ -123,7 +127,7 @@ def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardwa
     from roofmodel.study.count import count as study
 
     arguments.check_required_texts(target=target, dtype=dtype)
-    return CountReport(study(target, list(inputs), dtype, arguments.optional_device(hw)))
+    return CountReport(study(target, arguments.words("inputs", inputs), dtype, arguments.optional_device(hw)))
 
 
 def validate(table: PathLike, hw: Hardware) -> ValidationReport:
@@ -188,6 +192,7 @@ def measure(
 
     architecture = None if model is None else arguments.architecture(model, None)
     arguments.check_texts(ops=ops, dtype=dtype, device=device)
+    arguments.check_count(seed=seed)
     measurement = run(
         arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
         workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,

@@ -57,10 +57,9 @@ def sweep_command(
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
     from roofmodel.views.kit.files import PICTURES
-    from roofmodel.views.sweep import picture as sweep_picture
 
     check_outputs(api.SweepReport, output, [*models, *devices(hw or [])])
-    sweep_picture.check(picture, price is not None)
+    api.SweepReport.check_picture(picture, price is not None)
     report = api.sweep(models, devices(hw or []), family=family, price=price, cluster=cluster, **grid)
     if len(output or ()) > 1 or (output and form != "table"):
         report = report.evaluated()

@@ -1,11 +1,12 @@
-"""Base classes of results: rendering with rich, and files whose suffix selects the format."""
+"""Base classes of results: rendering with rich, text in a format, files whose suffix selects the format, pictures."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofmodel import arguments
 from roofmodel.arguments import PathLike
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from roofmodel.views.kit.notebook import Picture
 
 
-class Shown:
+class Shown(ABC):
     """A result that renders itself with rich, in a terminal and in a notebook."""
 
     @property
@@ -27,8 +28,8 @@ class Shown:
         """Contradictions and missing data in the input."""
         return ()
 
-    def __rich__(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def __rich__(self) -> Any: ...
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from rich.console import Group
@@ -46,35 +47,44 @@ class Shown:
         ]
 
 
+class WithText(Shown):
+    """A result that has text formats."""
+
+    @abstractmethod
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        """For each format, a function that returns the text."""
+
+    def text(self, form: str) -> str:
+        """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
+        texts = self._texts()
+        return texts[arguments.one_of("form", form, texts)]()
+
+
 class Saved(Shown):
     """A result that is written to files; the suffix selects the format."""
 
     @classmethod
+    @abstractmethod
     def suffixes(cls) -> Sequence[str]:
         """The suffixes that `save` accepts, without the dot."""
-        raise NotImplementedError
 
     @classmethod
     def check_output(cls, path: PathLike) -> None:
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
         from roofmodel.views.kit import files
 
-        files.check(os.fspath(path), cls.suffixes())
+        files.check(arguments.path("path", path), cls.suffixes())
 
-    def text(self, form: str) -> str:
-        """The text that `--format FORM` prints: json, csv, markdown or latex, as far as the result has them."""
-        raise NotImplementedError
-
+    @abstractmethod
     def save(self, path: PathLike) -> Path:
         """Write a file; the suffix selects the format. Returns its path. Raises OutputError."""
-        raise NotImplementedError
 
 
 class Drawn(Saved):
     """A result that has a picture."""
 
     def picture(self, dpi: int = 100) -> Picture:
-        """The picture that `save` writes, for a notebook."""
+        """The picture that `save` writes, for a notebook. Raises RoofError for an invalid resolution."""
         from roofmodel.views.kit.notebook import picture
 
-        return picture(self.save, dpi)
+        return picture(self.save, arguments.resolution(dpi))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofmodel import arguments
 from roofmodel.arguments import PathLike
-from roofmodel.reports.base import Drawn, Saved, Shown
+from roofmodel.reports.base import Drawn, Saved, Shown, WithText
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roofmodel.views.benchmark.measure import Measurement
 
 
-class ProfileReport(Saved):
+class ProfileReport(WithText, Saved):
     """Result of `read_profile`: the measured kernels of profiler files."""
 
     def __init__(self, measured: MeasuredKernels) -> None:
@@ -56,11 +56,21 @@ class ProfileReport(Saved):
 
         return pandas.DataFrame(flat(self.to_dict()))
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
         from roofmodel.views.profile.data import kernels_csv
 
-        return {"json": as_json, "csv": kernels_csv}[form](self.to_dict())
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: kernels_csv(self.to_dict())}
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("json", "csv")
+
+    def save(self, path: PathLike) -> Path:
+        """Write the kernels (json, csv), by the suffix."""
+        from roofmodel.views.kit import files
+
+        return files.write(arguments.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
         from roofmodel.views.profile.tables import kernels_table
@@ -72,7 +82,7 @@ class ProfileReport(Saved):
         return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
 
 
-class PlotReport(Drawn):
+class PlotReport(WithText, Drawn):
     """Result of `plot`: measured and predicted points on a device's roofline."""
 
     def __init__(self, placed: RooflinePlot) -> None:
@@ -112,17 +122,17 @@ class PlotReport(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
         from roofmodel.views.profile.data import points_csv
 
-        return as_json(self.to_dict()) if form == "json" else points_csv(self.placed.rooflines)
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed.rooflines)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
         from roofmodel.views.profile.data import save_points
 
-        return save_points(self.placed, os.fspath(path))
+        return save_points(self.placed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.profile.tables import points_table
@@ -134,7 +144,7 @@ class PlotReport(Drawn):
         return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
 
 
-class CompareReport(Drawn):
+class CompareReport(WithText, Drawn):
     """Result of `compare`: operators with the kernels that ran them, predicted and measured."""
 
     def __init__(self, comparison: Comparison) -> None:
@@ -178,16 +188,16 @@ class CompareReport(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.compare.data import as_csv, as_json
 
-        return {"json": as_json, "csv": as_csv}[form](self.comparison)
+        return {"json": lambda: as_json(self.comparison), "csv": lambda: as_csv(self.comparison)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
         from roofmodel.views.compare.terminal import save
 
-        return save(self.comparison, os.fspath(path))
+        return save(self.comparison, arguments.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.compare.terminal import table
@@ -200,7 +210,7 @@ class CompareReport(Drawn):
         return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
 
 
-class CollectionCommand(Saved):
+class CollectionCommand(WithText):
     """Result of `ncu_command`: a command line that collects metrics, with a reason for each part."""
 
     def __init__(self, collection: Collection) -> None:
@@ -230,10 +240,10 @@ class CollectionCommand(Saved):
 
         return document(self.collection)
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
 
-        return self.line if form == "line" else as_json(self.to_dict())
+        return {"line": lambda: self.line, "json": lambda: as_json(self.to_dict())}
 
     def __rich__(self) -> Any:
         return f"{self.line}\n{self.reasons}"
@@ -242,7 +252,7 @@ class CollectionCommand(Saved):
         return f"<CollectionCommand {self.line}>"
 
 
-class CountReport(Saved):
+class CountReport(WithText, Saved):
     """Result of `count`: the operators of a torch module."""
 
     def __init__(self, count: Count) -> None:
@@ -260,10 +270,20 @@ class CountReport(Saved):
 
         return pandas.DataFrame(self.to_dict()["ops"])
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.count import as_csv, as_json
 
-        return {"json": as_json, "csv": as_csv}[form](self.count)
+        return {"json": lambda: as_json(self.count), "csv": lambda: as_csv(self.count)}
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("json", "csv")
+
+    def save(self, path: PathLike) -> Path:
+        """Write the operators (json, csv), by the suffix."""
+        from roofmodel.views.kit import files
+
+        return files.write(arguments.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
         from roofmodel.views.count import table
@@ -274,7 +294,7 @@ class CountReport(Saved):
         return f"<CountReport of {self.count.name}: {len(self.count.operators)} operators>"
 
 
-class ValidationReport(Drawn):
+class ValidationReport(WithText, Drawn):
     """Result of `validate`: errors of bound and expected time on measured operations."""
 
     def __init__(self, validation: Validation) -> None:
@@ -306,16 +326,16 @@ class ValidationReport(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.benchmark.validate import as_json, rows_csv
 
-        return {"json": as_json, "csv": rows_csv}[form](self.validation)
+        return {"json": lambda: as_json(self.validation), "csv": lambda: rows_csv(self.validation)}
 
     def save(self, path: PathLike) -> Path:
         """Write all rows with their predictions (csv), the errors (json) or a picture (png, svg, pdf)."""
         from roofmodel.views.benchmark.validate import save
 
-        return save(self.validation, os.fspath(path))
+        return save(self.validation, arguments.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.benchmark.validate import table
@@ -356,7 +376,7 @@ class CalibrationReport(Saved):
         """Write the device's file with the fitted parameters (yaml)."""
         from roofmodel.views.kit import files
 
-        return files.write(os.fspath(path), None, {"yaml": self.yaml.rstrip})
+        return files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
 
     def __rich__(self) -> Any:
         from roofmodel.views.benchmark.calibrate import table
@@ -397,7 +417,7 @@ class MeasureReport(Shown):
         return f"<MeasureReport {self.path}: {self.measurement.rows} rows>"
 
 
-class Listing(Saved):
+class Listing(WithText):
     """Result of `list_models`, `show_model`, `list_hardware` …: a table, and its content as `data`."""
 
     def __init__(self, listing: listing.Listing, notes: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
@@ -418,10 +438,10 @@ class Listing(Saved):
     def warnings(self) -> tuple[str, ...]:
         return self._warnings
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
 
-        return as_json(self.data)
+        return {"json": lambda: as_json(self.data)}
 
     def __rich__(self) -> Any:
         return self.listing.table

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
+from roofmodel import arguments
 from roofmodel.arguments import PathLike
-from roofmodel.reports.base import Drawn, Saved
+from roofmodel.reports.base import Drawn, Saved, WithText
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roofmodel.views.kit.notebook import Picture
 
 
-class Report(Drawn):
+class Report(WithText, Drawn):
     """Result of `estimate`: operators with counts and times, totals, memory.
 
     A notebook shows the tables that `roof estimate` prints.
@@ -68,16 +68,16 @@ class Report(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
-        from roofmodel.views.estimate.files import as_text
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.views.estimate.files import FORMATS, as_text
 
-        return as_text(self.estimate, form)
+        return {form: partial(as_text, self.estimate, form) for form in FORMATS}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
         from roofmodel.views.estimate.files import save
 
-        return save(self.estimate, os.fspath(path))
+        return save(self.estimate, arguments.path("path", path))
 
     def table(self, *, ops: bool = False, roofline: bool = False, hint: bool = False) -> Any:
         """The tables of `roof estimate`: one row per operator with `ops`, a chart with `roofline`.
@@ -132,23 +132,36 @@ class SweepReport(Saved):
 
         return SUFFIXES
 
+    @staticmethod
+    def check_picture(kind: str | None, priced: bool) -> None:
+        """Raises RoofError for an unknown kind of picture, and for `costs` without prices."""
+        from roofmodel.views.sweep.picture import check
+
+        arguments.check_texts(picture=kind)
+        check(kind, priced)
+
     def write(self, form: str, out: TextIO) -> None:
-        """Write the rows to a stream as json or csv, block by block."""
+        """Write the rows to a stream as json or csv, block by block. Raises RoofError for another format."""
         from roofmodel.views.sweep.files import write_csv, write_json
 
-        {"json": write_json, "csv": write_csv}[form](self.sweep, out)
+        writers = {"json": write_json, "csv": write_csv}
+        writers[arguments.one_of("form", form, writers)](self.sweep, out)
 
     def save(self, path: PathLike, picture: str | None = None) -> Path:
-        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`."""
+        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`.
+
+        Returns the path. Raises RoofError for a path that cannot be written, and for an unknown kind of picture.
+        """
         from roofmodel.views.sweep.files import save
 
-        return save(self.sweep, os.fspath(path), picture)
+        self.check_picture(picture, any(case.price is not None for case in self.sweep.cases))
+        return save(self.sweep, arguments.path("path", path), picture)
 
     def picture(self, kind: str | None = None, dpi: int = 100) -> Picture:
-        """A picture of `rates`, `roofs` or `costs`, for a notebook."""
+        """A picture of `rates`, `roofs` or `costs`, for a notebook. Raises RoofError for an unknown kind."""
         from roofmodel.views.kit.notebook import picture
 
-        return picture(partial(self.save, picture=kind), dpi)
+        return picture(partial(self.save, picture=kind), arguments.resolution(dpi))
 
     def __rich__(self) -> Any:
         from roofmodel.views.sweep.table import View
@@ -159,7 +172,7 @@ class SweepReport(Saved):
         return f"<SweepReport of {self.sweep.points} points>"
 
 
-class Derivation(Saved):
+class Derivation(WithText, Saved):
     """Result of `explain`, `crossover`, `conventions`, `reconcile` and homework: a text with formulas."""
 
     def __init__(self, document: Document) -> None:
@@ -185,12 +198,12 @@ class Derivation(Saved):
     def suffixes(cls) -> Sequence[str]:
         return ("md", "tex", "json")
 
-    def text(self, form: str) -> str:
-        return self.document.render(form)
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {form: partial(self.document.render, form) for form in ("json", "markdown", "latex")}
 
     def save(self, path: PathLike) -> Path:
         """Write md, tex or json, by the suffix."""
-        return self.document.save(os.fspath(path))
+        return self.document.save(arguments.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.kit.document import rich
@@ -214,9 +227,11 @@ class HomeworkSheet(Derivation):
         from roofmodel.errors import Option, OutputError
         from roofmodel.study.homework.homework import has_answers
 
-        if not force and has_answers(os.fspath(path)):
+        super().check_output(path)
+        file = arguments.path("path", path)
+        if not force and has_answers(file):
             raise OutputError(
-                f"{os.fspath(path)}: is a sheet with answers; give another name, or ", Option("force"),
+                f"{file}: is a sheet with answers; give another name, or ", Option("force"),
                 " to replace it",
             )  # fmt: skip
 
@@ -236,7 +251,7 @@ class ExplorePage(Saved):
         """Write the page (html)."""
         from roofmodel.views.kit import files
 
-        return files.write(os.fspath(path), None, {"html": lambda: self.html})
+        return files.write(arguments.path("path", path), None, {"html": lambda: self.html})
 
     def __rich__(self) -> Any:
         return repr(self)
