@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pandas
 import pytest
@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 import roofmodel
 from roofmodel import cli
 from roofmodel.cli.options import workload_options
+from roofmodel.study.estimate import options
 from roofmodel.study.estimate.options import Options, WorkloadOptions
 from roofmodel.study.sweep.grid import GridOptions
 from roofmodel.views.estimate.data import as_csv
@@ -124,9 +125,9 @@ def test_the_options_of_a_workload_are_the_same_everywhere() -> None:
     own = {name: p.default for name, p in signature.items() if name not in ("model", "hw", "family")}
     assert own == defaults
     assert {p.name: p.default for p in inspect.signature(workload_options).parameters.values()} == defaults
-    types = {name: p.annotation for name, p in signature.items() if name in defaults}
     assert WorkloadOptions.__annotations__.keys() == GridOptions.__annotations__.keys() == defaults.keys()
-    assert {name: kind.__forward_arg__ for name, kind in WorkloadOptions.__annotations__.items()} == types
+    types = {name: eval(p.annotation, vars(options)) for name, p in signature.items() if name in defaults}
+    assert get_type_hints(WorkloadOptions) == types
 
 
 def test_the_package_says_that_it_is_typed() -> None:
