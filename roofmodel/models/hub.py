@@ -22,6 +22,7 @@ from roofmodel.text_files import expand, read_text
 
 CATALOGUE = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
+UNAUTHORIZED = (401, 403)  # HTTP status codes
 
 
 class UnknownModel(ModelError):
@@ -205,8 +206,18 @@ def _from_hub(name: str) -> Path:
     except ImportError:
         raise ModelError(f"{_unknown(name)}; to query the Hub, pip install huggingface_hub") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # hides messages about retries
+
+    def download() -> str:
+        """The file, without the user's token unless the Hub asks for one (a gated or private model)."""
+        try:
+            return str(huggingface_hub.hf_hub_download(name, "config.json", token=False))
+        except Exception as error:
+            if getattr(getattr(error, "response", None), "status_code", None) not in UNAUTHORIZED:
+                raise
+            return str(huggingface_hub.hf_hub_download(name, "config.json"))
+
     try:
-        return Path(_within_timeout(lambda: huggingface_hub.hf_hub_download(name, "config.json")))
+        return Path(_within_timeout(download))
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ModelError(f"{_unknown(name)}; the Hub returned no config.json ({reason})") from None

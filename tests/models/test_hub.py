@@ -20,12 +20,15 @@ TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_si
 UNKNOWN = "some-organisation/some-model"
 
 
-def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], Any]) -> list[tuple[str, str]]:
-    """Put a stand-in for the module huggingface_hub; the list fills with what it is asked."""
-    asked: list[tuple[str, str]] = []
+Request = tuple[str, str, bool | None]  # name, file, and token: None is the user's, False is none
 
-    def hf_hub_download(name: str, file: str) -> Any:
-        asked.append((name, file))
+
+def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], Any]) -> list[Request]:
+    """Put a stand-in for the module huggingface_hub; the list fills with what it is asked."""
+    asked: list[Request] = []
+
+    def hf_hub_download(name: str, file: str, token: bool | None = None) -> Any:
+        asked.append((name, file, token))
         return answer(name, file)
 
     package, utils = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.utils")
@@ -296,7 +299,34 @@ def test_what_is_nowhere_else_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatc
     asked = hub_answers(monkeypatch, lambda name, wanted: str(file))
     arch = hub.load(UNKNOWN)
     assert (arch.name, arch.stack.hidden) == (UNKNOWN, 48)
-    assert asked == [(UNKNOWN, "config.json")]
+    assert asked == [(UNKNOWN, "config.json", False)]
+
+
+class Refused(Exception):
+    """An error of huggingface_hub with the Hub's answer, as its HfHubHTTPError."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"{status} Client Error")
+        self.response = SimpleNamespace(status_code=status)
+
+
+@pytest.mark.parametrize(("status", "tokens"), [(401, [False, None]), (403, [False, None]), (404, [False])])
+def test_the_token_is_sent_only_if_the_hub_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, tokens: list[bool | None]
+) -> None:
+    file, answers = write(tmp_path / "download"), iter([Refused(status), None])
+
+    def answer(name: str, wanted: str) -> str:
+        if error := next(answers):
+            raise error
+        return str(file)
+
+    asked = hub_answers(monkeypatch, answer)
+    if len(tokens) == 2:
+        assert hub.load(UNKNOWN).stack.hidden == 48
+    else:
+        assert "404 Client Error" in refusal(UNKNOWN)
+    assert [token for _, _, token in asked] == tokens
 
 
 @pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])
