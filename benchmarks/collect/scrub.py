@@ -1,4 +1,7 @@
-"""Whose machine it was is nobody's business: paths, user and host are taken out of everything that is to be sent."""
+"""Removes the names of people and machines from a folder that is to be sent: in contents, file names and links.
+
+These are the user's and the host's names, the host's domain, paths, and the UUIDs of GPUs.
+"""
 
 from __future__ import annotations
 
@@ -8,79 +11,181 @@ import os
 import re
 import socket
 import sys
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-TEXT = (".csv", ".json", ".txt", ".yaml")
 ROOT = Path(__file__).parents[2]
+SHORT = 3  # letters up to which a name is likely to be part of something else
+COMMON = ("", "root", "/root", "/", "localhost", "localdomain", "(none)")  # names that identify nobody
+USER_VARIABLES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER")
+GPU_UUID = re.compile(rb"\b(?:GPU|MIG)-(?=[0-9a-f-]*\d)[0-9a-f]{8}[0-9a-f-]*", re.IGNORECASE)
+LETTER = rb"[A-Za-z0-9]"
+
+
+class Replacement(NamedTuple):
+    """A pattern and the text that replaces its first group, or all of it if it has no group."""
+
+    pattern: re.Pattern[bytes]
+    text: bytes
+    file_names_only: bool = False
 
 
 def scrub(folder: Path) -> list[Path]:
-    """Rewrite the texts of a folder, packed and unfinished ones too, without the names of this machine.
+    """Remove the names of this machine from a folder: from file names, targets of links, and contents, also gzipped.
 
-    Returns those that cannot be rewritten, as a packed one that was cut off, or any where the disk is full.
+    A binary file keeps its length. Returns the files that cannot be rewritten: a gzip file that is cut off, or any
+    file if the disk is full.
     """
-    names, failed = list(patterns(folder)), []
+    every = [*replacements(folder)]
+    found = [each for each in every if not each.file_names_only]
+    failed = []
+    for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):  # before their folders
+        name = scrubbed_name(path.name, every)
+        if name != path.name:
+            path.rename(_unused(path.with_name(name)))
     for path in sorted(folder.rglob("*")):
-        whole = path.name.removesuffix(".part")
-        packed = whole.endswith(".gz")
-        if not whole.removesuffix(".gz").endswith(TEXT) or not path.is_file():
-            continue
         try:
-            before = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-            after = before
-            for name, instead in names:
-                after = name.sub(instead, after)
-            if after != before:
-                beside = path.with_name(f"{path.name}.scrubbed")
-                try:
-                    beside.write_bytes(gzip.compress(after, 6) if packed else after)
-                    beside.replace(path)
-                finally:
-                    beside.unlink(missing_ok=True)
+            if path.is_symlink():
+                _scrub_link(path, every)
+            elif path.is_file():
+                _scrub_file(path, found)
         except (OSError, EOFError, zlib.error):
             failed.append(path)
     return failed
 
 
-def patterns(folder: Path) -> Iterator[tuple[re.Pattern[bytes], bytes]]:
-    """What is replaced by what, longer names first, since they may hold the shorter ones.
+def _scrub_file(path: Path, found: Iterable[Replacement]) -> None:
+    packed = path.name.removesuffix(".part").endswith(".gz")
+    before = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+    after = scrubbed(before, found)
+    if after == before:
+        return
+    temporary = path.with_name(f"{path.name}.scrubbed")
+    try:
+        temporary.write_bytes(gzip.compress(after, 6) if packed else after)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
-    A user or host whose name is also a word of what is collected (a host a100, a user cuda) is taken out where it
-    stands alone between the slashes of a path: anywhere else it may well be that word.
+
+def _scrub_link(path: Path, found: Iterable[Replacement]) -> None:
+    before = os.fsencode(os.readlink(path))
+    after = scrubbed(before, found)
+    if after != before:
+        path.unlink()
+        path.symlink_to(os.fsdecode(after))
+
+
+def scrubbed_name(name: str, found: Iterable[Replacement]) -> str:
+    """A file's name without the names of this machine."""
+    between = b"/%s/" % os.fsencode(name)
+    return os.fsdecode(scrubbed(between, found)[1:-1].replace(b"/", b"_"))
+
+
+def scrubbed(content: bytes, found: Iterable[Replacement]) -> bytes:
+    """The content without the names of this machine. Binary content keeps its length, as its format may require."""
+    binary = b"\0" in content
+    for pattern, text, _ in found:
+
+        def replaced(match: re.Match[bytes], text: bytes = text) -> bytes:
+            group = pattern.groups and 1  # noqa: B023  # called before the next pattern
+            start, end = match.span(group)
+            instead = text[: end - start].ljust(end - start, b"_") if binary else text
+            return match[0][: start - match.start()] + instead + match[0][end - match.start() :]
+
+        content = pattern.sub(replaced, content)
+    return content
+
+
+def replacements(folder: Path) -> Iterator[Replacement]:
+    """What replaces each name; longer names come first, because they may contain shorter ones.
+
+    A name that is short, or also a word of what is collected (a host a100, a user cuda), is replaced only where it is
+    evidently a name: as a folder in a path, before `@`, or as the value of a key such as USER.
     """
-    paths = {
-        str(folder): "FOLDER",
-        str(ROOT): "ROOFMODEL",
-        sys.executable: "python",
-        sys.prefix: "PYTHON",
-        str(Path.home()): "HOME",
-    }
-    host = socket.gethostname()
-    people = {host: "HOST", host.partition(".")[0]: "HOST", _user(): "USER"}
+    yield Replacement(GPU_UUID, b"GPU-UUID")
+    paths = {str(folder): "FOLDER", str(ROOT): "ROOFMODEL", sys.executable: "python", sys.prefix: "PYTHON"}
+    users = _users()
+    homes = [str(Path.home()), *(os.path.expanduser(f"~{user}") for user in users)]
+    paths |= {home: "HOME" for home in homes if home.startswith("/")}
+    names = {**_hosts(), **dict.fromkeys(users, "USER")}
+    names |= dict.fromkeys(_visible_gpus(), "GPU-UUID")
     sources = _sources()
-    for name, instead in sorted((paths | people).items(), key=lambda pair: -len(pair[0])):
-        # a name of a letter or two, or root, would be found in the midst of words
-        if len(name) <= 3 or name in ("root", "/root", "localhost"):
+    for name, text in sorted((paths | names).items(), key=lambda pair: -len(pair[0])):
+        if name in COMMON:
             continue
-        before, behind = rb"(?<![A-Za-z0-9])", rb"(?![A-Za-z0-9])"
-        word = re.escape(name.encode())
+        word = re.escape(os.fsencode(name))
+        alone = rb"(?<!%s)%s(?!%s)" % (LETTER, word, LETTER)
         if name in paths:
-            before = b""
-        elif re.search(before + word + behind, sources, re.IGNORECASE):
-            before, behind = rb"(?<=/)", rb"(?=/)"
-        yield re.compile(before + word + behind), instead.encode()
+            patterns = [rb"%s(?!%s)" % (word, LETTER)]
+        elif len(name) <= SHORT or re.search(alone, sources, re.IGNORECASE):
+            patterns = [
+                rb"(?<=/)%s(?=/)" % word,
+                rb"/(?:[\w.@+-]+/)+(%s)(?![\w.+-]*[\w/])" % word,  # the last folder of a path, unlike the s of GB/s
+                rb"(?<!%s)%s(?=@[A-Za-z])" % (LETTER, word),
+                rb"(?i:\b(?:\w*user|user_?name|logname|login|owner)[\"']?\s*[=:]\s*[\"']?)(%s)(?!%s)" % (word, LETTER),
+            ]
+        else:
+            patterns = [alone]
+        for pattern in patterns:
+            yield Replacement(re.compile(pattern), text.encode())
+        if name in names and not re.search(alone, sources, re.IGNORECASE):
+            yield Replacement(re.compile(alone), text.encode(), file_names_only=True)
 
 
-def _sources() -> bytes:
-    """The programs that write and read what is collected, and the devices' files: they hold its words."""
-    files = [*(ROOT / "roofmodel").rglob("*.py"), *Path(__file__).parent.glob("*.py"), *(ROOT / "hardware").iterdir()]
-    return b"\n".join(file.name.encode() + b"\n" + file.read_bytes() for file in files)
+def _users() -> list[str]:
+    """The user's names: of this process, and of the person who became another user with sudo."""
+    found = [os.environ.get(name, "") for name in USER_VARIABLES]
+    return [name for name in dict.fromkeys([_user(), *found]) if name not in COMMON]
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return os.environ.get("USER", "")
+        return ""
+
+
+def _hosts() -> dict[str, str]:
+    """The host's names and its domain, with those above it up to the last but one: the last is of a country."""
+    found = {}
+    for name in (socket.gethostname(), _full_host_name()):
+        host, _, domain = name.partition(".")
+        found |= {name: "HOST", host: "HOST"}
+        while "." in domain:
+            found.setdefault(domain, "DOMAIN")
+            domain = domain.partition(".")[2]
+    return found
+
+
+def _full_host_name() -> str:
+    """The host's name with its domain, unless a name server takes too long to answer."""
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(socket.getfqdn()), daemon=True)
+    thread.start()
+    thread.join(5)
+    return found[0] if found else ""
+
+
+def _visible_gpus() -> list[str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names by UUID, which it may abbreviate."""
+    tokens = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [token.strip() for token in tokens if token.strip().upper().startswith(("GPU-", "MIG-"))]
+
+
+def _sources() -> bytes:
+    """The programs that write and read what is collected, and the devices' files: they contain its words."""
+    files = [*(ROOT / "roofmodel").rglob("*.py"), *Path(__file__).parent.glob("*.py"), *(ROOT / "hardware").iterdir()]
+    return b"\n".join(file.name.encode() + b"\n" + file.read_bytes() for file in files)
+
+
+def _unused(path: Path) -> Path:
+    """The path, or one with a number if there is such a file."""
+    number = 2
+    while path.exists() or path.is_symlink():
+        path = path.with_name(f"{number}-{path.name}")
+        number += 1
+    return path

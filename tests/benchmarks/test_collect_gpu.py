@@ -255,8 +255,9 @@ def test_names_of_the_machine_are_taken_out_of_packed_files_too(
     text = f'{{"traceName": "{tmp_path}/x.json", "host": "node0317", "by": "{ROOT}/benchmarks"}}'
     (tmp_path / "a.json").write_text(text)
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))
-    (tmp_path / "c.ncu-rep").write_bytes(b"node0317")  # no text: it cannot be changed without breaking it
+    (tmp_path / "c.ncu-rep").write_bytes(b"\0\x08node0317\0")  # binary: a length may precede each text
     scrub.scrub(tmp_path)
+    assert (tmp_path / "c.ncu-rep").read_bytes() == b"\0\x08HOST____\0"
     told = '{"traceName": "FOLDER/x.json", "host": "HOST", "by": "ROOFMODEL/benchmarks"}'
     assert (tmp_path / "a.json").read_text() == told
     assert gzip.decompress((tmp_path / "b.json.gz").read_bytes()).decode() == told
@@ -277,6 +278,63 @@ def test_names_that_are_words_of_what_is_collected_are_taken_out_of_paths_only(
         file.read_text()
         == '{"hardware": "h100-sxm", "torch": "2.9, CUDA", "cat": "cuda", "at": "/data/USER/x", "on": "HOST"}'
     )
+
+
+@pytest.fixture
+def someone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user `qi`, who is `boss` after sudo, on a host with a domain."""
+    monkeypatch.setattr(scrub.socket, "gethostname", lambda: "node0317")
+    monkeypatch.setattr(scrub.socket, "getfqdn", lambda: "node0317.cluster.example.org")
+    monkeypatch.setattr(scrub, "_user", lambda: "qi")
+    for name in scrub.USER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SUDO_USER", "bossman")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8932,MIG-1f3a")
+
+
+@pytest.mark.usefixtures("someone")
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("/scratch/qi/x.py", "/scratch/USER/x.py"),
+        ('"/data/shared/qi"', '"/data/shared/USER"'),
+        ("/qi/qi/qi/", "/USER/USER/USER/"),
+        ("qi@login1", "USER@login1"),
+        ('{"user": "qi", "LOGNAME": "qi"}', '{"user": "USER", "LOGNAME": "USER"}'),
+        ("SUDO_USER=bossman LOGNAME=qi", "SUDO_USER=USER LOGNAME=USER"),
+        ("/tmp/bossman.log of bossman", "/tmp/USER.log of USER"),
+        ("login1.cluster.example.org, mail.example.org", "login1.DOMAIN, mail.DOMAIN"),
+        ("node0317.cluster.example.org node0317", "HOST HOST"),
+        ("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-UUID"),
+        ("CUDA_VISIBLE_DEVICES=GPU-8932,MIG-1f3a", "CUDA_VISIBLE_DEVICES=GPU-UUID,GPU-UUID"),
+        ("12 qi/s, a qi of qi, path/to/lib, /usr/lib/qi.so", "12 qi/s, a qi of qi, path/to/lib, /usr/lib/qi.so"),
+        ("GPU-bound GPU-0", "GPU-bound GPU-0"),
+    ],
+)
+def test_names_of_people_hosts_and_gpus_are_replaced(text: str, after: str, tmp_path: Path) -> None:
+    for name in ("a.log", "no-suffix", "b.json"):
+        (tmp_path / name).write_text(text)
+    assert scrub.scrub(tmp_path) == []
+    assert {path.read_text() for path in tmp_path.iterdir()} == {after}
+
+
+@pytest.mark.usefixtures("someone")
+def test_names_are_replaced_in_file_names_and_targets_of_links(tmp_path: Path) -> None:
+    for name in ("node0317_12.pt.trace.json", "HOST_12.pt.trace.json", "log-qi.txt", "bossman/x.csv", "ncu-qi.csv.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith("gz") else b"")
+    (tmp_path / "link").symlink_to("/scratch/qi/node0317/data")
+    (tmp_path / "inner").symlink_to("log-qi.txt")
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
+    outside.write_text("node0317")
+    (tmp_path / "out").symlink_to(outside)
+    assert scrub.scrub(tmp_path) == []
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
+        "HOST_12.pt.trace.json", "2-HOST_12.pt.trace.json", "log-USER.txt", "USER", "USER/x.csv", "ncu-USER.csv.gz",
+        "link", "inner", "out",
+    }  # fmt: skip
+    assert os.readlink(tmp_path / "link") == "/scratch/USER/HOST/data"
+    assert outside.read_text() == "node0317"  # a file that is not sent stays as it is
 
 
 def test_what_cannot_be_read_is_not_sent_and_what_is_unfinished_is(
