@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from roofmodel.errors import Option, Text, WorkloadError, choices
-from roofmodel.views.kit.files import check_not_input
+from roofmodel.output_files import check_not_input
 
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 

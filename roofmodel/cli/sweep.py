@@ -56,7 +56,7 @@ def sweep_command(
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
-    from roofmodel.views.kit.files import PICTURES
+    from roofmodel.output_files import PICTURES
 
     check_outputs(api.SweepReport, output, [*models, *devices(hw or [])])
     api.SweepReport.check_picture(picture, price is not None)

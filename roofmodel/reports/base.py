@@ -71,9 +71,9 @@ class Saved(Shown):
     @classmethod
     def check_output(cls, path: PathLike) -> None:
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
-        from roofmodel.views.kit import files
+        from roofmodel import output_files
 
-        files.check(arguments.path("path", path), cls.suffixes())
+        output_files.check(arguments.path("path", path), cls.suffixes())
 
     @abstractmethod
     def save(self, path: PathLike) -> Path:

@@ -68,9 +68,9 @@ class ProfileReport(WithText, Saved):
 
     def save(self, path: PathLike) -> Path:
         """Write the kernels (json, csv), by the suffix."""
-        from roofmodel.views.kit import files
+        from roofmodel import output_files
 
-        return files.write(arguments.path("path", path), None, self._texts())
+        return output_files.write(arguments.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
         from roofmodel.views.profile.tables import kernels_table
@@ -281,9 +281,9 @@ class CountReport(WithText, Saved):
 
     def save(self, path: PathLike) -> Path:
         """Write the operators (json, csv), by the suffix."""
-        from roofmodel.views.kit import files
+        from roofmodel import output_files
 
-        return files.write(arguments.path("path", path), None, self._texts())
+        return output_files.write(arguments.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
         from roofmodel.views.count import table
@@ -374,9 +374,9 @@ class CalibrationReport(Saved):
 
     def save(self, path: PathLike) -> Path:
         """Write the device's file with the fitted parameters (yaml)."""
-        from roofmodel.views.kit import files
+        from roofmodel import output_files
 
-        return files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
+        return output_files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
 
     def __rich__(self) -> Any:
         from roofmodel.views.benchmark.calibrate import table

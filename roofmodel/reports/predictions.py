@@ -249,9 +249,9 @@ class ExplorePage(Saved):
 
     def save(self, path: PathLike) -> Path:
         """Write the page (html)."""
-        from roofmodel.views.kit import files
+        from roofmodel import output_files
 
-        return files.write(arguments.path("path", path), None, {"html": lambda: self.html})
+        return output_files.write(arguments.path("path", path), None, {"html": lambda: self.html})
 
     def __rich__(self) -> Any:
         return repr(self)

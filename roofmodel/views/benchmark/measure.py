@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel import output_files
 from roofmodel.errors import Message, Option, OutputError, WorkloadError
 from roofmodel.errors import Text as Remark
 from roofmodel.models.architecture import Architecture
@@ -24,7 +25,6 @@ from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chose
 from roofmodel.study.benchmark.stopwatch import Machine
 from roofmodel.study.profile.device import UnknownDevice, identify
 from roofmodel.units import seconds, si
-from roofmodel.views.kit import files
 from roofmodel.views.kit.columns import bare
 
 PROGRESS_INTERVAL = 10.0  # seconds between two progress lines if stderr is not a terminal
@@ -39,8 +39,8 @@ class CsvWriter:
     """
 
     def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
-        self.target = files.check(path, ("csv",))
-        self.part_file = files.check(f"{path}.part", ("part",))
+        self.target = output_files.check(path, ("csv",))
+        self.part_file = output_files.check(f"{path}.part", ("part",))
         ways = Message(Option("resume"), " continues it, ", Option("force"), " replaces it")
         if not (resume or force):
             if self.part_file.exists():
@@ -52,7 +52,7 @@ class CsvWriter:
         self.known = {identity_of_row(cells) for cells in old}
         self.count = 0  # rows of this run
         self._complete = True  # False after a row could not be written
-        files.replace(self.part_file, lambda file: _write(file, old))
+        output_files.replace(self.part_file, lambda file: _write(file, old))
         self._file: IO[str] = self.part_file.open("a", newline="", encoding="utf-8")
         self._writer = csv.DictWriter(self._file, COLUMNS)
 
@@ -78,7 +78,7 @@ class CsvWriter:
         if not self._complete:
             return
         if self.count or self.known:
-            files.replace(self.target, lambda file: shutil.copyfile(self.part_file, file))
+            output_files.replace(self.target, lambda file: shutil.copyfile(self.part_file, file))
         self.part_file.unlink()
 
 
@@ -175,7 +175,7 @@ def run(
     Raises OutputError for a table that cannot be written or continued, WorkloadError for an unknown operation, format
     or device, and if nothing was measured.
     """
-    files.check(output, ("csv",))
+    output_files.check(output, ("csv",))
     wanted = chosen("ops", ops, cases.KERNELS, cases.KERNELS)
     machine = stopwatch.machine(device)
     try:

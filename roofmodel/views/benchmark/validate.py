@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel import output_files, units
 from roofmodel.study.benchmark.table import reason_lines
 from roofmodel.study.benchmark.validate import Errors, Part, Validation, faster_than_bound
-from roofmodel.views.kit import canvas, encoding, files
+from roofmodel.views.kit import canvas, encoding
 from roofmodel.views.kit.columns import bare
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
@@ -128,13 +128,13 @@ def _unused_name(name: str, taken: Sequence[str]) -> str:
     return name if name not in taken else _unused_name(f"roof_{name}", taken)
 
 
-SUFFIXES = (*files.PICTURES, "csv", "json")
+SUFFIXES = (*output_files.PICTURES, "csv", "json")
 
 
 def save(validation: Validation, path: str) -> Path:
     """Save the rows as .csv, the errors as .json, or measured against expected times as a picture."""
     texts = {"csv": lambda: rows_csv(validation), "json": lambda: as_json(validation)}
-    return files.write(path, lambda file, form: draw(validation, file, form), texts)
+    return output_files.write(path, lambda file, form: draw(validation, file, form), texts)
 
 
 MAX_LARGE_DOTS = 1000  # rows up to which dots are large

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel import output_files, units
 from roofmodel.algebra import plain
 from roofmodel.errors import Option
 from roofmodel.study.compare.comparison import Comparison, Passes, Row
@@ -16,11 +16,10 @@ from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.study.profile.points import total
 from roofmodel.views.compare import data
 from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
-from roofmodel.views.kit import files
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 from roofmodel.views.profile.tables import FittingTable
 
-SUFFIXES = (*files.PICTURES, "json", "csv")
+SUFFIXES = (*output_files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons
 TITLES = (
     "operator", "×", "kernels", "FLOPs", "× FLOPs", "bytes", "× bytes", "bound by", "bound", "expected", "achieved",
@@ -141,7 +140,7 @@ def save(comparison: Comparison, path: str) -> Path:
     """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
     from roofmodel.views.compare import picture
 
-    return files.write(
+    return output_files.write(
         path,
         draw=lambda file, form: picture.draw(comparison, file, form),
         texts={"json": lambda: data.as_json(comparison), "csv": lambda: data.as_csv(comparison)},

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from roofmodel import output_files
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.views.kit import files
 
-SUFFIXES = (*files.PICTURES, "html", "json", "csv", "md")
+SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", "md")
 """The suffixes of the files that `save` writes."""
 FORMATS = ("json", "csv", "markdown")
 """The formats of `as_text`."""
@@ -34,7 +34,7 @@ def save(estimate: Estimate, path: str) -> Path:
     from roofmodel.views.estimate import picture
     from roofmodel.views.kit import roofline_page
 
-    return files.write(
+    return output_files.write(
         path,
         draw=lambda file, form: picture.draw(estimate, file, form),
         texts={

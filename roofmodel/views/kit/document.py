@@ -16,8 +16,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from roofmodel import output_files
 from roofmodel.errors import Message, Option
-from roofmodel.views.kit import encoding, files
+from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare
 
 
@@ -91,7 +92,7 @@ class Document(NamedTuple):
         """Write the document to a .md, .tex or .json file; return its path. Raises OutputError."""
         forms = {"md": "markdown", "tex": "latex", "json": "json"}
         texts = {suffix: partial(self.render, form) for suffix, form in forms.items()}
-        return files.write(path, None, texts)
+        return output_files.write(path, None, texts)
 
 
 def text_form(text: str, unit: str = "") -> Form:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roofmodel import output_files
 from roofmodel.devices.device import Device, Pipe
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.views.kit import encoding, files
+from roofmodel.views.kit import encoding
 from roofmodel.views.kit.panel import heading, panels_of, provenance, sources
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
@@ -129,7 +130,7 @@ def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
     ]
 
 
-SUFFIXES = (*files.PICTURES, "html", "json", "csv")  # that `save_points` accepts
+SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")  # that `save_points` accepts
 
 
 def save_points(plot: RooflinePlot, path: str) -> Path:
@@ -138,7 +139,7 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
     from roofmodel.views.profile import picture
 
     subtitle = provenance(panels_of(plot), sources(plot))
-    return files.write(
+    return output_files.write(
         path,
         draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
         texts={

@@ -9,15 +9,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+from roofmodel import output_files
 from roofmodel.errors import OutputError
 from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES
 from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.kit import files
 from roofmodel.views.sweep.data import TEXT_COLUMNS, full_column, known_values, rows, summary
 
 Item = TypeVar("Item")
 
-SUFFIXES = (*files.PICTURES, "csv", "json", "parquet")
+SUFFIXES = (*output_files.PICTURES, "csv", "json", "parquet")
 INTEGER_COLUMNS = (
     *LENGTHS,
     "new_tokens",
@@ -34,7 +34,7 @@ EXPECTED_COUNTS = ("bytes", "weight_bytes")
 
 def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
     """Write the rows, or a picture of this kind (see picture.py), in the format that the suffix names."""
-    target = files.check(path, SUFFIXES)
+    target = output_files.check(path, SUFFIXES)
     suffix = target.suffix.lower().lstrip(".")
     texts = {"csv": write_csv, "json": write_json}
 
@@ -49,7 +49,7 @@ def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
 
             draw(sweep, file, suffix, picture)
 
-    files.replace(target, write)
+    output_files.replace(target, write)
     return target
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel import output_files
 from roofmodel.errors import OutputError
-from roofmodel.views.kit import files
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_an_output_that_is_an_input_by_any_path_is_refused(given: str) -> None:
     Path("folder").mkdir()
     Path("in.csv").touch()
     with pytest.raises(OutputError, match=r"^in\.csv: is also an input"):
-        files.check_not_input("in.csv", ["gpt2", "a100", given])
+        output_files.check_not_input("in.csv", ["gpt2", "a100", given])
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link, link_to_link], ids=["symbolic", "hard", "chain"])
@@ -37,23 +37,23 @@ def test_an_output_that_is_a_link_to_an_input_is_refused(link: Callable[[str, st
     Path("in.csv").touch()
     link("in.csv", "out.csv")
     with pytest.raises(OutputError, match=r"^out\.csv: is also an input \(in\.csv\)"):
-        files.check_not_input("out.csv", ["in.csv"])
+        output_files.check_not_input("out.csv", ["in.csv"])
     with pytest.raises(OutputError, match=r"^in\.csv: is also an input \(out\.csv\)"):
-        files.check_not_input("in.csv", ["out.csv"])
+        output_files.check_not_input("in.csv", ["out.csv"])
 
 
 def test_the_config_in_a_folder_is_an_input() -> None:
     Path("model").mkdir()
     Path("model/config.json").touch()
     with pytest.raises(OutputError, match=r"^model/config\.json: is also an input \(model\)"):
-        files.check_not_input("model/config.json", ["model"])
+        output_files.check_not_input("model/config.json", ["model"])
 
 
 def test_a_file_with_the_same_content_is_no_input() -> None:
     for name in ("in.csv", "out.csv"):
         Path(name).write_text("same")
-    files.check_not_input("out.csv", ["in.csv", "new.csv", "", "\0", "a" * 5000])
-    files.check_not_input("new.csv", ["in.csv", "new.csv"])
+    output_files.check_not_input("out.csv", ["in.csv", "new.csv", "", "\0", "a" * 5000])
+    output_files.check_not_input("new.csv", ["in.csv", "new.csv"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="not applicable: permissions are Unix's")
@@ -67,7 +67,7 @@ def test_a_replaced_file_keeps_its_permissions(mode: int) -> None:
         during.append(file.stat().st_mode & 0o077)
         file.write_text("new")
 
-    files.replace(Path("out.csv"), write)
+    output_files.replace(Path("out.csv"), write)
     assert Path("out.csv").read_text() == "new"
     assert stat.S_IMODE(Path("out.csv").stat().st_mode) == mode
     assert during == [0]  # the unfinished file is not more readable than the old one
@@ -80,11 +80,11 @@ def test_a_read_only_file_is_refused_for_the_superuser_too() -> None:
     os.symlink("out.csv", "link.csv")
     for path in ("out.csv", "link.csv"):
         with pytest.raises(OutputError, match=rf"^{path}: the file is read-only"):
-            files.check(path, ("csv",))
+            output_files.check(path, ("csv",))
 
 
 @pytest.mark.parametrize("length", [253, 255])
 def test_a_file_may_have_the_longest_name_that_the_system_permits(length: int) -> None:
     name = "a" * (length - 4) + ".csv"
-    files.write(name, None, {"csv": lambda: "text"})
+    output_files.write(name, None, {"csv": lambda: "text"})
     assert [path.name for path in Path.cwd().iterdir()] == [name]
