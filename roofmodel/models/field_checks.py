@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Fact
-from roofmodel.models.fields import Fields
+from roofmodel.models.fields import MAX_LAYERS, Fields
 
 
 class ConfigLocation(NamedTuple):
@@ -62,6 +62,16 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
     if fields["position_table"] and fields["positions"] is None:
         raise ModelError(
             f"{at('positions')}: lacks {facts['positions'].key!r}, the number of rows of the position table"
+        )
+    if fields["latent"] and not fields["rotary_dim"]:
+        raise ModelError(
+            f"{at('rotary_dim')}: {facts['rotary_dim'].key!r} is 0; it must be a whole number from 1: the size of the "
+            "key part that all heads share"
+        )
+    if fields["layers"] * fields["layers_per_group"] > MAX_LAYERS:
+        raise ModelError(
+            f"{at('layers_per_group')}: {named('layers_per_group')} × {named('layers')} are more than {MAX_LAYERS} "
+            "layers; use fewer"
         )
     if fields["parameter_groups"] > fields["layers"]:
         raise ModelError(

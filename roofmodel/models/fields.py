@@ -84,7 +84,8 @@ def _window_rotary_dim(f: Any) -> Any:
 
 
 # The upper limits are far above any model; they catch typing errors.
-SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, 10_000), _whole(1, 2**40)
+MAX_LAYERS = 10_000
+SIZE, COUNT, LAYERS, LENGTH = _whole(1, 2**24), _whole(0, 2**24), _whole(1, MAX_LAYERS), _whole(1, 2**40)
 LENGTH_OR_DEFAULT = _whole(-1, 2**40)  # 0 and -1: the default of the model's code
 WINDOW = _whole(0, 2**40)  # 0 and null: no window
 FLAG = FieldType(lambda v: isinstance(v, bool), "true or false")

@@ -30,6 +30,11 @@ QWEN2 = LLAMA | {"model_type": "qwen2", "num_key_value_heads": 2}
 MISTRAL = LLAMA | {"model_type": "mistral"}
 BERT = {k: v for k, v in LLAMA.items() if k != "intermediate_size"} | {"model_type": "bert"}
 NEOX = LLAMA | {"model_type": "gpt_neox"}
+DEEPSEEK = LLAMA | {"model_type": "deepseek_v3", "moe_intermediate_size": 32}
+CHATGLM = {
+    "model_type": "chatglm", "hidden_size": 64, "num_layers": 3, "num_attention_heads": 8, "padded_vocab_size": 100,
+}  # fmt: skip
+ALBERT = LLAMA | {"model_type": "albert"}
 
 
 def read(config: dict[str, Any]) -> Architecture:
@@ -93,8 +98,17 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
      ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
     ("more experts active than there are", MIXTRAL, {"num_experts_per_tok": 20},
      ["num_experts_per_tok 20", "num_local_experts 8"]),
-    ("labels a word", BERT, {"num_labels": "two"}, ["'num_labels' is 'two'", "the number of classes"]),
-    ("labels none", BERT, {"id2label": {}}, ["'id2label' is {}", "the number of classes"]),
+    ("labels a word", BERT, {"num_labels": "two"},
+     ["'num_labels' is 'two'", "a mapping of class index to name, or the number of classes"]),
+    ("labels none", BERT, {"id2label": {}},
+     ["'id2label' is {}", "a mapping of class index to name, or the number of classes"]),
+    ("latent attention without rotary elements", DEEPSEEK, {"qk_rope_head_dim": 0},
+     ["'qk_rope_head_dim' is 0", "a whole number from 1"]),
+    ("kind of norm a list", CHATGLM, {"rmsnorm": []}, ["'rmsnorm' is []", "true or false"]),
+    ("kind of norm a mapping", CHATGLM, {"rmsnorm": {}}, ["'rmsnorm' is {}", "true or false"]),
+    ("kind of norm a word", CHATGLM, {"rmsnorm": "layernorm"}, ["'rmsnorm' is 'layernorm'", "true or false"]),
+    ("too many layers in the groups of a model", ALBERT, {"inner_group_num": 10**6},
+     ["inner_group_num 1000000 × num_hidden_layers 3 are more than 10000 layers", "use fewer"]),
     ("cross attention", GPT2, {"add_cross_attention": True}, ["'add_cross_attention' is true", "gpt2"]),
     ("cross attention (bert)", BERT, {"add_cross_attention": True}, ["'add_cross_attention' is true", "bert"]),
     ("bert as decoder", BERT, {"is_decoder": True}, ["'is_decoder' is true", "bert"]),

@@ -22,8 +22,10 @@ def _half(width: Any) -> Any:
     return width // 2 if type(width) is int else width
 
 
-def _rms_norm(flag: Any) -> Any:
-    return {True: "rmsnorm", False: "layernorm"}.get(flag, flag)
+def _rms_norm(flag: Any) -> str:
+    if not isinstance(flag, bool):
+        raise ValueError(FLAG.expected)
+    return "rmsnorm" if flag else "layernorm"
 
 
 FAMILIES: dict[str, Family] = {
