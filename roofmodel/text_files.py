@@ -18,6 +18,10 @@ from roofmodel.errors import RoofError, Text, shorten, suggest
 
 LARGEST_TEXT = 16 * 2**20
 """Maximum file size in bytes. Config and device files have a few kilobytes."""
+MAX_DEPTH = 50
+"""Maximum nesting of lists and mappings; config and device files have less than ten levels."""
+MAX_NODES = 100_000
+"""Maximum number of YAML nodes with all aliases expanded; device files have about a thousand."""
 
 # libyaml's parser, if PyYAML has it, is ten times faster and gives the same nodes
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -136,7 +140,7 @@ def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callabl
     Raises FileNotFoundError if there is no file, `kind` if it cannot be read or is not YAML.
     """
     try:
-        node = yaml.compose(extract(read_text(path)), Loader=_LOADER)
+        node = _compose(extract(read_text(path)))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:
@@ -145,7 +149,9 @@ def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callabl
         raise kind(f"{path}: expected {expected}, got a file that is not text") from None
     except ValueError as error:
         raise kind(f"{path}: expected {expected}, got a file that is {error}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except _LimitExceeded as error:
+        raise kind(f"{path}:{error.line}: {error}") from None
+    except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         position = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error).split("\n")[0]
@@ -153,3 +159,79 @@ def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callabl
     if node is None:
         raise kind(f"{path}: expected {expected}, got an empty file")
     return YamlValue(node, str(path), "", kind)
+
+
+def depth(value: Any) -> int:
+    """The number of nested lists and mappings of a JSON value; stops counting above MAX_DEPTH."""
+    levels, inside = 0, [value]
+    while levels <= MAX_DEPTH and (inside := [each for each in inside if isinstance(each, dict | list)]):
+        levels += 1
+        inside = [part for each in inside for part in (each.values() if isinstance(each, dict) else each)]
+    return levels
+
+
+class _LimitExceeded(Exception):
+    """A YAML text is nested too deeply or has too many nodes."""
+
+    def __init__(self, problem: str, mark: Any) -> None:
+        super().__init__(problem)
+        self.line = mark.line + 1
+
+
+class _OpenNode(NamedTuple):
+    """A list or mapping whose end has not been read yet, with its parts and its anchor."""
+
+    node: Any
+    parts: list[Any]
+    anchor: str | None
+
+
+def _compose(text: str) -> Any:
+    """The node graph of the single document of a YAML text; None for an empty text.
+
+    The composer of PyYAML calls itself for each level and ends the process at some ten thousand levels. This one uses
+    a list. Raises _LimitExceeded, yaml.YAMLError.
+    """
+    loader = _LOADER(text)
+    anchors: dict[str, Any] = {}
+    sizes: dict[int, int] = {}  # nodes below each node, aliases expanded, by id
+    stack: list[_OpenNode] = [_OpenNode(None, [], None)]
+
+    def close(node: Any, size: int, anchor: str | None, mark: Any) -> None:
+        if size > MAX_NODES:
+            raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", mark)
+        sizes[id(node)] = size
+        if anchor is not None:
+            anchors[anchor] = node
+        stack[-1].parts.append(node)
+
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            mark = event.start_mark
+            if isinstance(event, yaml.ScalarEvent):
+                tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+                close(yaml.ScalarNode(tag, event.value, mark, event.end_mark, event.style), 1, event.anchor, mark)
+            elif isinstance(event, yaml.AliasEvent):
+                if event.anchor not in anchors:
+                    problem = f"alias {event.anchor!r} has no anchor before it"
+                    raise yaml.composer.ComposerError(None, None, problem, mark)
+                node = anchors[event.anchor]
+                close(node, sizes[id(node)], None, mark)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                kind = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
+                tag = event.tag or loader.resolve(kind, None, event.implicit)
+                if len(stack) > MAX_DEPTH:
+                    raise _LimitExceeded(f"more than {MAX_DEPTH} nested lists and mappings", mark)
+                stack.append(_OpenNode(kind(tag, [], mark, None, event.flow_style), [], event.anchor))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                node, parts, anchor = stack.pop()
+                node.end_mark = event.end_mark
+                pairs = isinstance(node, yaml.MappingNode)
+                node.value = list(zip(parts[::2], parts[1::2], strict=True)) if pairs else parts
+                close(node, 1 + sum(sizes[id(part)] for part in parts), anchor, mark)
+            elif isinstance(event, yaml.DocumentStartEvent) and stack[0].parts:
+                raise yaml.composer.ComposerError(None, None, "a second document; keep one", mark)
+    finally:
+        loader.dispose()
+    return next(iter(stack[0].parts), None)

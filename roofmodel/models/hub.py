@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from roofmodel.errors import ModelError, Option, shorten, suggest
 from roofmodel.file_names import printable, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.text_files import expand, read_text
+from roofmodel.text_files import MAX_DEPTH, depth, expand, read_text
 
 CATALOGUE = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
@@ -167,15 +168,33 @@ def _read(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ModelError(f"{file}: {error}; give a model's config.json") from None
     try:
-        config = json.loads(text)
+        config = json.loads(text, object_pairs_hook=partial(_without_duplicates, file))
+        too_deep = depth(config) > MAX_DEPTH
     except json.JSONDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
         raise ModelError(f"{place}: not JSON ({error.msg}); give a model's config.json") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ModelError(f"{file}: not usable JSON ({error})") from None
+    except RecursionError:
+        too_deep = True
+    if too_deep:
+        raise ModelError(f"{file}: more than {MAX_DEPTH} nested lists and objects; give a model's config.json")
     if not isinstance(config, dict):
         raise ModelError(f"{file}: contains a {type(config).__name__}; a config.json contains an object {{...}}")
     return config
+
+
+def _without_duplicates(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict. Raises ModelError for a key with two different values."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found and found[key] != value:
+            raise ModelError(
+                f"{file}: duplicate key {shorten(key)}, with the values {shorten(found[key])} and {shorten(value)}; "
+                "keep one"
+            )
+        found[key] = value
+    return found
 
 
 # --- The Hugging Face cache and the Hub -------------------------------------------------------------

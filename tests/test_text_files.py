@@ -1,0 +1,124 @@
+"""Limits of the text files that users write: nesting, number of values, duplicate keys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from roofmodel.devices import library
+from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
+from roofmodel.models import hub
+from roofmodel.text_files import MAX_DEPTH, MAX_NODES, read_yaml
+
+HARDWARE = Path(__file__).parents[1] / "hardware"
+TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
+NESTED = ("[", "- ", "{a: ", "? ")
+
+
+def laughs(levels: int = 9, copies: int = 9) -> str:
+    """Lists of aliases of lists of aliases: 9^9 values in 400 bytes."""
+    lines = ["a0: &a0 [ha]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * copies)}]" for n in range(1, levels + 1)]
+    return "\n".join([*lines, f"layers: *a{levels}\n"])
+
+
+@pytest.mark.parametrize("opening", NESTED)
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 500, 30_000])
+def test_a_deeply_nested_yaml_file_is_refused_at_once(opening: str, levels: int, tmp_path: Path) -> None:
+    """In a process of its own, as PyYAML's composer ends the process at some ten thousand levels."""
+    file = tmp_path / "deep.yaml"
+    file.write_text("name: " * (opening in "[{a: ") + opening * levels, encoding="utf-8")
+    start = time.monotonic()
+    for arguments in (["hw", "check", str(file)], ["estimate", str(file), "--hw", "a100"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "roofmodel", *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr == f"error: {file}:1: more than {MAX_DEPTH} nested lists and mappings\n"
+    assert time.monotonic() - start < 20
+
+
+def test_a_sheet_of_answers_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "answers.yaml"
+    file.write_text("answers: " + "[" * 30_000, encoding="utf-8")
+    with pytest.raises(RoofError, match="nested lists and mappings"):
+        read_yaml(file, AnswerError, "a sheet")
+
+
+def test_aliases_that_expand_to_millions_of_values_are_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "laughs.yaml"
+    file.write_text(laughs(), encoding="utf-8")
+    start = time.monotonic()
+    with pytest.raises(ModelError, match=rf"laughs\.yaml:\d: more than {MAX_NODES} values, with aliases expanded"):
+        hub.load(str(file))
+    with pytest.raises(DeviceError, match="aliases expanded"):
+        library.load(str(file))
+    assert time.monotonic() - start < 2
+
+
+def test_a_yaml_file_of_too_many_values_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text("name: [" + "1, " * (MAX_NODES + 1) + "1]", encoding="utf-8")
+    with pytest.raises(DeviceError, match=f"more than {MAX_NODES} values"):
+        library.load(str(file))
+
+
+def test_aliases_within_the_limit_are_read(tmp_path: Path) -> None:
+    text = (HARDWARE / "t4.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace("name: ", "name: &title ", 1), encoding="utf-8")
+    assert library.load(str(file)).name == library.load("t4").name
+    file.write_text("name: &a [*a]\n", encoding="utf-8")
+    with pytest.raises(DeviceError, match=r"mine\.yaml:1: not YAML \(alias 'a' has no anchor before it\)"):
+        library.load(str(file))
+
+
+def shape(node: yaml.Node) -> object:
+    """A node graph as nested tuples of tags, values and lines."""
+    if isinstance(node, yaml.ScalarNode):
+        return node.tag, node.value, node.start_mark.line, node.end_mark.line
+    inside = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    return node.tag, node.start_mark.line, node.end_mark.line, tuple(map(shape, inside))
+
+
+@pytest.mark.parametrize("file", sorted(HARDWARE.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_node_graph_is_the_one_of_pyyaml(file: Path) -> None:
+    ours = read_yaml(file, DeviceError, "a device's YAML").node
+    assert shape(ours) == shape(yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 500, 900, 30_000])
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
+def test_a_deeply_nested_config_is_refused(levels: int, pair: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    nested = pair[0] * levels + "1" + pair[1] * levels
+    file.write_text(json.dumps(TINY)[:-1] + f', "torch_dtype": {nested}}}', encoding="utf-8")
+    with pytest.raises(ModelError, match=f"more than {MAX_DEPTH} nested lists and objects"):
+        hub.load(str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"model_type": "gpt2", "n_embd": 48, "n_embd": 96}', "duplicate key 'n_embd', with the values 48 and 96"),
+        ('{"rope_parameters": {"rope_theta": 1, "rope_theta": 2}}', "duplicate key 'rope_theta'"),
+    ],
+)
+def test_a_config_with_two_values_of_a_key_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=said) as caught:
+        hub.load(str(file))
+    assert str(caught.value).endswith("; keep one")
+
+
+def test_a_key_that_a_config_has_twice_with_one_value_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY)[:-1] + ', "n_embd": 48}', encoding="utf-8")
+    assert hub.load(str(file)).facts["hidden"].value == 48
