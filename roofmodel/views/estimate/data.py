@@ -50,7 +50,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "micro_batch": work.micro_batch,
             **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
         },
-        "phases": [phase_document(phase) for phase in estimate.phases],
+        "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
             **memory_document(mem),
             "fits": estimate.fits,
@@ -86,8 +86,6 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "ops": [operator_document(placed) for placed in phase.placed],
         "totals": phase_totals(phase),
     }
-    if stages := stage_totals(phase):
-        document["stages"] = stages
     if phase.uncached is not None:
         document["new_tokens"] = step.passes - 1
         document["without_cache"] = {
@@ -95,6 +93,12 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
             "bound_seconds": phase.uncached.bound_seconds,
         }
     return document
+
+
+def _stages(phase: PhaseEstimate) -> dict[str, Any]:
+    """`stages`, the totals by stage, if the phase has stages."""
+    found = stage_totals(phase)
+    return {"stages": found} if found else {}
 
 
 def operator_document(placed: Placed) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device, Link
+from roofmodel.devices.library import ALIASES
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key
@@ -20,6 +21,7 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
     return {
         "id": device.id,
         "name": device.name,
+        "aliases": [alias for alias, name in ALIASES.items() if name == device.id],
         "parameters": _parameters(device),
         "capacity": _value(device.capacity),
         "bandwidth": _value(device.bandwidth),

@@ -351,8 +351,8 @@ function drawTable() {
 function positionWarnings({ context, tokens }) {
   const { positions, source } = model().limits, reach = Number(context) + Number(tokens), name = model().name;
   const warning = (what, length, limit) => (limit === null || length <= limit ? []
-    : [`Warning: ${what} ${grouped(length)} tokens, but ${name} has positions for ${grouped(limit)}; counted as if `
-      + "it had more."]);
+    : [`Warning: ${what} ${grouped(length)} tokens, but ${name} has positions for ${grouped(limit)}; `
+      + "the limit is not enforced."]);
   return [...(model().encodes ? warning("the source has", state.seq, source) : []),
     ...warning(`${state.phase} reaches`, reach, positions)];
 }

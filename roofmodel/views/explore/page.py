@@ -23,6 +23,7 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
+from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
 from roofmodel.study import explore as study
@@ -116,6 +117,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
     defaults, _ = workload(arch)
     return {
         "name": arch.name,
+        "aliases": _aliases(arch.name),
         "parameters": describe_parameters(*parameters(arch)),
         "phases": phases,
         "lengths": {
@@ -134,6 +136,12 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
         "notes": [*map(str, arch.notes)],
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
+
+
+def _aliases(name: str) -> list[str]:
+    """Other names of a packaged model, which links to the page may have: `gpt2` for `openai-community/gpt2`."""
+    entry = hub.packaged(name)
+    return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
 STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of convolutional networks

@@ -399,6 +399,22 @@ def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str
     assert page.execute_script("return document.scripts.length") == 2
 
 
+@pytest.mark.parametrize(
+    ("hash_", "model", "hw"),
+    [
+        ("model=mixtral-8x7b-v0.1&hw=v100", "mistralai/Mixtral-8x7B-v0.1", "v100-sxm2-32gb"),
+        ("model=openai-community/GPT2&hw=H100", "openai-community/gpt2", "h100-sxm"),
+        ("model=t5-small&hw=a100-sxm-80gb", "google-t5/t5-small", "a100-sxm-80gb"),
+    ],
+)
+def test_a_link_may_name_a_model_and_a_device_in_short(page: Any, hash_: str, model: str, hw: str) -> None:
+    page.execute_script("location.hash = arguments[0]", hash_)
+    page.execute_async_script("setTimeout(arguments[0], 50)")
+    assert text(page, "#messages") == ""
+    link = page.execute_script("return Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+    assert (link["model"], link["hw"]) == (model, hw)
+
+
 def test_everything_is_reached_by_keys(page: Any) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
