@@ -42,8 +42,16 @@ def model_notes(arch: Architecture, work: Workload) -> list[Text]:
 def exceeds_positions(arch: Architecture, work: Workload) -> Any:
     """Whether a workload of one phase exceeds the model's positions; elementwise for arrays."""
     (step,) = work.steps()
-    limits = ((step.reach, arch.max_tokens), (work.seq, arch.max_source))
+    limits = ((_positions_needed(work, step), arch.max_tokens), (work.seq, arch.max_source))
     return reduce(or_, (length > limit for length, limit in limits if limit is not None), False)
+
+
+def _positions_needed(work: Workload, step: Step) -> Number:
+    """Positions of cached and new tokens; of a decode after the default context only those of the cached tokens.
+
+    The default context is the whole prompt. A prompt that fills all positions is no reason for a warning.
+    """
+    return step.context if step.phase == "decode" and work.context is None else step.reach
 
 
 def length_notes(arch: Architecture, work: Workload) -> list[Text]:
@@ -58,17 +66,17 @@ def length_notes(arch: Architecture, work: Workload) -> list[Text]:
         notes.append(
             Message(
                 f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
-                "counted as if it had more (",
+                "the limit is not enforced (",
                 Option("seq", arch.max_source),
                 " is within the limit)",
             )
         )
     for step in work.steps():
-        if limit is not None and step.reach > limit:
+        if limit is not None and _positions_needed(work, step) > limit:
             notes.append(
                 Message(
                     f"warning: {step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
-                    "counted as if it had more",
+                    "the limit is not enforced",
                     _within_limit(arch, step),
                 )
             )

@@ -218,9 +218,9 @@ def _case(
             )
         ] = None
     if exceeds_positions(arch, work):
-        notes[
-            f"warning: points beyond the maximum positions of {arch.name} are marked and counted as if it had more"
-        ] = None
+        notes[f"warning: points beyond the maximum positions of {arch.name} are marked; the limit is not enforced"] = (
+            None
+        )
     unused = {
         *(["seq"] if arch.image else []),
         *([] if arch.encoder else ["decoder_seq"]),

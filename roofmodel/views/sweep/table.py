@@ -33,7 +33,7 @@ LEGEND = {
 EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
 MARKS = {
     "!": "! does not fit in device memory",
-    "†": "† beyond the model's maximum positions; counted as if it had more",
+    "†": "† beyond the model's maximum positions; the limit is not enforced",
 }
 
 

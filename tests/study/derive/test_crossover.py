@@ -180,9 +180,10 @@ def test_an_impossible_crossover_is_refused(options: dict[str, Any], message: st
         ({"over": "seq", "seq": 4, "op": "mlp.up"}, ["seq is ignored: it is the variable"]),
         # 1536 S (S + 1) / 989.4e12 = 6144 S / 3.35e12
         ({"over": "seq", "op": "attention.flash"}, ["warning: prefill reaches 1181 tokens, but openai-community/gpt2 "
-         "has positions for 1024; counted as if it had more"]),
-        ({"over": "batch"}, ["warning: decode reaches 1025 tokens, but openai-community/gpt2 has positions for 1024; "
-         "counted as if it had more (context=1023 is within the limit)"]),
+         "has positions for 1024; the limit is not enforced"]),
+        ({"over": "batch"}, []),
+        ({"over": "batch", "context": 1024}, ["warning: decode reaches 1025 tokens, but openai-community/gpt2 has "
+         "positions for 1024; the limit is not enforced (context=1023 is within the limit)"]),
     ],
 )  # fmt: skip
 def test_ignored_options_and_position_limits_are_noted(options: dict[str, Any], notes: list[str]) -> None:

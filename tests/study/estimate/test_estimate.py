@@ -259,6 +259,22 @@ def test_a_generation_beyond_the_positions_says_which_prompt_stays_inside() -> N
     assert "(seq=924 is within the limit)" in warning
 
 
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({}, []),  # a prompt of 1024 tokens, and a decode after it
+        ({"seq": 1024}, []),
+        ({"context": 1024}, ["decode reaches 1025 tokens"]),
+        ({"seq": 1025}, ["prefill reaches 1025 tokens", "decode reaches 1026 tokens"]),
+        ({"phase": "decode", "context": 1024}, ["decode reaches 1025 tokens"]),
+    ],
+)
+def test_only_lengths_that_were_given_are_warned_about(options: dict[str, Any], warned: list[str]) -> None:
+    warnings = [note for note in map(str, run("gpt2", **options).notes) if note.startswith("warning: ")]
+    assert [note.removeprefix("warning: ").partition(", but")[0] for note in warnings] == warned
+    assert all("has positions for 1024; the limit is not enforced" in note for note in warnings)
+
+
 def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
     document = roofmodel.estimate("gpt2", "a100", phase="train", attention="eager", recompute="full").to_dict()
     (phase,) = document["phases"]
