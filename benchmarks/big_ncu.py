@@ -1,16 +1,16 @@
-"""Nsight Compute's CSV at a gigabyte: write such a file, and read it with roofmodel and, in the same run, with pyarrow.
+"""Reading of Nsight Compute CSV files of a gigabyte: roofmodel compared with pyarrow.
 
     python benchmarks/big_ncu.py                            all three layouts, a gigabyte each
-    python benchmarks/big_ncu.py raw --gigabytes 0.1        a row a launch, 225 columns, a row of units
-    python benchmarks/big_ncu.py details                    a row a metric and a row a rule, 48 a launch
-    python benchmarks/big_ncu.py metrics                    a row a metric of `ncu --metrics`, 12 a launch
-    python benchmarks/big_ncu.py raw --write big.csv        the file alone
+    python benchmarks/big_ncu.py raw --gigabytes 0.1        a row per launch, 225 columns, a row of units
+    python benchmarks/big_ncu.py details                    a row per metric and per rule, 48 per launch
+    python benchmarks/big_ncu.py metrics                    a row per metric of `ncu --metrics`, 12 per launch
+    python benchmarks/big_ncu.py raw --write big.csv        only write the file
 
-The shapes are those of real exports (an A100 that ran ResNet-18, an RTX 5090 that ran a language model, a V100 that
-ran BERT): the columns and their order, cells in quotes, rows of metrics shorter than those of rules, thousands
-separated on the details page, names of kernels from 71 to 1404 characters with the skew of their launches. The
-kernels and the numbers are made up. "Bare" is a pass of `pyarrow.csv.open_csv` over all columns, which keeps nothing.
-Exits with 1 where reading takes more than 3 times as long, or a gigabyte of memory. Needs pyarrow.
+The files have the structure of real exports (ResNet-18 on an A100, a language model on an RTX 5090, BERT on a V100):
+columns and their order, quoted cells, metric rows shorter than rule rows, thousands separators on the details page,
+kernel names of 71 to 1404 characters with the same distribution of launches. Kernels and numbers are synthetic. "Bare"
+is a pass of `pyarrow.csv.open_csv` over all columns without storing them. Exit status 1 if reading takes more than 3
+times as long, or a gigabyte of memory. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# How often the 46 kernels of a ResNet-18 were launched, and how long their names are.
+# Launches and name lengths of the 46 kernels of a ResNet-18.
 LAUNCHES = [1] * 26 + [2] * 6 + [3] * 4 + [4, 7, 9, 11, 15, 15, 17, 19, 20, 68]
 LENGTHS = [71, 90, 104, 118, 130, 141, 152, 170, 196, 233, 280, 350, 520, 1404]
 LEAD = '"ID","Process ID","Process Name","Host Name","Kernel Name",'
@@ -42,7 +42,7 @@ METRICS = [  # name, unit, largest value
     ("sm__inst_executed_pipe_tensor.sum", "inst", 10**6),
     *((THREADS.format(op), "inst", 10**9) for op in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")),
 ]
-SHAPE, RATIO = -1, -2  # of the kernel rather than of the launch; a number with digits behind the point
+SHAPE, RATIO = -1, -2  # SHAPE: metrics of the kernel rather than of the launch; RATIO: numbers with decimals
 RAW_METRICS = [
     ("dram__bytes_read.sum", "byte", 10**8),
     ("dram__bytes_write.sum", "byte", 10**8),
@@ -89,7 +89,7 @@ DETAILS = [  # section, label, unit; the sections of a details page
 
 
 def names(draw: random.Random) -> list[str]:
-    """46 names of kernels: templates within templates, as long as real ones."""
+    """46 synthetic kernel names with nested templates, as long as real ones."""
     found = []
     for i in range(len(LAUNCHES)):
         name = f"void library{i}::implicit_gemm_kernel<"
@@ -101,7 +101,7 @@ def names(draw: random.Random) -> list[str]:
 
 
 def rows(layout: str, seed: int = 0) -> Iterator[str]:
-    """The header (and the units), then the rows of one launch after the other, without end."""
+    """The header (and the units), then the rows of launches, without end."""
     draw = random.Random(seed)
     kernels = names(draw)
     shapes = [[[str(2 ** draw.randrange(11)) for _ in range(7)] for _ in range(draw.randint(1, 4))] for _ in kernels]
@@ -110,7 +110,7 @@ def rows(layout: str, seed: int = 0) -> Iterator[str]:
     def value(most: int) -> str:
         return f"{share() * 100:.2f}" if most == RATIO else str(int(share() ** 3 * most))
 
-    def printed(unit: str) -> str:  # as the details page does it
+    def printed(unit: str) -> str:  # as on the details page
         return f"{int(share() ** 3 * 10**7):,}" if unit in COUNTED else f"{share() * 1000:.2f}"
 
     columns = [*ATTRIBUTES, *(name for name, _, _ in RAW_METRICS)]
@@ -146,7 +146,7 @@ def rows(layout: str, seed: int = 0) -> Iterator[str]:
 
 
 def write(path: Path, layout: str, size: float) -> None:
-    """A file of about `size` bytes: what the program and ncu print, then the table."""
+    """Write a file of about `size` bytes: output of the program and of ncu, then the table."""
     written = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write("==PROF== Connected to process 3549 (/usr/bin/python3.9)\nloss 2.31\n")
@@ -193,11 +193,11 @@ PASSES = {
     "roof kernels": ROOF.format("kernels", []),
     "roof plot": ROOF.format("plot", ["-o", "points.json"]),
 }
-SLOWEST, MOST = 3.0, 1000  # times bare; MB
+SLOWEST, MOST = 3.0, 1000  # limits: times the bare pass; MB
 
 
 def measured(program: str, file: Path) -> tuple[float, float]:
-    """Seconds and peak MB of a pass over a file, in a process of its own."""
+    """Seconds and peak MB of a pass over a file, in a separate process."""
     command = [sys.executable, "-c", MEASURE.format(program), str(file)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=file.parent)
     seconds, megabytes = done.stdout.splitlines()[-1].split()
@@ -205,7 +205,7 @@ def measured(program: str, file: Path) -> tuple[float, float]:
 
 
 def compare(layout: str, file: Path, runs: int) -> bool:
-    """Print a line a pass; whether reading kept within the limits. Medians of interleaved runs."""
+    """Print a line per pass, with medians of interleaved runs; returns whether reading is within the limits."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in PASSES}
     for _ in range(runs):
         for name, program in PASSES.items():
@@ -219,7 +219,7 @@ def compare(layout: str, file: Path, runs: int) -> bool:
 
 
 def main() -> int:
-    """Write, measure, and say whether a limit was passed."""
+    """Write and measure; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("layout", nargs="*", default=["raw", "details", "metrics"], help="raw, details or metrics")
     parser.add_argument("--gigabytes", type=float, default=1.0)

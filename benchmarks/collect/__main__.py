@@ -1,9 +1,9 @@
-"""Run all parts, one after the other, within the time; say how far it is; leave a folder that tells what it holds.
+"""Run all parts in order within the time limit, with progress, and write a folder with a manifest.
 
     benchmarks/collect_gpu.sh -o FOLDER
 
-`manifest.json` says which part has begun, when, and what became of it. In the end, or when it is interrupted, the
-folder is packed beside itself as FOLDER.tar.gz.
+`manifest.json` has the start time and the outcome of each part. At the end, or after an interruption, the folder is
+packed as FOLDER.tar.gz in the same place.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.collect.environment import gpu
-from benchmarks.collect.parts import Outcome, Part, end_with_parent, parts, put, run
+from benchmarks.collect.parts import Outcome, Part, end_with_parent, parts, run, write_text
 from benchmarks.collect.scrub import scrub
 from roofmodel.study.benchmark.clocks import end
 
-LEAST = 10  # seconds, with less than which no part is begun
+MIN_PART_SECONDS = 10  # seconds; no part starts with less time left
 CLOCKS = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")
-REASONS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")  # by older and newer drivers
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal's, a batch system's, a terminal's that is gone
+THROTTLE_FIELDS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")  # names in older and newer drivers
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a batch system's limit, a closed terminal
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where every part is done or does not apply, 1 where one failed or was cut off, 130 where we were."""
+    """Exit status 0 if every part is done or does not apply, 1 if one failed or was cut off, 130 if interrupted."""
     parser = _parser()
     asked = parser.parse_args(arguments)
     folder = asked.output.resolve()
@@ -46,11 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not (folder / "manifest.json").exists():
             parser.error(f"--pack: {asked.output} has no manifest.json: it is no folder of a collection")
         return int(not _send(folder))
-    if problem := _make(folder):
+    if problem := _create_folder(folder):
         print(f"-o {asked.output}: {problem}", file=sys.stderr)
         return 2
     for each in SIGNALS:
-        if signal.getsignal(each) != signal.SIG_IGN:  # as nohup ignores that of a terminal that is gone
+        if signal.getsignal(each) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(each, _interrupt)
     begin, outcomes, status, clocks = time.monotonic(), dict[str, Outcome](), 0, None
     try:
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
             if outcome.status == "begun":
                 outcomes[name] = outcome._replace(status="cut off", message="interrupted; what it had written stays")
     finally:
-        _ignore()  # what follows takes seconds, and is what makes the rest worth sending
+        _ignore()  # the rest takes seconds and completes the folder
         if clocks is not None:
             end(clocks)
     _record(folder, chosen, outcomes, asked.small)
@@ -96,7 +96,7 @@ def _send(folder: Path) -> bool:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """The first signal ends the collection. Those after it must not end the ending."""
+    """The first signal ends the collection; later signals are ignored, so that packing completes."""
     _ignore()
     raise KeyboardInterrupt
 
@@ -107,13 +107,13 @@ def _ignore() -> None:
 
 
 def _say(text: str) -> None:
-    """On stdout, as long as anybody is there: a terminal that is gone, or a full disk, ends no collection."""
+    """Print to stdout; a closed terminal or a full disk does not end the collection."""
     with suppress(OSError):
         print(text, flush=True)
 
 
-def _make(folder: Path) -> str | None:
-    """The folder, and a try at what goes beside it in the end; why not, where it cannot be."""
+def _create_folder(folder: Path) -> str | None:
+    """Create the folder and try to write next to it; returns the reason of a failure."""
     try:
         if folder.exists() and any(folder.iterdir()):
             return "is not empty: a collection wants a folder of its own"
@@ -128,11 +128,11 @@ def _make(folder: Path) -> str | None:
 
 
 def _run(part: Part, folder: Path, seconds: float) -> Outcome:
-    if seconds <= LEAST:
+    if seconds <= MIN_PART_SECONDS:
         return Outcome("cut off", 0, "no time left")
     try:
         return run(part, folder / "logs" / f"{part.name}.txt", seconds)
-    except OSError as error:  # a full disk, say: the next part may still write a little
+    except OSError as error:  # for example a full disk: the next part may still write a little
         return Outcome("failed", 0, str(error))
 
 
@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _record(folder: Path, chosen: list[Part], outcomes: dict[str, Outcome], small: bool) -> None:
-    """What became of each part so far."""
+    """Write the outcome of each part so far."""
     document = {
         "schema": "roofmodel.collection/1",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -164,19 +164,18 @@ def _record(folder: Path, chosen: list[Part], outcomes: dict[str, Outcome], smal
         ],
     }
     try:
-        put(folder / "manifest.json", json.dumps(document, indent=1) + "\n")
+        write_text(folder / "manifest.json", json.dumps(document, indent=1) + "\n")
     except OSError as error:
         _say(f"manifest.json cannot be written ({error.strerror})")
 
 
 def _watch_clocks(file: Path) -> subprocess.Popen[bytes] | None:
-    """nvidia-smi, a line a second until the end: clocks before, during and after each part. None where there is none,
-    or it does not answer."""
+    """Start nvidia-smi, which logs the clocks once a second. None if it is missing or does not answer."""
     if not shutil.which("nvidia-smi"):
         return None
-    for fields in (*((*CLOCKS, reason) for reason in REASONS), CLOCKS):
+    for fields in (*((*CLOCKS, reason) for reason in THROTTLE_FIELDS), CLOCKS):
         command = ["nvidia-smi", "-i", gpu(), f"--query-gpu={','.join(fields)}", "--format=csv"]
-        try:  # once, for one field that a driver does not know costs all of them
+        try:  # query once: one field that the driver does not know makes all fail
             subprocess.run(command, capture_output=True, timeout=20, check=True)
             with file.open("wb") as out:
                 return subprocess.Popen(
@@ -191,7 +190,7 @@ def _watch_clocks(file: Path) -> subprocess.Popen[bytes] | None:
 
 
 def _beside(folder: Path) -> Path:
-    """The packed folder, while it is being written."""
+    """The packed folder while it is written."""
     return folder.with_name(f"{folder.name}.tar.gz.part")
 
 

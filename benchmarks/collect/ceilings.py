@@ -1,7 +1,7 @@
-"""What this device reaches: bandwidths of DRAM and L2, products of each type, the time that a launch takes.
+"""Measured ceilings of the device: bandwidths of DRAM and L2, GEMM rates of each type, launch times.
 
-Writes ceilings.json and measured.yaml, whose lines a device's YAML takes, after every figure. Bytes are those that a
-kernel must read and write; FLOPs of a product are 2 n^3.
+Writes ceilings.json and measured.yaml (lines for a device's YAML) after every figure. Bytes are the bytes that a kernel
+must read and write; a GEMM has 2 n^3 FLOPs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.collect.parts import put
+from benchmarks.collect.parts import write_text
 from benchmarks.collect.report import pipe
 from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 from roofmodel.units import si
 
 L2_READS = 512  # reads of the L2 per launch, so that the launch time is negligible
-LAUNCHES = 500  # of a trivial kernel; their mean is the launch time
-SUSTAINED = 3.0  # seconds of GEMMs until power and heat limits have settled the clock
+LAUNCHES = 500  # number of launches of a trivial kernel; their mean is the launch time
+SUSTAINED = 3.0  # seconds of GEMMs until power and thermal limits have settled the clock
 SIZES = (4096, 8192)
-LONG = 0.4  # seconds of a GEMM above which no larger one is tried
+MAX_GEMM_SECONDS = 0.4  # seconds of a GEMM above which no larger one is tried
 
 
 class Kit(NamedTuple):
-    """The machine, where figures go, and the sizes in bytes and rows."""
+    """The machine, the output folder, and array sizes in bytes and rows."""
 
     watch: Machine
     folder: Path
@@ -41,12 +41,12 @@ class Kit(NamedTuple):
     rows: tuple[int, ...]
 
     def write(self, ceiling: str, by: str, value: float, unit: str, **more: object) -> None:
-        """A figure more, with the clocks behind it."""
+        """Add a figure, with the clocks during its measurement."""
         clocks = {name: value for name, value in self.watch.read_clocks()._asdict().items() if value is not None}
         self.found.append({"ceiling": ceiling, "by": by, "value": value, "unit": unit, **more, **clocks})
         document = {"schema": "roofmodel.ceilings/1", "gpu": self.watch.evidence.name, "ceilings": self.found}
-        put(self.folder / "ceilings.json", json.dumps(document, indent=1) + "\n")
-        put(self.folder / "measured.yaml", "\n".join(as_yaml(self)) + "\n")
+        write_text(self.folder / "ceilings.json", json.dumps(document, indent=1) + "\n")
+        write_text(self.folder / "measured.yaml", "\n".join(as_yaml(self)) + "\n")
         print(f"{ceiling:>12}  {by:<24} {si(value, unit)}", flush=True)
 
 
@@ -56,7 +56,7 @@ def main(folder: Path, small: bool) -> None:
     l2 = watch.evidence.l2_bytes or 2**20
     kit = Kit(watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES)
     try:
-        for measure in (streams, cache, launches, products, sustained):
+        for measure in (dram_bandwidths, l2_bandwidth, launches, gemm_rates, sustained_gemm_rate):
             with failures_logged(measure.__name__):
                 measure(kit)
     finally:
@@ -72,7 +72,7 @@ def failures_logged(what: str) -> Iterator[None]:
         print(f"{what}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
 
 
-def streams(kit: Kit) -> None:
+def dram_bandwidths(kit: Kit) -> None:
     """Copy, read, write and triad (a = b + s c) of arrays far larger than the L2."""
     size = kit.data
     a, b, c = (torch.randn(size // 4, device=kit.watch.device) for _ in range(3))
@@ -88,23 +88,23 @@ def streams(kit: Kit) -> None:
             kit.write("dram", by, arrays * size / seconds, "B/s", bytes=arrays * size)
 
 
-def cache(kit: Kit) -> None:
-    """What fits a quarter of the L2, read over and over by one launch, each time by another block."""
+def l2_bandwidth(kit: Kit) -> None:
+    """Repeated reads of an array of a quarter of the L2 in one launch, each time by another block."""
     x = torch.randn(kit.cached // 4, device=kit.watch.device).expand(L2_READS, -1)
     seconds = kit.watch.time(lambda: x.sum(1), cold=False).seconds
     kit.write("l2", "read", L2_READS * kit.cached / seconds, "B/s", bytes=kit.cached)
 
 
 def launches(kit: Kit) -> None:
-    """Of a kernel that does next to nothing: by the host, in a graph, a graph of its own, and there and back."""
+    """Launch times of a trivial kernel: by the host, within a graph, as a graph, and with a round trip."""
     watch, x = kit.watch, torch.zeros(1, device=kit.watch.device)
 
-    def many() -> None:
+    def launch_many() -> None:
         for _ in range(LAUNCHES):
             x.add_(1)
 
-    watch.elapsed(many)
-    kit.write("launch", "eager", watch.elapsed(many) / LAUNCHES, "s")
+    watch.elapsed(launch_many)
+    kit.write("launch", "eager", watch.elapsed(launch_many) / LAUNCHES, "s")
     kit.write("launch", "within a graph", watch.time(lambda: x.add_(1), cold=False).seconds, "s")
     if isinstance(watch, Gpu):
         graph = watch.capture(lambda: x.add_(1), 1)
@@ -113,41 +113,41 @@ def launches(kit: Kit) -> None:
         )
         graph.reset()
 
-        def there_and_back() -> float:
+        def round_trip() -> float:
             begin = time.perf_counter()
             x.add_(1)
             torch.cuda.synchronize()
             return time.perf_counter() - begin
 
-        kit.write("launch", "and waiting for it", median(there_and_back() for _ in range(LAUNCHES)), "s")
+        kit.write("launch", "and waiting for it", median(round_trip() for _ in range(LAUNCHES)), "s")
 
 
-def products(kit: Kit) -> None:
-    """The fastest square product of each type that the device has: dense tensor cores, or CUDA cores where the type
-    has no others. Of types that it has not, torch multiplies some in another one, which says nothing of them."""
+def gemm_rates(kit: Kit) -> None:
+    """The fastest square GEMM of each type that the device supports, on tensor cores or else CUDA cores. torch computes
+    some unsupported types in another type; these are left out."""
     for dtype, make in PRODUCTS.items():
-        if not _multiplies(kit.watch, dtype):
+        if not _supports(kit.watch, dtype):
             continue
-        with failures_logged(f"products in {dtype}"):
+        with failures_logged(f"GEMM in {dtype}"):
             best, size = 0.0, 0
             for n in kit.rows:
                 seconds = kit.watch.time(make(n, kit.watch.device), cold=False).seconds
                 if 2 * n**3 / seconds > best:
                     best, size = 2 * n**3 / seconds, n
-                if 8 * seconds > LONG:
+                if 8 * seconds > MAX_GEMM_SECONDS:
                     break
             kit.write(dtype, "matmul", best, "FLOP/s", n=size)
 
 
-def _multiplies(watch: Machine, dtype: str) -> bool:
-    """Whether the device has the type; of fp64 and int8 its types say nothing, being those that models run in."""
-    if dtype == "int8":  # tensor cores have it since Turing
+def _supports(watch: Machine, dtype: str) -> bool:
+    """Whether the device supports the type; its list of types lacks fp64 and int8."""
+    if dtype == "int8":  # on tensor cores since Turing
         return float(watch.evidence.compute_capability or 0) >= 7.5
     return dtype == "fp64" or dtype in watch.dtypes
 
 
-def sustained(kit: Kit) -> None:
-    """16-bit products for seconds on end: what is left when power and heat have had their say."""
+def sustained_gemm_rate(kit: Kit) -> None:
+    """16-bit GEMMs for several seconds: the rate under power and thermal limits."""
     n, dtype = kit.rows[-1], next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in kit.watch.dtypes)
     run = PRODUCTS[dtype](n, kit.watch.device)
     taken, begin = [], time.monotonic()
@@ -189,7 +189,7 @@ PRODUCTS: dict[str, Callable[[int, str], Callable[[], object]]] = {
 
 
 def as_yaml(kit: Kit) -> Iterator[str]:
-    """Lines as `hardware/*.yaml` has them; launches have no ceiling there."""
+    """Lines in the form of `hardware/*.yaml`, which has no key for launches."""
     yield "# lines for the YAML of a device: where it has `measured:` or `sources:` already, what is below goes there"
     yield "measured:"
     for each in kit.found:

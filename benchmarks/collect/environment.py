@@ -1,6 +1,6 @@
-"""What the machine is and how it stands: device, driver, versions, limits of clock and power: environment.json.
+"""The machine: device, driver, versions, clock and power limits; writes environment.json.
 
-What is cheap to know is written first, and the file again after each question that may take long or fail.
+Quick facts come first; the file is written again after each query that may take long or fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collect.parts import put
+from benchmarks.collect.parts import write_text
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.study.benchmark.stopwatch import Machine, cpu_name, machine
 from roofmodel.study.profile.device import GENERATION_ALIAS, UnknownDevice, identify
@@ -27,12 +27,12 @@ STATE = (
     "clocks.max.sm", "clocks.max.memory", "clocks.applications.graphics", "power.limit", "power.default_limit",
     "memory.total", "memory.used", "pcie.link.gen.current", "pcie.link.width.current",
 )  # fmt: skip
-UNKNOWN = "unknown"  # what a tool has not told, and why
+UNKNOWN = "unknown"  # for each fact that a tool did not give, the reason
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE")
 
 
 def main(folder: Path, small: bool) -> int:
-    """1, with the reason as the last line, where torch sees no GPU that works and `small` does not ask for a trial."""
+    """Exit status 1, with the reason as the last line, if torch finds no working GPU and `small` is off."""
     document: dict[str, Any] = {
         "schema": "roofmodel.environment/1",
         "host": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}"},
@@ -42,29 +42,29 @@ def main(folder: Path, small: bool) -> int:
     }
     problem = ""
 
-    def tell(**more: object) -> None:
+    def collect_facts(**more: object) -> None:
         document.update(more)
-        put(folder / "environment.json", json.dumps(document, indent=1) + "\n")
+        write_text(folder / "environment.json", json.dumps(document, indent=1) + "\n")
 
-    tell()
+    collect_facts()
     try:
-        tell(**_device(small))
+        collect_facts(**_device(small))
     except WorkloadError as error:
         problem = str(error).removeprefix(f"{Option('device', 'cuda')}: ").partition(f"; {Option('device', 'cpu')}")[0]
-    except Exception as error:  # a torch that is broken: what follows is told all the same
+    except Exception as error:  # a broken torch: the other facts are collected all the same
         traceback.print_exc()
         problem = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     if problem:
-        tell(problem=problem)
-    tell(state=_state())
-    tell(tools={name: _tool(name) for name in ("ncu", "nsys", "nvprof", "nvcc")})
+        collect_facts(problem=problem)
+    collect_facts(state=_state())
+    collect_facts(tools={name: _tool(name) for name in ("ncu", "nsys", "nvprof", "nvcc")})
     if problem:
         print(f"error: {problem}; --small tries the kit out without a GPU")
     return int(bool(problem))
 
 
 def read(folder: Path, small: bool) -> dict[str, Any]:
-    """What `main` has written, which it does now where it has not been asked to, or did not come to the device."""
+    """The document of `main`, which runs now if there is none or it lacks the device."""
     file = folder / "environment.json"
     if not file.exists() or "device" not in json.loads(file.read_text(encoding="utf-8")):
         main(folder, small)
@@ -73,7 +73,7 @@ def read(folder: Path, small: bool) -> dict[str, Any]:
 
 
 def _device(small: bool) -> dict[str, Any]:
-    """What torch says of it, and what roof calls it."""
+    """The device's attributes by torch, and its id in roofmodel."""
     watch = machine(None if small else "cuda")
     try:
         known = {name: value for name, value in vars(watch.evidence).items() if value is not None}
@@ -87,7 +87,7 @@ def _device(small: bool) -> dict[str, Any]:
 
 
 def hardware(watch: Machine) -> str | None:
-    """What roof calls the device: the one that its attributes match, else the usual one of its generation."""
+    """The id of the device in roofmodel: by its attributes, else the common device of its generation."""
     try:
         return identify([watch.evidence], None, []).device.id
     except UnknownDevice:
@@ -95,7 +95,7 @@ def hardware(watch: Machine) -> str | None:
 
 
 def _state() -> dict[str, str]:
-    """All in one question, for each may take seconds; one by one where an old driver does not know one of them."""
+    """All values in one query, because each may take seconds; one by one if an old driver does not know a value."""
     if not shutil.which("nvidia-smi"):
         return {}
     ask = ("nvidia-smi", "-i", gpu(), "--format=csv,noheader")
@@ -109,12 +109,12 @@ def _state() -> dict[str, str]:
 
 
 def gpu() -> str:
-    """What nvidia-smi calls the first GPU that CUDA sees."""
+    """The name in nvidia-smi of the first GPU that is visible to CUDA."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
 
 
 def _tool(name: str) -> str | None:
-    """The line of what a tool says of itself that holds its version."""
+    """The line of a tool's output that has its version."""
     if not shutil.which(name):
         return None
     lines = _output(name, "--version").splitlines()

@@ -1,7 +1,7 @@
 """Whole models with random weights, from packaged configs, and their steps as calls without arguments.
 
 Dropout is off, weights and arithmetic have one type, attention is torch's (`scaled_dot_product_attention`), training
-is AdamW on that type: what `roof estimate` counts, with `--phase train` its state in the working format.
+uses AdamW with its state in this type. `roof estimate` counts the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from benchmarks.collect.workloads import ROOM, Work, kind
+from benchmarks.collect.workloads import SPARE_POSITIONS, Work, kind
 
 if not transformers.utils.is_torch_available():
     raise ImportError(
@@ -24,7 +24,7 @@ transformers.logging.set_verbosity_error()
 
 
 class Built(NamedTuple):
-    """A model, the config that made it, and what its steps are made with."""
+    """A model, its config, device and type."""
 
     model: Any
     config: dict[str, Any]
@@ -55,7 +55,7 @@ def build(config: Mapping[str, Any], device: str, dtype: str) -> Built:
 
 
 def step(built: Built, work: Work) -> Callable[[], object]:
-    """One pass of the work, on data that stays as it is."""
+    """One pass of the workload, always on the same data."""
     if work.phase == "decode":
         return _decode(built, work)
     inputs = _inputs(built, work)
@@ -83,8 +83,8 @@ def _tokens(built: Built, *shape: int) -> torch.Tensor:
 
 
 def _last_logits(model: Any) -> dict[str, int]:
-    """The argument that asks for the last position's logits only. Raises NotImplementedError where there is none: the
-    logits of all positions are another work than the one that is counted."""
+    """The argument for logits of the last position only. Raises NotImplementedError if there is none, since `roof
+    estimate` counts one position."""
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise NotImplementedError(
             f"transformers {transformers.__version__} has no logits of the last position alone; 4.57 or newer has them"
@@ -93,11 +93,11 @@ def _last_logits(model: Any) -> dict[str, int]:
 
 
 def _decode(built: Built, work: Work) -> Callable[[], object]:
-    """A token more after `context`, into a static cache. Each step writes one place on, for which the cache has room;
-    attention reads that too, masked."""
+    """Decode of one token after `context`, with a static cache. Each step writes the next position; attention reads the
+    spare positions too, masked."""
     context = work.context or 0
     before_4_56: dict[str, Any] = dict(max_batch_size=work.batch, device=built.device, dtype=FORMATS[built.dtype])
-    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + ROOM, **before_4_56)
+    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + SPARE_POSITIONS, **before_4_56)
     token, place = _tokens(built, work.batch, 1), torch.full((work.batch, 1), context, device=built.device)
     inputs: dict[str, Any] = dict(past_key_values=cache, use_cache=True)
     by_place = "cache_position" in inspect.signature(built.model.forward).parameters  # before transformers 5

@@ -1,7 +1,7 @@
-"""Nsight Compute on one step of a model of two layers: a report, and each layout of CSV that ncu makes of it.
+"""Nsight Compute on one step of a model of two layers: a report, and its CSV exports in each layout.
 
-The line is that of `roof ncu-command`, with `--set roofline` beside our metrics, into a report; an ncu that has no such
-set (2020) collects the metrics alone. ncu-PHASE.txt holds the lines, and what ncu said.
+The command is the one of `roof ncu-command` with `--set roofline` added, and writes a report. An ncu without this set
+(2020) collects only the metrics. ncu-PHASE.txt has the commands and the output of ncu.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from benchmarks.collect.parts import PYTHON, SKIPPED, end_with_parent, reason
 from benchmarks.collect.workloads import config_of
 from roofmodel.study.profile.ncu_command import collect
 
-LAYERS = 2  # layers are alike, and each launch is replayed dozens of times
+LAYERS = 2  # layers are equal, and each launch is replayed dozens of times
 LAUNCHES = 400
-LARGEST = 4 * 2**20  # bytes of a report that is kept
+MAX_REPORT_BYTES = 4 * 2**20  # bytes; larger reports are not kept
 PAGES = {
     "raw.csv": ("--csv", "--page", "raw"),
     "raw-base.csv": ("--csv", "--page", "raw", "--print-units", "base"),
@@ -30,11 +30,11 @@ PAGES = {
     "details.txt": ("--page", "details"),
 }
 INTO_CSV = ("--csv", "--print-units", "--log-file")
-REFUSED = "ERR_NVGPUCTRPERM"  # counters are for administrators here
+REFUSED = "ERR_NVGPUCTRPERM"  # only administrators may read counters
 
 
 def main(folder: Path, name: str, phase: str, small: bool) -> int:
-    """SKIPPED, with the reason as the last line, where there is no ncu, no device for it, or no right to count."""
+    """SKIPPED, with the reason as the last line, without ncu, a device for it, or permission to read counters."""
     if not shutil.which("ncu"):
         return _skip("there is no ncu on the PATH; `module load` or CUDA's own bin folder may bring it")
     found = environment.read(folder, small)
@@ -67,21 +67,21 @@ def main(folder: Path, name: str, phase: str, small: bool) -> int:
             beside.replace(page)
         else:
             print(f"{suffix}: {_reason(said, status)}")
-    if report.stat().st_size > LARGEST:
+    if report.stat().st_size > MAX_REPORT_BYTES:
         report.unlink()
     return 0
 
 
 def line(program: list[str], device: str, report: Path, roofline: bool) -> list[str]:
-    """roof's own line, into a report instead of a CSV, of what the program marks by cudaProfilerStart."""
+    """The command of `roof ncu-command`, but with a report and only the range after cudaProfilerStart."""
     ours = [part.words for part in collect(program, device, count=LAUNCHES).parts if part.words[0] not in INTO_CSV]
     words = [*chain(*ours), "--profile-from-start", "off", *(("--set", "roofline") if roofline else ())]
     return ["ncu", *words, "-f", "-o", str(report.with_suffix("")), *program]
 
 
 def _run(command: list[str], told: Path, page: Path | None = None) -> tuple[int, str]:
-    """Its status, and what it said. Both go straight into a file, so that they are there if it is cut off: the line
-    behind what `told` holds, what it said behind that, or into a page of its own."""
+    """The exit status and output of a command. The command and its output are appended to `told`, or the output goes
+    to `page`, while it runs, so that an interrupted run leaves them."""
     with told.open("a", encoding="utf-8") as out:
         print(f"$ {shlex.join(command)}", file=out)
     into = page or told
@@ -94,7 +94,7 @@ def _run(command: list[str], told: Path, page: Path | None = None) -> tuple[int,
 
 
 def _reason(said: str, status: int) -> str:
-    """ncu's own word for what went wrong, or that of the program that it ran, else its last."""
+    """The error line of ncu or of the profiled program, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     words = [line for line in lines if line.startswith("==ERROR==") and "application returned" not in line]
     return f"ncu ended with status {status}: {(words[0] if words else reason(lines) or 'it said nothing')[:200]}"

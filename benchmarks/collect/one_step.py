@@ -1,7 +1,7 @@
-"""One step of a model, its modules in ranges of their names: the program that ncu profiles.
+"""The program that ncu profiles: one step of a model, with NVTX ranges named after modules.
 
-The step is told to ncu by cudaProfilerStart (`--profile-from-start off`): a range would miss the backward pass, whose
-kernels another thread launches.
+cudaProfilerStart marks the step (`--profile-from-start off`); a range would miss the backward pass, whose kernels
+another thread launches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from roofmodel.study.benchmark.stopwatch import Gpu, machine
 
 
 def main(config: Path, phase: str, small: bool) -> None:
-    """Warmed up before, so that libraries have chosen their kernels."""
+    """Warm up, so that libraries have chosen their kernels, then run one step."""
     watch = machine(None if small else "cuda")
     facts = json.loads(config.read_text(encoding="utf-8"))
     built = build(facts, watch.device, dtype(watch.dtypes, watch.device))
@@ -32,7 +32,7 @@ def main(config: Path, phase: str, small: bool) -> None:
     with nvtx.mark(built.model), sdpa, torch.cuda.profiler.profile() if on_gpu else nullcontext():
         with nvtx.range("step"):
             run()
-        watch.recover()  # which waits for the device
+        watch.recover()  # waits for the device
 
 
 if __name__ == "__main__":

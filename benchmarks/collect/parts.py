@@ -1,7 +1,7 @@
-"""The parts of a collection, in the order of what is missed most, and how one is run.
+"""The parts of a collection, most important first, and the function that runs one.
 
-Each is a command that writes its own files as it goes; exit status 3 says that it does not apply here, and why, in the
-last line of what it prints.
+Each part is a command that writes its files as it runs. Exit status 3 means that it does not apply; the last line of
+its output is the reason.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 SKIPPED = 3
-GRACE = 10  # seconds that a part has to write what it holds, once it is told to end
+GRACE = 10  # seconds between the signal to end and the kill
 PYTHON = (sys.executable, "-m")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _C = ctypes.CDLL(None)
-_WHY = re.compile(r"error: |[\w.]+(Error|Exception)\b")  # how roof's and Python's own messages begin
+_ERROR_PREFIXES = re.compile(r"error: |[\w.]+(Error|Exception)\b")  # beginnings of error messages
 
 
 class Part(NamedTuple):
@@ -34,8 +34,8 @@ class Part(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`done`, `skipped`, `failed`, `cut off`, or `begun`; how long it took; in a line, why; and when it began, in
-    local time as in `clocks.csv`."""
+    """The status (`done`, `skipped`, `failed`, `cut off` or `begun`), the seconds, the reason in a line, and the start
+    in local time, as in `clocks.csv`."""
 
     status: str
     seconds: float
@@ -44,13 +44,13 @@ class Outcome(NamedTuple):
 
 
 def parts(folder: Path, small: bool) -> list[Part]:
-    """All parts, writing into the folder; `small` is for trying them out, on a CPU too."""
+    """All parts, which write into the folder; `small` is for trials, also on a CPU."""
     size = ("--small",) if small else ()
 
     def kit(module: str, *arguments: str) -> tuple[str, ...]:
         return (*PYTHON, f"benchmarks.collect.{module}", str(folder), *arguments, *size)
 
-    on = () if small else ("--device", "cuda")  # nobody wants the CPU's figures by mistake
+    on = () if small else ("--device", "cuda")  # no figures of the CPU by mistake
 
     def measure(name: str, seconds: int, *options: str) -> Part:
         budget = 2 if small else seconds
@@ -76,10 +76,10 @@ def parts(folder: Path, small: bool) -> list[Part]:
 
 
 def run(part: Part, log: Path, seconds: float) -> Outcome:
-    """Run a part for as long as it may take, but no longer than so many seconds; what it prints goes into a log.
+    """Run a part for its budget, at most `seconds`; its output goes to a log.
 
-    It is told to end first, so that it writes what it holds, and is killed where it does not listen. An interruption
-    of ours is handed on in the same way, and raised again.
+    At the end of the time the part gets SIGTERM, so that it can write its data, and SIGKILL after GRACE seconds. An
+    interruption of this process ends the part in the same way and is raised again.
     """
     begin, limit = time.monotonic(), min(part.limit, seconds)
     with log.open("wb") as out:
@@ -108,32 +108,32 @@ def run(part: Part, log: Path, seconds: float) -> Outcome:
 
 
 def reason(lines: list[str]) -> str:
-    """The line that says why: that of the last error, whose message may go on over lines of advice, else the last."""
-    return next((line for line in reversed(lines) if _WHY.match(line)), lines[-1] if lines else "")
+    """The line with the reason of a failure: the last error message, else the last line."""
+    return next((line for line in reversed(lines) if _ERROR_PREFIXES.match(line)), lines[-1] if lines else "")
 
 
 def end_with_parent() -> None:
-    """In a child, before it begins: Linux is to end it when its parent is gone, as one that was killed is."""
+    """Called in the child: Linux ends it when its parent ends, even if the parent is killed."""
     with suppress(AttributeError):
         _C.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def put(file: Path, text: str) -> None:
-    """A text, written beside its place and renamed: never half a file."""
-    beside = file.with_name(f"{file.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(file)
+def write_text(file: Path, text: str) -> None:
+    """Write a text to a temporary file and rename it, so that no partial file remains."""
+    temporary = file.with_name(f"{file.name}.part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it has started, which may have more to write than it has."""
+    """End a process and its children, which may have more to write."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
             process.poll()
-            os.killpg(process.pid, 0)  # is anybody left?
+            os.killpg(process.pid, 0)  # does the process group exist?
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):  # it hangs in a driver, and is left behind
+    with suppress(subprocess.TimeoutExpired):  # it hangs in a driver call and cannot be ended
         process.wait(GRACE)

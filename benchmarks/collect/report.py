@@ -1,8 +1,8 @@
-"""What a collected folder holds: `python -m benchmarks.collect.report FOLDER [HW]`. HW is roof's name of the device,
-or a YAML file, where the folder does not tell it.
+"""The contents of a collected folder: `python -m benchmarks.collect.report FOLDER [HW]`. HW is the device's name or
+YAML file, if the folder does not name it.
 
-The parts and what became of them, ceilings beside the datasheet's, whole models beside bound and expectation, and the
-lines with which roof goes on.
+Prints the parts and their outcomes, measured and datasheet ceilings, measured, bound and expected times of models, and
+roof commands for the next steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from roofmodel.units import seconds, si
 
 
 def main(folder: Path, hw: str | None = None) -> None:
-    """On stdout. Raises RoofError for a device that is not known."""
+    """Print the report. Raises RoofError for an unknown device."""
     environment = _json(folder / "environment.json")
     hw = hw or environment.get("hardware")
     print(f"{environment.get('device', {}).get('name', 'a device that is not told')}, {hw or 'no device of roof'}\n")
@@ -40,7 +40,7 @@ def main(folder: Path, hw: str | None = None) -> None:
 
 
 def ceilings(folder: Path, device: Device | None) -> Iterator[str]:
-    """Each figure, and its part of the datasheet's."""
+    """Each figure, and its share of the datasheet value."""
     for each in _json(folder / "ceilings.json").get("ceilings", []):
         name, unit = each["ceiling"], each["unit"]
         value = seconds(each["value"]) if unit == "s" else si(each["value"], unit)
@@ -55,14 +55,14 @@ def ceilings(folder: Path, device: Device | None) -> Iterator[str]:
 
 
 def pipe(dtype: str, capability: str | None) -> str:
-    """The pipe that multiplies a type: a tensor core, but for fp32 and, where these are no faster at it, fp64."""
+    """The pipe of a type: a tensor pipe, except for fp32 and for fp64 on GPUs whose tensor cores are not faster."""
     if capability is None or dtype == "fp32" or (dtype == "fp64" and capability not in ("8.0", "9.0")):
         return dtype
     return f"tensor_{dtype}"
 
 
 def models(folder: Path, device: Device | None) -> Iterator[str]:
-    """Each step measured, beside its bound and what the kernels, and in eager mode the host, are expected to take."""
+    """Measured time of each step, its bound, and its expected time (kernels, and host launches in eager mode)."""
     columns = "".join(f"{name:>10}" for name in ("measured", "bound", "expected"))
     yield f"{'model':<11} {'phase':<8} {'runtime':<7} {'batch':>5}{columns}  off by"
     for row in _steps(folder):
@@ -86,14 +86,14 @@ def _judged(row: dict[str, str], folder: Path, device: Device | None) -> str:
 
 
 def predicted(row: dict[str, str], folder: Path, device: Device) -> PhaseEstimate:
-    """The step as roof counts it, from the config that the model was made with."""
+    """The estimate of the step, from the config of the measured model."""
     numbers = {name: int(row[name]) for name in ("batch", "seq", "context", "image") if row[name]}
     arch = hub.load(folder / row["config"])
     return estimate(arch, device, phase=row["phase"], dtype=row["dtype"], **numbers).phases[0]
 
 
 def next_steps(folder: Path, hw: str) -> Iterator[str]:
-    """Lines to paste, for the files that there are."""
+    """Commands for the existing files."""
     for table in sorted(folder.glob("operators-*.csv")):
         yield f"roof validate {table} --hw {hw}"
     if cold := sorted(folder.glob("operators-[!w]*.csv")):
@@ -101,7 +101,7 @@ def next_steps(folder: Path, hw: str) -> Iterator[str]:
     for counters in sorted(folder.glob("ncu-*.raw-base.csv")):
         yield f"roof plot {counters} --hw {hw} --by nvtx"
     first: dict[tuple[str, str], dict[str, str]] = {}
-    for row in _steps(folder):  # of each phase the first one was traced, and counted on two layers
+    for row in _steps(folder):  # the first of each phase was traced, and profiled by ncu on two layers
         first.setdefault((row["model"], row["phase"]), row)
     for (model, phase), row in first.items():
         options = [
@@ -120,11 +120,11 @@ def _steps(folder: Path) -> Iterator[dict[str, str]]:
     """The rows of all models' tables."""
     for file in sorted(folder.glob("model-*.csv")):
         with file.open(newline="", encoding="utf-8") as text:
-            yield from (row for row in csv.DictReader(text) if None not in row.values())  # not half of one
+            yield from (row for row in csv.DictReader(text) if None not in row.values())  # not a partial row
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A document of the folder; empty where the part that writes it did not come so far."""
+    """A document of the folder; empty if its part did not write it."""
     try:
         document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
@@ -133,7 +133,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def command(arguments: list[str] | None = None) -> int:
-    """2, with the reason on stderr, where there is no such folder or device."""
+    """Exit status 2, with the reason on stderr, for an unknown folder or device."""
     parser = argparse.ArgumentParser("python -m benchmarks.collect.report", description="What a collection holds.")
     parser.add_argument("folder", type=Path, help="as collect_gpu.sh wrote it; of a .tar.gz, unpacked")
     parser.add_argument("hw", nargs="?", help="roof's name of the device, or a YAML file; else what the folder says")

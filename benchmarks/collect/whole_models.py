@@ -1,7 +1,6 @@
-"""Whole models: prefill, decode, training step, launched by the host and as a CUDA graph; then each traced once.
+"""Times of whole models: prefill, decode and training step in eager mode and as a CUDA graph, and one trace of each.
 
-Writes a row of model-NAME.csv as each is measured, the config that it was made from, and PyTorch's traces with ranges
-named by module.
+Writes model-NAME.csv row by row, the config of the model, and PyTorch traces with ranges named after modules.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ REPEATS = 7
 
 
 def main(folder: Path, name: str, small: bool) -> None:
-    """Everything of one model; what fails is a row with its reason."""
+    """Measure one model; a failure is a row with its reason."""
     watch = machine(None if small else "cuda")
     config = config_of(name, small, watch.evidence.dram_bytes)
     (folder / "configs").mkdir(exist_ok=True)
@@ -60,7 +59,7 @@ def main(folder: Path, name: str, small: bool) -> None:
 
 
 def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
-    """The work timed in eager mode and, on a GPU, as a graph."""
+    """Times of the workload in eager mode and, on a GPU, as a graph."""
     for runtime in ("eager", "graph") if isinstance(watch, Gpu) else ("eager",):
         row = {
             "gpu": watch.evidence.name, "runtime": runtime, "dtype": built.dtype, "framework": watch.framework,
@@ -68,7 +67,7 @@ def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         try:
             row |= _timed(built, work, watch, runtime)
-        except Exception as error:  # no memory, what no graph may do, what this transformers lacks
+        except Exception as error:  # memory, calls that a graph cannot capture, missing functions
             row["status"] = _reason(error)
         took = in_words(row["seconds"]) if "seconds" in row else row["status"]
         print(f"{work.phase} batch {work.batch} {runtime}: {took}", flush=True)
@@ -78,14 +77,14 @@ def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
 
 
 def _free(watch: Machine) -> None:
-    """What a step that failed had in memory: by now nothing holds it. Raises where the device has died."""
+    """Free the memory of a failed step. Raises if the device does not respond."""
     gc.collect()
     watch.recover()
 
 
 def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
     run = step(built, work)
-    if isinstance(watch, Gpu):  # not before: the prefill that fills a decode's cache is none of its memory
+    if isinstance(watch, Gpu):  # after the prefill that fills the cache of a decode, whose memory does not count
         torch.cuda.reset_peak_memory_stats()
     if runtime == "graph":
         taken, least, repeats = watch.time(run, cold=False)
@@ -104,7 +103,7 @@ def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, 
 
 
 def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
-    """One step under PyTorch's profiler, each module's kernels in its range, all of them in `step`."""
+    """Trace one step with PyTorch's profiler: a range per module, inside the range `step`."""
     from torch.profiler import ProfilerActivity, profile
 
     run = step(built, work)
@@ -116,7 +115,7 @@ def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
         with nvtx.range("step"):
             run()
         watch.recover()  # which waits for the device
-    beside = file.with_name(f"unfinished-{file.name}")  # the profiler does not write in one go
+    beside = file.with_name(f"unfinished-{file.name}")  # the profiler writes in several steps
     try:
         profiler.export_chrome_trace(str(beside))
         beside.replace(file)
@@ -126,7 +125,7 @@ def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
 
 def _reason(error: BaseException) -> str:
     reason = next(iter(str(error).splitlines()), "")
-    plain = isinstance(error, RuntimeError | NotImplementedError)  # of others the name says more than the words
+    plain = isinstance(error, RuntimeError | NotImplementedError)  # other errors: the type is clearer than the text
     return (reason if plain and reason else f"{type(error).__name__}: {reason}")[:200]
 
 

@@ -173,7 +173,7 @@ def test_a_full_disk_costs_neither_the_other_parts_nor_what_is_there(
 
     tried = []
     monkeypatch.setattr("benchmarks.collect.__main__.run", lambda one, *_: tried.append(one.name) or full())
-    monkeypatch.setattr("benchmarks.collect.__main__.put", full)
+    monkeypatch.setattr("benchmarks.collect.__main__.write_text", full)
     monkeypatch.setattr(tarfile, "open", full)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small", "--only", "environment,ceilings"]) == 1
@@ -458,9 +458,9 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
             return stopwatch.Timing(1.0, 1.0, 1)
 
     kit = ceilings.Kit(Slow(), tmp_path, [], data=4096, cached=1024, rows=(32,))
-    ceilings.streams(kit)
-    ceilings.cache(kit)
-    ceilings.products(kit)
+    ceilings.dram_bandwidths(kit)
+    ceilings.l2_bandwidth(kit)
+    ceilings.gemm_rates(kit)
     found = {(each["ceiling"], each["by"]): each["value"] for each in kit.found}
     assert [found["dram", by] for by in ("copy", "read", "write", "triad")] == [8192, 4096, 4096, 12288]
     assert found["l2", "read"] == 4 * 1024
@@ -493,7 +493,7 @@ def test_products_of_types_that_a_chip_does_not_have_are_not_measured(
             return stopwatch.Timing(1.0, 1.0, 1)
 
     kit = ceilings.Kit(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
-    ceilings.products(kit)
+    ceilings.gemm_rates(kit)
     assert {each["ceiling"] for each in kit.found} == expected
     text = (tmp_path / "measured.yaml").read_text()
     pipes = {report.pipe(dtype, capability) for dtype in expected}
