@@ -79,7 +79,7 @@ WHOLES = st.lists(st.integers(0, 2**30), min_size=1, max_size=4)
 
 @settings(deadline=None)
 @given(WHOLES, st.integers(1, 2**20), st.sampled_from(["int64", "object"]))
-def test_arrays_of_ints_divide_as_ints_do(values: list[int], divisor: int, kind: str) -> None:
+def test_arrays_of_ints_divide_like_ints(values: list[int], divisor: int, kind: str) -> None:
     array = numpy.array(values, dtype=kind)
     assert algebra.ceil_div(array, divisor).tolist() == [-(-value // divisor) for value in values]
     assert algebra.half(2 * array).tolist() == values
@@ -117,7 +117,7 @@ def test_powers_of_arrays_are_those_of_numbers_to_the_last_bit(base: float, expo
     assert algebra.power(base, exponents[0]) == base ** exponents[0]
 
 
-def test_what_is_lowered_is_evaluated_only_where_there_is_hope() -> None:
+def test_a_lower_bound_is_evaluated_only_if_it_can_decide() -> None:
     asked = []
 
     def function(best: Any, values: Any) -> Any:
@@ -138,12 +138,12 @@ def test_what_is_lowered_is_evaluated_only_where_there_is_hope() -> None:
     assert algebra.lowered(5.0, lambda value: 2.0, min, 3.0) == 3.0
 
 
-def test_a_choice_is_made_elementwise() -> None:
+def test_a_condition_selects_elementwise() -> None:
     assert algebra.either(3 > 2, 1, 2) == 1
     assert algebra.either(numpy.array([True, False]), 1, numpy.array([5, 6])).tolist() == [1, 6]
 
 
-def test_a_product_of_nothing_is_one() -> None:
+def test_an_empty_product_is_one() -> None:
     assert algebra.product([]) == 1
     assert algebra.product(iter(())) == 1
 

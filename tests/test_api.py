@@ -130,7 +130,7 @@ def test_the_options_of_a_workload_are_the_same_everywhere() -> None:
     assert get_type_hints(WorkloadOptions) == types
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert Path(roofmodel.__file__).with_name("py.typed").is_file()
 
 
@@ -146,7 +146,7 @@ STRANGE = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
 
 
 @pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
-def test_whatever_an_argument_says_errors_are_roof_errors(strange: Any) -> None:
+def test_any_invalid_argument_is_a_roof_error(strange: Any) -> None:
     export = str(EXPORT)
     asked: list[tuple[Callable[..., object], tuple[Any, ...], Sequence[str]]] = [
         (roofmodel.estimate, ("gpt2", "a100"), ["family", *Options._fields]),
@@ -239,7 +239,7 @@ def test_kernels_and_counted_operators_are_saved_as_json_and_csv(tmp_path: Path)
         report.save(tmp_path / "kernels.png")
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_metrics_are_named() -> None:
     with pytest.raises(roofmodel.WorkloadError, match="batch is None; it must be a whole number from 1"):
         roofmodel.estimate("gpt2", "a100", batch=None)
     with pytest.raises(roofmodel.RoofError, match="None is no device; give a name such as 'a100' or a YAML file"):
@@ -305,7 +305,7 @@ def test_plot_gives_points_in_every_form(tmp_path: Path) -> None:
         roofmodel.plot()
 
 
-def test_homework_is_made_and_checked(tmp_path: Path) -> None:
+def test_homework_is_generated_and_checked(tmp_path: Path) -> None:
     key = roofmodel.homework("1001", "rooflines", seed="fall", key=True)
     answers = tmp_path / "answers.md"
     key.save(answers)

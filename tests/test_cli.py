@@ -140,7 +140,7 @@ BAD: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("line", "fragments"), BAD, ids=[line for line, _ in BAD])
-def test_what_a_user_can_mend_is_one_line_on_stderr_and_status_2(roof: Roof, line: str, fragments: list[str]) -> None:
+def test_user_errors_are_one_line_on_stderr_with_status_2(roof: Roof, line: str, fragments: list[str]) -> None:
     done = roof(*line.split())
     assert done.status == 2
     assert done.out == ""
@@ -150,7 +150,7 @@ def test_what_a_user_can_mend_is_one_line_on_stderr_and_status_2(roof: Roof, lin
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "15"])
-def test_a_terminal_of_no_width_is_taken_for_a_usable_one(
+def test_a_terminal_of_width_zero_is_treated_as_80_columns(
     columns: str, roof: Roof, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -167,14 +167,14 @@ def test_an_option_without_its_value_is_named(roof: Roof, option: str) -> None:
     assert option in done.err
 
 
-def test_a_name_of_5000_letters_is_no_bug(roof: Roof) -> None:
+def test_a_name_of_5000_letters_is_handled(roof: Roof) -> None:
     for arguments in (("estimate", "a" * 5000, "--hw", "a100"), ("hw", "show", "a" * 5000)):
         done = roof(*arguments)
         assert (done.status, done.out) == (2, "")
         assert "bug" not in done.err
 
 
-def test_a_mistake_in_the_users_yaml_is_named_with_file_and_line(roof: Roof) -> None:
+def test_an_error_in_the_users_yaml_names_file_and_line(roof: Roof) -> None:
     Path("a100.yaml").write_text(
         "name: x\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwith: 1 GB/s}\n", encoding="utf-8"
     )
@@ -184,7 +184,7 @@ def test_a_mistake_in_the_users_yaml_is_named_with_file_and_line(roof: Roof) -> 
         assert done.err == "error: a100.yaml:5: unknown key 'bandwith'; did you mean 'bandwidth'?\n"
 
 
-def test_a_mistake_in_the_users_config_is_named_with_file_and_key(roof: Roof) -> None:
+def test_an_error_in_the_users_config_names_file_and_key(roof: Roof) -> None:
     Path("config.json").write_text('{"model_type": "gpt2", "n_embd": "768"}', encoding="utf-8")
     done = roof("estimate", "./config.json", "--hw", "a100")
     assert (done.status, done.out) == (2, "")
@@ -208,7 +208,7 @@ def test_a_bug_is_one_line_on_stderr_and_status_1(roof: Roof, monkeypatch: pytes
     assert re.fullmatch(r"error: a bug in roofmodel \(RuntimeError: the wheels came off\).*ROOF_DEBUG=1.*\n", done.err)
 
 
-def test_on_request_a_bug_shows_where_it_is(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_is_shown_on_request(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch)
     monkeypatch.setenv("ROOF_DEBUG", "1")
     with pytest.raises(RuntimeError, match="the wheels came off"):
@@ -231,7 +231,7 @@ def test_json_is_exactly_one_document_and_notes_go_to_stderr(roof: Roof) -> None
     assert "note: " not in done.out
 
 
-def test_csv_is_one_row_an_operator_and_nothing_else(roof: Roof) -> None:
+def test_csv_has_one_row_per_operator_only(roof: Roof) -> None:
     done = roof(*ESTIMATE, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.out)))
     operators = [op for phase in json.loads(roof(*ESTIMATE, "--format", "json").out)["phases"] for op in phase["ops"]]
@@ -256,7 +256,7 @@ def test_the_table_is_no_wider_than_the_terminal(roof: Roof, monkeypatch: pytest
         assert max(map(len, roof(*arguments).out.splitlines())) <= columns
 
 
-def test_the_limits_of_a_small_device_are_said(roof: Roof) -> None:
+def test_the_limits_of_a_small_device_give_notes(roof: Roof) -> None:
     done = roof("estimate", "Llama-3.1-70B", "--hw", "a100", "--format", "json")
     document = json.loads(done.out)
     assert document["memory"]["fits"] is False  # 70 553 706 496 parameters × 2 bytes > 80 GiB
@@ -277,7 +277,7 @@ def test_the_limits_of_a_small_device_are_said(roof: Roof) -> None:
     ],
     ids=lambda value: " ".join(value),
 )
-def test_good_options_are_taken(roof: Roof, options: tuple[str, ...], phases: list[str]) -> None:
+def test_valid_options_are_accepted(roof: Roof, options: tuple[str, ...], phases: list[str]) -> None:
     done = roof(*ESTIMATE, *options, "--format", "json")
     assert done.status == 0
     assert [phase["phase"] for phase in json.loads(done.out)["phases"]] == phases
@@ -342,7 +342,7 @@ def test_a_file_is_written_in_the_format_of_its_suffix_and_nothing_else(roof: Ro
 
 
 @pytest.mark.parametrize(("suffix", "form"), [("json", "json"), ("csv", "csv"), ("md", "markdown")])
-def test_a_file_holds_what_the_format_prints(roof: Roof, suffix: str, form: str) -> None:
+def test_a_file_has_the_content_that_the_format_prints(roof: Roof, suffix: str, form: str) -> None:
     roof(*ESTIMATE, "-o", f"out.{suffix}")
     assert Path(f"out.{suffix}").read_text(encoding="utf-8") == roof(*ESTIMATE, "--format", form).out
 
@@ -354,7 +354,7 @@ def test_a_file_and_a_format_are_both_given(roof: Roof) -> None:
     assert next(csv.DictReader(io.StringIO(done.out)))["phase"] == "prefill"
 
 
-def test_json_on_stdout_stays_one_document_beside_a_file(roof: Roof) -> None:
+def test_json_on_stdout_is_one_document_with_an_output_file(roof: Roof) -> None:
     done = roof(*ESTIMATE, "-o", "out.csv", "--format", "json")
     assert json.loads(done.out)["schema"] == "roofmodel.estimate/1"
     assert "wrote out.csv" in done.err
@@ -365,7 +365,7 @@ def test_the_suffix_may_be_in_capitals(roof: Roof) -> None:
     assert Path("OUT.PNG").read_bytes().startswith(MAGIC["png"])
 
 
-def test_a_file_has_the_rights_of_any_other(roof: Roof) -> None:
+def test_a_new_file_has_the_default_permissions(roof: Roof) -> None:
     Path("plain").write_text("", encoding="utf-8")
     roof(*ESTIMATE, "-o", "out.json")
     assert Path("out.json").stat().st_mode == Path("plain").stat().st_mode
@@ -386,7 +386,7 @@ def test_a_file_has_the_rights_of_any_other(roof: Roof) -> None:
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_a_file_that_cannot_be_is_refused_before_any_work(
+def test_an_invalid_output_file_is_refused_before_any_work(
     roof: Roof, monkeypatch: pytest.MonkeyPatch, path: str, fragments: list[str]
 ) -> None:
     Path("folder.json").mkdir()
@@ -446,7 +446,7 @@ def test_a_bug_in_a_picture_leaves_the_old_file_and_no_other(roof: Roof, monkeyp
     assert files(Path.cwd()) == ["out.png"]
 
 
-def test_an_old_file_is_replaced_by_a_whole_new_one(roof: Roof) -> None:
+def test_a_file_is_replaced_only_by_a_complete_one(roof: Roof) -> None:
     Path("out.json").write_text("old" * 10**6, encoding="utf-8")
     assert roof(*ESTIMATE, "-o", "out.json").status == 0
     json.loads(Path("out.json").read_text(encoding="utf-8"))
@@ -484,7 +484,7 @@ def test_a_model_is_shown_with_the_keys_its_facts_come_from(roof: Roof) -> None:
     assert all(text in table.out for text in ("openai-community/gpt2", "GPT2LMHeadModel", "n_embd", "768", "(default)"))
 
 
-def test_the_table_of_a_model_leaves_out_what_its_family_does_not_have(roof: Roof) -> None:
+def test_the_table_of_a_model_has_only_fields_of_its_family(roof: Roof) -> None:
     table = roof("models", "show", "t5-small").out
     told = {line.split()[0] for line in table.splitlines() if line}
     assert {"hidden", "head_dim", "relative_rows", "encoder_layers"} <= told
@@ -503,7 +503,7 @@ def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> N
     assert "note: config.json: not in the config, so the defaults of GPT2Config are used: " in done.err
 
 
-def test_on_a_terminal_no_remark_ends_within_a_word(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remarks_wrap_between_words_on_a_terminal(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
     """Piped, it is one line; a path is never broken."""
     path = f"/{'x' * 80}.json"
     asked = ("estimate", "gpt2", "--hw", "a100", "--context", "2000"), ("estimate", path, "--hw", "a100")
@@ -562,7 +562,7 @@ def test_options_are_text_in_json(roof: Roof, command: str) -> None:
     assert not [each for each in found if each[:1] and each[0] in Options._fields]
 
 
-def test_every_device_is_shown_and_checked_without_a_word_on_stderr(roof: Roof) -> None:
+def test_every_device_is_shown_and_checked_without_messages(roof: Roof) -> None:
     for name in library.names():
         assert roof("hw", "show", name).err == ""
         file = str(ROOT / "hardware" / f"{name}.yaml")
@@ -579,7 +579,7 @@ def test_a_doubtful_device_is_valid_with_warnings(roof: Roof) -> None:
     assert done.err == ("warning: mine.yaml: pipe fp16: no source\nwarning: mine.yaml: memory dram: no source\n")
 
 
-def test_a_device_that_states_no_capacity_fits_nothing_known(roof: Roof) -> None:
+def test_a_device_without_a_capacity_has_no_fit(roof: Roof) -> None:
     Path("mine.yaml").write_text(
         "name: mine\npipes:\n  fp16: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n", encoding="utf-8"
     )
@@ -637,7 +637,7 @@ def test_models_in_the_examples_of_help_are_packaged() -> None:
     assert checked > 9
 
 
-def test_every_option_of_estimate_has_a_word_of_help() -> None:
+def test_every_option_of_estimate_has_help() -> None:
     estimate: Any = typer.main.get_command(cli.app)
     for parameter in estimate.get_command(None, "estimate").params:
         if parameter.name != "help":
@@ -660,7 +660,7 @@ def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("arguments", [("models", "list"), (*ESTIMATE, "--format", "json"), ("-h",)], ids=" ".join)
-def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) -> None:
+def test_a_closed_output_pipe_is_not_an_error(arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -673,7 +673,7 @@ def test_a_reader_that_has_had_enough_is_no_error(arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("stream", [1, 2], ids=["stdout", "stderr"])
-def test_a_closed_stream_is_no_traceback(stream: int) -> None:
+def test_a_closed_stream_gives_no_traceback(stream: int) -> None:
     """As under `>&-`, and for some services that start without a terminal."""
     program = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     done = subprocess.run(
@@ -692,7 +692,7 @@ def test_a_closed_stream_is_no_traceback(stream: int) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize("command", [(*ESTIMATE, "--format", "json"), ("sweep", "gpt2", "--hw", "a100")])
-def test_a_full_disk_behind_stdout_is_said_in_one_line(command: tuple[str, ...]) -> None:
+def test_a_full_disk_for_stdout_is_a_one_line_error(command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = process(*command, stdout=full)
     assert done.returncode == 2
@@ -701,7 +701,7 @@ def test_a_full_disk_behind_stdout_is_said_in_one_line(command: tuple[str, ...])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
-def test_what_a_disk_takes_only_half_of_is_an_error_though_python_writes_unbuffered() -> None:
+def test_a_partial_write_is_an_error_even_unbuffered() -> None:
     limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (999, 999)); {AS_ROOF}"
     with Path("out.json").open("w", encoding="utf-8") as out:
         done = subprocess.run(
@@ -734,7 +734,7 @@ def in_ascii(*arguments: str) -> str:
     return done.stdout.decode("ascii")
 
 
-def test_a_terminal_of_ascii_gets_table_and_picture_letter_for_letter(roof: Roof) -> None:
+def test_an_ascii_terminal_gets_table_and_chart_in_ascii(roof: Roof) -> None:
     plain, lines = in_ascii(*ESTIMATE, "--roofline"), roof(*ESTIMATE, "--roofline").out.splitlines()
     assert "?" not in plain
     assert "GPT2LMHeadModel" in plain
@@ -744,7 +744,7 @@ def test_a_terminal_of_ascii_gets_table_and_picture_letter_for_letter(roof: Roof
         assert all(a == b for a, b in zip(shown, line, strict=True) if b.isascii())
 
 
-def test_json_loses_no_letter_in_ascii(roof: Roof, tmp_path: Path) -> None:
+def test_json_in_ascii_is_lossless(roof: Roof, tmp_path: Path) -> None:
     sizes = {"n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100}
     config = tmp_path / "größe" / "config.json"
     config.parent.mkdir()
@@ -802,7 +802,7 @@ def test_the_families_are_listed(roof: Roof) -> None:
     assert "GPT2LMHeadModel" in roof("models", "families").out
 
 
-def test_a_plot_that_nobody_named_may_fail_without_taking_the_table_along(roof: Roof, tmp_path: Path) -> None:
+def test_a_failing_default_plot_does_not_affect_the_table(roof: Roof, tmp_path: Path) -> None:
     Path("profile.csv").write_bytes((ROOT / "examples" / "ncu_by_hand.csv").read_bytes())
     Path("profile.csv.roofline.png").mkdir()  # in the way
     done = roof("plot", "profile.csv", "--hw", "a100")
@@ -863,7 +863,7 @@ def test_an_unknown_backend_of_matplotlib_is_one_line(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("arguments", "status"), [(("kernels", "-"), 2), (("plot", "-", "--hw", "a100"), 2), (ESTIMATE, 0)]
 )
-def test_a_closed_standard_input_is_no_traceback(arguments: tuple[str, ...], status: int) -> None:
+def test_a_closed_standard_input_gives_no_traceback(arguments: tuple[str, ...], status: int) -> None:
     program = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     done = subprocess.run(
         [sys.executable, "-c", program, "-m", "roofmodel", *arguments],

@@ -39,7 +39,7 @@ def test_json_is_one_document_of_the_machine_interface(
     assert 1 <= len(document["findings"]) <= 3
 
 
-def test_the_table_says_where_the_time_is_lost(
+def test_the_table_lists_the_largest_excess_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, _ = roof("compare gpt2 trace.json --phase prefill", monkeypatch, capsys)
@@ -72,7 +72,7 @@ def test_files_are_written_by_their_suffix(
         ("compare gpt2 trace.json --hw a100 --format xml", "unknown format 'xml'"),
     ],
 )
-def test_what_is_wrong_is_said_with_exit_2(
+def test_errors_have_exit_status_2(
     command: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = roof(command, monkeypatch, capsys)

@@ -48,11 +48,11 @@ def test_known_words_may_come_from_any_iterable() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [(5, "5"), ("gpt3", "'gpt3'"), (None, "None"), ([1, 2], "[1, 2]")])
-def test_a_short_value_stands_as_it_is(value: object, text: str) -> None:
+def test_a_short_value_is_unchanged(value: object, text: str) -> None:
     assert errors.shorten(value) == text
 
 
-def test_a_long_value_is_cut_and_says_so() -> None:
+def test_a_long_value_is_shortened_with_a_mark() -> None:
     assert errors.shorten("x" * 1000) == "'" + "x" * 58 + "…"  # 60 characters with quote and ellipsis
     assert errors.shorten("x" * 1000, limit=10) == "'" + "x" * 8 + "…"
     assert errors.shorten("x" * 58) == "'" + "x" * 58 + "'"  # 60 exactly: not cut
@@ -91,7 +91,7 @@ def test_no_value_fills_the_screen(value: object, limit: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["ModelError", "DeviceError", "WorkloadError", "OutputError"])
-def test_what_a_user_can_mend_is_a_roof_error(name: str) -> None:
+def test_user_errors_are_roof_errors(name: str) -> None:
     assert issubclass(getattr(errors, name), errors.RoofError)
     assert getattr(roofmodel, name) is getattr(errors, name)
 
@@ -140,11 +140,11 @@ def test_python_writes_options_as_arguments(option: Option, text: str) -> None:
     assert str(option) == text
 
 
-def test_a_roof_error_is_not_a_builtin_error_in_disguise() -> None:
+def test_a_roof_error_is_not_a_builtin_error() -> None:
     assert errors.RoofError.__bases__ == (Exception,)
 
 
-def test_what_messages_say_to_install_is_what_an_extra_names() -> None:
+def test_extras_named_in_messages_exist() -> None:
     """By the packages' own names: whether roofmodel itself comes from an index, a wheel or a checkout, they work."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     known = {re.split(r"[<>=; ]", package)[0] for name in extras if name != "dev" for package in extras[name]}

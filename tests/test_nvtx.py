@@ -53,7 +53,7 @@ class Block(nn.Module):
 INSIDE = ["Block", "Block/norm", "Block/mlp", "Block/mlp/mlp.0", "Block/mlp/mlp.1", "Block/mlp/mlp.2"]
 
 
-def test_ranges_nest_and_end_whatever_is_raised(seen):
+def test_ranges_nest_and_end_on_exceptions(seen):
     with nvtx.range("step"):
         with nvtx.range("forward"):
             pass
@@ -62,7 +62,7 @@ def test_ranges_nest_and_end_whatever_is_raised(seen):
     assert seen == ["step", "step/forward", "step/{backward}"]
 
 
-def test_a_decorated_function_keeps_what_it_says_of_itself_and_may_call_itself(seen):
+def test_a_decorated_function_keeps_its_metadata_and_may_recurse(seen):
     @nvtx.range("count")
     def count(n: int, /, *, by: int = 1) -> int:
         """Counts down."""
@@ -121,7 +121,7 @@ def test_copies_of_a_marked_model_are_marked_and_call_their_own_modules(seen):
         assert seen == INSIDE
 
 
-def test_each_thread_has_ranges_of_its_own(seen):
+def test_each_thread_has_separate_ranges(seen):
     model, barrier = nn.Sequential(nn.Linear(4, 4)), threading.Barrier(2)
     model[0].register_forward_pre_hook(lambda *_: barrier.wait(10) * 0 or None)  # both are inside at once
     nvtx.mark(model)
@@ -159,7 +159,7 @@ def library():
     return module
 
 
-def test_a_patched_function_does_what_it_did_within_a_range_until_it_is_undone(seen):
+def test_a_patched_function_runs_in_a_range_until_the_patch_is_undone(seen):
     module = library()
     before = module.double
     undo = nvtx.patch(module, "double")
@@ -190,7 +190,7 @@ def test_methods_of_all_kinds_are_patched_where_they_are_looked_up(seen, name):
     assert seen == ["mine"] * 3
 
 
-def test_what_is_not_there_or_no_function_is_refused():
+def test_missing_attributes_and_non_functions_are_refused():
     with pytest.raises(AttributeError, match=r"torch\.nn\.functional has no 'sofmax' to patch"):
         nvtx.patch(functional, "sofmax")
     with pytest.raises(TypeError, match=r"math\.pi is of type float and cannot be called"):
@@ -199,7 +199,7 @@ def test_what_is_not_there_or_no_function_is_refused():
         nvtx.mark(3)
 
 
-def test_what_is_compiled_is_left_alone_and_its_graph_whole(seen):
+def test_compiled_models_are_not_marked_and_their_graph_is_unbroken(seen):
     model, x = Block(), torch.ones(2, 4)
     nvtx.mark(model)
 

@@ -123,7 +123,7 @@ def readable(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", TELLING)
-def test_nothing_of_people_and_machines_reaches_an_output(name: str, roof, tmp_path: Path) -> None:
+def test_names_of_users_and_machines_reach_no_output(name: str, roof, tmp_path: Path) -> None:
     Path("profile").write_bytes(TELLING[name])
     Path("counted.csv").write_text(LONG, encoding="utf-8")
     assert SECRET.encode() in TELLING[name]
@@ -173,7 +173,7 @@ def named(name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_name_is_a_name_in_every_output(kind: str, roof, tmp_path: Path) -> None:
+def test_a_name_is_escaped_in_every_output(kind: str, roof, tmp_path: Path) -> None:
     name = HOSTILE[kind]
     for title, text in (("plain", named("gemm")), ("hostile", named(name))):
         Path(f"{title}.csv").write_text(text, encoding="utf-8", newline="")

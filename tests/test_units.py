@@ -43,7 +43,7 @@ def test_an_integral_quantity_is_an_exact_int(text: str, unit: str, value: int) 
     assert type(parsed) is int
 
 
-def test_a_quantity_that_is_no_whole_number_is_the_nearest_float() -> None:
+def test_a_fractional_quantity_is_the_nearest_float() -> None:
     assert units.parse("0.3 B", "B") == 0.3
     assert units.parse("1.2345 kHz", "Hz") == 1234.5
     assert units.parse("2.5 KiB", "B") == 2560  # 2.5 × 1024
@@ -105,7 +105,7 @@ def test_a_unit_that_is_not_known_is_refused_and_quoted(text: str) -> None:
     ("text", "bytes_"),
     [("400 Gb/s", "50 GB/s"), ("400Gbit/s", "50 GB/s"), ("25 Gbps", "3.125 GB/s"), ("0.8 Tb/s", "100 GB/s")],
 )
-def test_bits_are_refused_with_the_bytes_that_they_are(text: str, bytes_: str) -> None:
+def test_bits_are_refused_with_the_equivalent_bytes(text: str, bytes_: str) -> None:
     """A port of InfiniBand is sold as 400 Gb/s: eight bits are a byte."""
     with pytest.raises(
         ValueError, match=rf"expected bytes per second, got bits per second: .*; write it as '{bytes_}'"
@@ -121,14 +121,14 @@ NONSENSE = ["", " ", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5
 
 
 @pytest.mark.parametrize("text", NONSENSE, ids=repr)
-def test_what_is_no_quantity_is_refused_with_an_example(text: object) -> None:
+def test_text_instead_of_a_quantity_is_refused_with_an_example(text: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity; write a number and a unit as in '2039 GB/s'") as caught:
         units.parse(text, "B/s")
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["9" * 400 + ".5 GB/s", "9" * 5000 + " GB/s"], ids=["400 digits", "5000 digits"])
-def test_a_number_beyond_all_machines_is_a_value_error_with_an_example(text: str) -> None:
+def test_an_implausibly_large_number_is_a_value_error_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="2039 GB/s"):
         units.parse(text, "B/s")
 

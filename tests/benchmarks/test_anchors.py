@@ -26,7 +26,7 @@ def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
     assert compared.flops() in PAGE
 
 
-def test_figures_of_tools_that_did_not_run_stay() -> None:
+def test_documented_figures_of_tools_that_did_not_run_are_kept() -> None:
     page = "Text | as it is\n| a | 1 | 2 |\n| b | 3 | 4 |"
     assert anchors.merged(page, "| b | 5 | not run |\n| c | 6 | 7 |") == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
 
@@ -52,7 +52,7 @@ def test_calculons_step_times_are_read_from_its_validation(tmp_path: Path) -> No
     assert clones.calculon(tmp_path) == {"22B": {"full": 1.5, "selective": 1.2}}
 
 
-def test_llmcompass_times_are_read_from_the_files_of_its_scripts(tmp_path: Path) -> None:
+def test_llmcompass_times_are_read_from_files_of_its_scripts(tmp_path: Path) -> None:
     for figure, real, simulated in (
         (
             "ab/matmul",

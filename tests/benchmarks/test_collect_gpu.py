@@ -59,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- From the shell -------------------------------------------------------------------------------------
 
 
-def test_one_command_leaves_a_folder_and_a_file_to_send(tmp_path: Path) -> None:
+def test_one_command_writes_a_folder_and_an_archive(tmp_path: Path) -> None:
     script = [str(ROOT / "benchmarks" / "collect_gpu.sh"), "--small", "-o", "found", "--only"]
     surroundings = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "PATH": f"/usr/bin:/bin:{tmp_path}"}
     done = subprocess.run(
@@ -85,7 +85,7 @@ def test_one_command_leaves_a_folder_and_a_file_to_send(tmp_path: Path) -> None:
     assert "not empty" in again.stderr
 
 
-def test_every_part_that_there_is_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = [part.name for part in parts(tmp_path, small=False)]
     assert len(set(every)) == len(every)
     assert sum(part.limit for part in parts(tmp_path, small=False)) < 15 * 60  # what does not fit is cut off
@@ -98,7 +98,7 @@ def test_every_part_that_there_is_can_be_asked_for(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("name", ["file/found", "/proc/found", "blocked"])
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+def test_an_unwritable_output_is_an_error_before_measuring(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -115,7 +115,7 @@ def part(code: str, limit: float = 60) -> Part:
     return Part("a part", (sys.executable, "-c", code), limit)
 
 
-def test_a_part_that_fails_says_why_and_one_that_does_not_apply_is_no_failure(tmp_path: Path) -> None:
+def test_a_failed_part_has_a_reason_and_an_inapplicable_part_is_not_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     failed = run(part("print('measuring'); raise RuntimeError('CUDA error: 719')"), log, 60)
     assert (failed.status, failed.message) == ("failed", "RuntimeError: CUDA error: 719")
@@ -130,7 +130,7 @@ def test_a_part_that_fails_says_why_and_one_that_does_not_apply_is_no_failure(tm
     assert told.message == "error: measuring needs torch"
 
 
-def test_a_part_that_takes_too_long_is_told_to_end_with_what_it_started(tmp_path: Path) -> None:
+def test_a_part_that_exceeds_its_time_is_ended_with_its_children(tmp_path: Path) -> None:
     code = "import subprocess, time; subprocess.run(['sh', '-c', 'sleep 0.1; echo late; sleep 60; echo never'])"
     begin = time.monotonic()
     outcome = run(part(code), tmp_path / "log.txt", 2)
@@ -139,7 +139,7 @@ def test_a_part_that_takes_too_long_is_told_to_end_with_what_it_started(tmp_path
     assert "never" not in (tmp_path / "log.txt").read_text()
 
 
-def test_what_an_interruption_finds_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_packs_the_collected_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(one: Part, log: Path, seconds: float) -> Outcome:
         if one.name != "environment":
             raise KeyboardInterrupt
@@ -158,14 +158,14 @@ def test_what_an_interruption_finds_is_packed(tmp_path: Path, monkeypatch: pytes
         assert "found/logs/environment.txt" in archive.getnames()
 
 
-def test_no_part_is_begun_that_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_part_starts_without_enough_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small", "--minutes", "0.1", "--only", "ceilings"]) == 1
     (only,) = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
     assert (only["status"], only["message"]) == ("cut off", "no time left")
 
 
-def test_a_full_disk_costs_neither_the_other_parts_nor_what_is_there(
+def test_a_full_disk_affects_neither_other_parts_nor_existing_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object, **__: object) -> Any:
@@ -196,7 +196,7 @@ sys.exit(kit.main(["-o", "found", "--small"]))
 
 
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGHUP", "SIGINT SIGINT SIGTERM", "SIGKILL"])
-def test_whatever_ends_a_collection_leaves_no_process_and_what_it_has(signals: str, tmp_path: Path) -> None:
+def test_any_end_of_a_collection_leaves_its_files_and_no_process(signals: str, tmp_path: Path) -> None:
     """Of two interruptions the second one comes while the first is seen to. nvidia-smi does not listen to any."""
     smi = tmp_path / "nvidia-smi"
     deaf = "" if signals == "SIGKILL" else "trap '' TERM\n"
@@ -337,7 +337,7 @@ def test_names_are_replaced_in_file_names_and_targets_of_links(tmp_path: Path) -
     assert outside.read_text() == "node0317"  # a file that is not sent stays as it is
 
 
-def test_what_cannot_be_read_is_not_sent_and_what_is_unfinished_is(
+def test_unreadable_files_are_not_packed_and_unfinished_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def cut(one: Part, log: Path, seconds: float) -> Outcome:
@@ -361,7 +361,7 @@ def test_what_cannot_be_read_is_not_sent_and_what_is_unfinished_is(
 # --- The machine, its ceilings --------------------------------------------------------------------------
 
 
-def test_the_environment_tells_device_and_versions(tmp_path: Path) -> None:
+def test_the_environment_file_has_device_and_versions(tmp_path: Path) -> None:
     found = environment.read(tmp_path, small=True)
     assert found["packages"]["torch"] == torch.__version__
     assert found["device"]["types"] == ["fp32", "bf16"]
@@ -369,7 +369,7 @@ def test_the_environment_tells_device_and_versions(tmp_path: Path) -> None:
     assert environment.read(tmp_path, small=True) == found
 
 
-def test_without_a_gpu_the_reason_is_told_and_nothing_is_measured(
+def test_without_a_gpu_the_reason_is_printed_and_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unless it is a trial: nobody wants to wait for 8 billion parameters on a processor."""
@@ -393,7 +393,9 @@ echo "$asked" | sed 's/,/, /g'
 """
 
 
-def test_a_field_that_a_driver_does_not_know_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_unknown_to_the_driver_does_not_affect_other_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(SMI)
     program.chmod(0o755)
@@ -409,7 +411,7 @@ def test_a_field_that_a_driver_does_not_know_costs_no_other(tmp_path: Path, monk
     assert (tmp_path / "clocks.csv").read_text().strip().endswith("clocks_event_reasons.active")
 
 
-def test_what_is_cheap_to_know_is_written_before_what_may_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_facts_are_written_before_queries_that_may_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(*_: object) -> Any:
         raise KeyboardInterrupt  # as a part that is told to end does
 
@@ -445,7 +447,7 @@ def test_ceilings_are_measured_and_become_lines_of_a_device_file(tmp_path: Path)
         ("fp64", "8.9", "fp64"), ("fp64", "10.0", "fp64"), ("fp32", "9.0", "fp32"), ("bf16", None, "bf16"),
     ],
 )  # fmt: skip
-def test_a_product_is_measured_on_the_pipe_that_the_device_has(dtype: str, capability: str | None, pipe: str) -> None:
+def test_a_gemm_is_measured_on_the_pipe_of_the_device(dtype: str, capability: str | None, pipe: str) -> None:
     assert report.pipe(dtype, capability) == pipe
 
 
@@ -478,7 +480,7 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
         ),
     ],
 )
-def test_products_of_types_that_a_chip_does_not_have_are_not_measured(
+def test_gemms_of_unsupported_types_are_not_measured(
     capability: str, types: tuple[str, ...], expected: set[str], tmp_path: Path
 ) -> None:
     """torch multiplies them all the same, in fp32: that is no ceiling of theirs. And of what is measured each device's
@@ -533,7 +535,7 @@ class Asks(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_step_asks_the_device_for_nothing_so_that_a_graph_can_hold_it(name: str) -> None:
+def test_a_step_does_not_synchronize_so_that_a_graph_can_capture_it(name: str) -> None:
     """Training's optimizer is the GPU's own there (`capturable`), so only the passes before it are looked at."""
     config = config_of(name, small=True, memory=None)
     built = build(config, "cpu", "fp32")
@@ -546,7 +548,7 @@ def test_a_step_asks_the_device_for_nothing_so_that_a_graph_can_hold_it(name: st
             assert seen.count == 0, work
 
 
-def test_a_decode_takes_a_token_a_sequence_after_its_context() -> None:
+def test_a_decode_computes_one_token_per_sequence_after_its_context() -> None:
     config = config_of("gpt2-xl", small=True, memory=None)
     decode = next(work for work in works(config, small=True) if work.phase == "decode")
     built = build(config, "cpu", "fp32")
@@ -621,7 +623,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available, disabling CUDA profiling")
 @pytest.mark.usefixtures("pretended")
-def test_on_a_gpu_each_step_is_also_a_graph_and_memory_and_clocks_are_told(tmp_path: Path) -> None:
+def test_on_a_gpu_each_step_also_runs_as_a_graph_with_memory_and_clocks(tmp_path: Path) -> None:
     whole_models.main(tmp_path, "llama", small=True)
     with (tmp_path / "model-llama.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -633,7 +635,7 @@ def test_on_a_gpu_each_step_is_also_a_graph_and_memory_and_clocks_are_told(tmp_p
 
 
 @pytest.mark.usefixtures("pretended")
-def test_the_peak_of_a_decode_is_not_that_of_the_prefill_that_fills_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_memory_of_a_decode_excludes_its_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of("llama", small=True, memory=None)
     built, log = build(config, "cpu", "fp32"), []
     built.model.register_forward_pre_hook(lambda _, __, k: log.append(k["input_ids"].shape[1]), with_kwargs=True)
@@ -645,7 +647,7 @@ def test_the_peak_of_a_decode_is_not_that_of_the_prefill_that_fills_its_cache(mo
 
 
 @pytest.mark.usefixtures("pretended")
-def test_on_a_gpu_all_four_times_of_a_launch_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_all_four_launch_times_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "SUSTAINED", 0.05)
     ceilings.main(tmp_path, small=True)
     found = json.loads((tmp_path / "ceilings.json").read_text())["ceilings"]
@@ -655,7 +657,9 @@ def test_on_a_gpu_all_four_times_of_a_launch_are_taken(tmp_path: Path, monkeypat
     assert found[-1]["by"] == "matmul, sustained"
 
 
-def test_what_a_model_cannot_do_is_a_row_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_step_of_a_model_is_a_row_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(built: Any, work: Any) -> Any:
         if work.phase == "train":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nGPU 0 has ...")
@@ -668,7 +672,7 @@ def test_what_a_model_cannot_do_is_a_row_with_its_reason(tmp_path: Path, monkeyp
     assert statuses == {"forward": "done", "train": "CUDA out of memory. Tried to allocate 20 GiB"}
 
 
-def test_what_a_torch_or_transformers_lacks_is_a_row_and_costs_no_trace(
+def test_a_missing_function_of_torch_or_transformers_is_a_row_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacks(built: Any, work: Any) -> Any:
@@ -687,7 +691,7 @@ def test_what_a_torch_or_transformers_lacks_is_a_row_and_costs_no_trace(
     ]  # fmt: skip
 
 
-def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(profiler: Any, path: str) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -698,7 +702,7 @@ def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path: Path, mo
     assert (tmp_path / "model-bert-large.csv").read_text().count("done") == 2
 
 
-def test_logits_of_all_positions_are_not_taken_for_those_of_the_last() -> None:
+def test_logits_of_all_positions_are_not_measured_as_the_last_position() -> None:
     """As GPT-2 had them until transformers 4.51."""
     built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
     built.model.forward = lambda input_ids, use_cache: None
@@ -706,7 +710,7 @@ def test_logits_of_all_positions_are_not_taken_for_those_of_the_last() -> None:
         step(built, Work("prefill", 2, 16))
 
 
-def test_a_transformers_that_does_not_take_this_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incompatible_transformers_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers.utils, "is_torch_available", lambda: False)
     with pytest.raises(ImportError, match=r"transformers .* does not take torch .*'transformers>=4.57,<5'"):
         importlib.reload(models)
@@ -816,7 +820,7 @@ def test_an_ncu_without_that_set_collects_the_metrics(
     assert (tmp_path / "found" / "ncu-gpt2-xl-decode.raw.csv").exists()
 
 
-def test_counters_for_administrators_only_are_no_failure(
+def test_counters_restricted_to_administrators_skip_the_part(
     fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", "forbidden")
@@ -824,9 +828,7 @@ def test_counters_for_administrators_only_are_no_failure(
     assert "administrators" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_what_an_ncu_that_is_cut_off_had_said_is_there(
-    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_output_of_an_interrupted_ncu_is_kept(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NCU", "hangs")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder = tmp_path / "found"
@@ -841,7 +843,7 @@ def test_what_an_ncu_that_is_cut_off_had_said_is_there(
 @pytest.mark.parametrize(
     ("mode", "why"), [("silent", "it said nothing"), ("broken", "ImportError: transformers 5 does not take torch 2.4")]
 )
-def test_what_ncu_failed_of_is_told(
+def test_the_reason_of_an_ncu_failure_is_reported(
     mode: str, why: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """That of the program that it ran is not in its own word for it."""
@@ -850,7 +852,7 @@ def test_what_ncu_failed_of_is_told(
     assert capsys.readouterr().out.splitlines()[-1] == f"error: ncu ended with status 1: {why}"
 
 
-def test_without_a_gpu_ncu_is_not_asked(
+def test_without_a_gpu_ncu_is_not_run(
     fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -884,7 +886,7 @@ def test_the_program_that_is_profiled_runs(tmp_path: Path) -> None:
 # --- The report -----------------------------------------------------------------------------------------
 
 
-def test_the_report_tells_parts_ceilings_models_and_what_to_do_next(
+def test_the_report_lists_parts_ceilings_models_and_next_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "configs").mkdir()
@@ -929,16 +931,14 @@ def test_the_report_tells_parts_ceilings_models_and_what_to_do_next(
     assert f"roof compare {tmp_path}/configs/gpt2-xl-2-layers.json {counters} {step.format('train')}" in said
 
 
-def test_a_folder_that_was_cut_off_early_is_reported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incomplete_collection_is_reported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "manifest.json").write_text('{"parts": []}')
     (tmp_path / "model-gpt2-xl.csv").write_text("model,phase,seconds\ngpt2-xl,pre")  # the disk was full
     assert report.command([str(tmp_path)]) == 0
     assert "a device that is not told" in capsys.readouterr().out
 
 
-def test_what_is_no_collection_and_an_unknown_device_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_folder_or_device_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "found.tar.gz").touch()
     for what, words in (("found.tar.gz", "tar xzf unpacks it"), ("nowhere", "no folder of a collection")):
         assert report.command([str(tmp_path / what)]) == 2

@@ -28,7 +28,7 @@ from tests import draws, oracle  # noqa: E402
 @pytest.mark.parametrize("attention", ["eager", "flash"])
 @pytest.mark.parametrize("draw", range(2))
 @pytest.mark.parametrize("model_type", TOOLS["fvcore"].checked)
-def test_fvcores_figure_arises_from_ours(model_type: str, draw: int, attention: str) -> None:
+def test_the_figure_of_fvcore_follows_from_ours(model_type: str, draw: int, attention: str) -> None:
     family = FAMILIES[model_type]
     config = draws.config(model_type, random.Random(100 + draw)) | {"use_cache": False}
     config.pop("reorder_and_upcast_attn", None)  # another path through GPT-2's code, by baddbmm

@@ -116,7 +116,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
 
 
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])
-def test_an_untied_t5_has_the_matrix_before_its_logits_that_the_class_leaves_to_the_checkpoint(model_type: str) -> None:
+def test_an_untied_t5_has_a_separate_logits_matrix(model_type: str) -> None:
     """The class ties whatever the config says, and unties where a checkpoint brings another matrix: one table more."""
     config = draws.config(model_type, random.Random(5)) | {"tie_word_embeddings": False}
     config["architectures"] = [FAMILIES[model_type].prefix + "ForConditionalGeneration"]

@@ -36,7 +36,7 @@ def latent(mla: Any, attention: Any = "flash", **more: Any) -> dict[str, Operato
     return {op.name: op for op in operators(architecture(DEEPSEEK | more, "x", "x"), work.steps()[0])}
 
 
-def test_absorbed_attention_reads_latents_and_multiplies_by_them() -> None:
+def test_absorbed_mla_reads_the_latents_and_multiplies_by_them() -> None:
     ops = latent("absorbed")
     assert ops["attention.absorb_k"].matmul_flops == 2 * 2 * 2 * 4 * 5  # B, 2 heads, 4 elements to 5
     scores, mix = 2 * 2 * 2 * 8 * (5 + 2), 2 * 2 * 2 * 8 * 5  # B, 2 heads, S, latent and rotary key; latent
@@ -54,7 +54,7 @@ def test_naive_latent_attention_expands_the_whole_cache_in_every_step() -> None:
     assert "attention.absorb_k" not in ops
 
 
-def test_both_ways_have_the_same_parameters_and_cache() -> None:
+def test_absorbed_and_naive_mla_have_the_same_parameters_and_cache() -> None:
     arch = architecture(DEEPSEEK, "x", "x")
     steps = [Workload(("decode",), 2, 3, context=7, mla=mla).steps()[0] for mla in ("absorbed", "naive")]  # type: ignore[arg-type]
     first, second = (memory.parameters(arch, operators(arch, step)) for step in steps)
@@ -63,7 +63,7 @@ def test_both_ways_have_the_same_parameters_and_cache() -> None:
         assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8) * (5 + 2)  # B S tokens, latent and rotary key
 
 
-def test_an_indexer_scores_all_tokens_and_attention_reads_the_best() -> None:
+def test_an_indexer_scores_all_tokens_and_attention_reads_the_selected_ones() -> None:
     index = {"model_type": "deepseek_v32", "index_topk": 3, "index_n_heads": 2, "index_head_dim": 4}
     ops = latent("absorbed", **index)
     assert ops["attention.index_scores"].matmul_flops == 2 * 2 * 2 * 8 * 4 + 2 * 2 * 2 * 8  # q k; sum over 2 heads
@@ -75,7 +75,7 @@ def test_an_indexer_scores_all_tokens_and_attention_reads_the_best() -> None:
 
 
 @pytest.mark.parametrize(("context", "tokens", "seen"), [(0, 10, 4 * 5 // 2 * 2 + 2 * 3 // 2), (5, 1, 2), (8, 1, 1)])
-def test_chunked_attention_sees_its_own_chunk(context: int, tokens: int, seen: int) -> None:
+def test_chunked_attention_is_within_a_chunk(context: int, tokens: int, seen: int) -> None:
     """Chunks of 4: of 10 tokens two full ones and 2 of the third; the sixth token is the second of its chunk."""
     step = Workload(("prefill",), 1, tokens, context=context).steps()[0]
     assert pairs(step, 4, True, chunked=True) == seen
@@ -83,7 +83,7 @@ def test_chunked_attention_sees_its_own_chunk(context: int, tokens: int, seen: i
 
 
 @pytest.mark.parametrize("context", [0, 3, 5])
-def test_a_run_over_chunks_is_the_mean_of_its_passes(context: int) -> None:
+def test_a_chunked_generation_is_the_mean_of_its_passes(context: int) -> None:
     decodes = [Workload(("decode",), context=context + i).steps()[0] for i in range(7)]
     run = decodes[0]._replace(passes=7)
     for measure in (lambda step: pairs(step, 4, True, chunked=True), lambda step: attended(step, 4, chunked=True)):
@@ -94,7 +94,7 @@ def test_a_run_over_chunks_is_the_mean_of_its_passes(context: int) -> None:
 
 
 @pytest.mark.parametrize(("gating", "elements"), [(True, 2), ("per-element", 2 * 4)])
-def test_a_gate_on_heads_is_a_product_and_a_number_for_each_of_them(gating: Any, elements: int) -> None:
+def test_a_gate_per_head_is_a_gemm_with_one_output_per_head(gating: Any, elements: int) -> None:
     config = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"} | {
         "model_type": "laguna", "num_key_value_heads": 2, "head_dim": 4, "gating": gating, "mlp_layer_types": ["dense"],
     }  # fmt: skip
@@ -104,7 +104,7 @@ def test_a_gate_on_heads_is_a_product_and_a_number_for_each_of_them(gating: Any,
     assert ops["attention.gate"].cost.bytes == 2 * (heads + gates + heads)
 
 
-def test_a_short_filter_stands_between_two_gates_and_keeps_its_last_tokens() -> None:
+def test_a_short_convolution_has_two_gates_and_caches_its_last_tokens() -> None:
     config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {
         "model_type": "lfm3", "layer_types": ["conv"], "conv_L_cache": 3,
     }  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_short_filter_stands_between_two_gates_and_keeps_its_last_tokens() -> 
     assert ops["convolution.filter"].cost.bytes == 2 * (read + written)
 
 
-def test_an_activation_that_learns_has_its_numbers_in_each_layer() -> None:
+def test_a_learned_activation_has_parameters_in_each_layer() -> None:
     config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {"model_type": "apertus", "num_hidden_layers": 3}
     arch = architecture(config, "x", "x")
     counts = [
@@ -245,11 +245,11 @@ def test_an_operator_moves_and_computes_what_was_derived_by_hand(
     assert (op.cost.bytes_read, op.cost.bytes_written, op.vector_flops) == (2 * read, 2 * written, flops)
 
 
-def test_the_gpt2_table_leaves_no_operator_out() -> None:
+def test_the_gpt2_table_has_every_operator() -> None:
     assert set(count(GPT2)) == set(EXPECTED[0][2])
 
 
-def test_flash_attention_moves_only_its_ends_and_computes_only_unmasked_pairs() -> None:
+def test_flash_attention_moves_only_inputs_and_outputs_and_skips_masked_pairs() -> None:
     op = count(GPT2, attention="flash")["attention.flash"]
     assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * 3 * X, 2 * X)
     unmasked = 2 * 2 * (1 + 2 + 3)
@@ -265,7 +265,7 @@ def test_a_pooler_reads_the_first_token_of_each_sequence() -> None:
 MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
-def test_experts_compute_for_chosen_tokens_and_read_the_experts_that_any_token_chose() -> None:
+def test_experts_compute_routed_tokens_and_read_the_experts_with_tokens() -> None:
     f = MIXTRAL["intermediate_size"]
     op = count(MIXTRAL)["mlp.expert_down"]
     pairs = 2 * 3 * 2  # 2 sequences of 3 tokens, 2 experts each

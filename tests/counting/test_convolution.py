@@ -36,7 +36,7 @@ def run(model: str, **options: Any) -> Estimate:
 # --- Sliding axes -----------------------------------------------------------------------------------
 
 
-def test_a_plus_within_a_tensor_is_a_sliding_axis_and_one_between_tensors_adds() -> None:
+def test_a_plus_inside_a_tensor_is_a_sliding_axis_and_a_plus_between_tensors_adds() -> None:
     line = parse("x[b c i+r j+s] W[o c r s] + B[o] -> y[b o i j]")
     assert [tensor.name for tensor in line.terms] == ["B"]
     assert line.axes == ("b", "c", "i", "r", "j", "s", "o")
@@ -58,7 +58,7 @@ def test_a_stride_beyond_the_filter_reads_a_quarter() -> None:
     assert op.cost.bytes_read == 2 * (256 * 28 * 28 + 512 * 256)
 
 
-def test_depthwise_filters_have_no_channel_to_contract() -> None:
+def test_depthwise_convolutions_contract_no_channels() -> None:
     op = laid(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), FeatureMap(96, 56, 56))
     assert op.matmul_flops == 2 * 96 * 56 * 56 * 49
     assert op.vector_flops == 96 * 56 * 56  # the bias
@@ -66,14 +66,14 @@ def test_depthwise_filters_have_no_channel_to_contract() -> None:
     assert sum(tensor.elements(op.sizes) for tensor in op.parameters) == 96 * 49 + 96
 
 
-def test_a_single_pixel_filter_is_a_matrix_product() -> None:
+def test_a_1_by_1_convolution_is_a_gemm() -> None:
     assert (
         laid(Convolution("reduce", 64), FeatureMap(256, 56, 56)).spec == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
     )
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 4), st.integers(0, 3))
-def test_what_a_filter_touches_is_what_a_walk_over_its_places_finds(
+def test_the_pixels_read_by_a_convolution_equal_an_enumeration(
     rows: int, kernel: int, stride: int, padding: int
 ) -> None:
     padding = min(padding, kernel // 2)
@@ -119,12 +119,12 @@ def test_any_convolution_has_the_flops_and_parameters_of_torch(
         ("vit-large-patch16-224", 61.555),
     ],
 )  # fmt: skip
-def test_multiply_adds_are_the_published_ones(model: str, giga: float) -> None:
+def test_multiply_adds_equal_the_published_counts(model: str, giga: float) -> None:
     phase = run(model, attention="eager").phases[0]
     assert round(phase.cost.matmul_flops / 2e9, 3) == pytest.approx(giga, abs=0.001)
 
 
-def test_resnet_50_is_half_of_it_to_fvcore_which_adds_its_batch_norms() -> None:
+def test_fvcore_counts_multiply_adds_and_batch_norms_of_resnet_50() -> None:
     fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     import torch
@@ -143,7 +143,7 @@ def test_resnet_50_is_half_of_it_to_fvcore_which_adds_its_batch_norms() -> None:
     assert theirs["batch_norm"] == norms  # both: scale and shift
 
 
-def test_identical_blocks_appear_once() -> None:
+def test_identical_layers_are_listed_once() -> None:
     found = {(op.name, op.layers) for op in operators(hub.load("resnet-50"), step()) if op.name == "stage3.spatial"}
     assert found == {("stage3.spatial", (7,)), ("stage3.spatial", (8, 9, 10, 11, 12))}  # after 3 + 4 blocks
 
@@ -163,7 +163,7 @@ def test_an_image_that_is_too_small_is_refused() -> None:
         run("vit-base-patch16-224", image=15)
 
 
-def test_options_that_say_nothing_about_images_are_ignored_with_a_note() -> None:
+def test_text_options_of_an_image_model_are_ignored_with_a_note() -> None:
     notes = " ".join([*map(str, run("resnet-18", seq=7, attention="eager").notes)])
     assert "seq is ignored: microsoft/resnet-18 reads images" in notes
     assert "attention is ignored" in notes

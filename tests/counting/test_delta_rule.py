@@ -46,7 +46,7 @@ def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
     return {op.name: op for op in operators(*asked, **settings)}
 
 
-def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between_them() -> None:
+def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between_chunks() -> None:
     scan = count("prefill", "flash")["linear.scan"]
     overlaps_and_scores = 2 * (2 * 2 * 2 * PAIRS * 3)  # 2 FLOPs, 2 sequences, 2 heads of keys, of 3
     values_and_mix = 2 * (2 * 2 * 4 * PAIRS * 5)  # 4 heads of values, of 5
@@ -58,7 +58,7 @@ def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between
     assert scan.cost.bytes_written == 2 * 2 * (70 * 4 * 5 + STATES)
 
 
-def test_the_inverse_of_a_triangle_is_found_row_by_row() -> None:
+def test_the_inverse_of_a_triangular_matrix_is_computed_row_by_row() -> None:
     """Row i of the inverse is the sum over the rows j < i, each of j elements: a product and a sum for each."""
     rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
     (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
@@ -106,7 +106,7 @@ def test_the_gradient_of_the_inverse_is_two_triangular_products() -> None:
     assert invert.vector_flops == 2 * 4 * rows  # 2 sequences, 4 heads of values
 
 
-def test_a_decode_is_vector_work_on_a_state_that_is_read_and_written_once() -> None:
+def test_a_decode_is_vector_work_that_reads_and_writes_the_state_once() -> None:
     scan = count("decode", "flash", 1000)["linear.scan"]
     assert scan.cost.matmul_flops == 0
     assert scan.cost.cache_bytes == 2 * 2 * STATES
@@ -117,7 +117,7 @@ def test_a_decode_is_vector_work_on_a_state_that_is_read_and_written_once() -> N
     assert scan.cost.vector_flops == 2 * (7 * STATES + 2 * 4 * 5 + 7 * 2 * 3 + 9 * 4)
 
 
-def test_the_cache_holds_states_that_do_not_grow_beside_keys_and_values_that_do() -> None:
+def test_a_hybrids_cache_has_constant_states_and_growing_keys_and_values() -> None:
     arch = architecture(CONFIG, "x", "x")
     for context in (1, 1000):
         grows = (context + 1) * 2 * 4  # keys and values of one head of 4, in the other layer
@@ -125,13 +125,13 @@ def test_the_cache_holds_states_that_do_not_grow_beside_keys_and_values_that_do(
         assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
 
 
-def test_queries_of_gated_attention_bring_a_gate_as_wide_as_they_are() -> None:
+def test_gated_attention_has_a_gate_as_wide_as_the_queries() -> None:
     ops = count("prefill", "flash")
     assert ops["attention.q"].cost.matmul_flops == 2 * (2 * 70) * 8 * (2 * 2 * 4)
     assert ops["attention.gate"].cost.vector_flops == (3 + 1) * 2 * 70 * 2 * 4  # a sigmoid, and times it
 
 
-def test_gpus_share_heads_of_keys_and_the_values_that_go_with_them() -> None:
+def test_tensor_parallelism_shards_key_and_value_heads() -> None:
     whole, half = count("prefill", "flash"), count("prefill", "flash", tp=2)
     for name in ("linear.qkv_gate", "linear.write_forget", "linear.filter", "linear.scan", "linear.output"):
         assert 2 * half[name].cost.matmul_flops == whole[name].cost.matmul_flops
@@ -148,7 +148,7 @@ def test_a_training_step_of_several_chunks_takes_the_flops_of_the_class(tokens: 
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 64, 70, 200])
-def test_the_products_with_the_inverse_are_those_of_the_class_where_it_is_exported(
+def test_the_gemms_with_the_inverse_equal_those_of_the_exported_class(
     monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
     """Otherwise it calls a triangular solver, for which torch's counter has no formula (`oracle.flop_counter`)."""
@@ -165,7 +165,7 @@ def test_the_products_with_the_inverse_are_those_of_the_class_where_it_is_export
     assert ours == oracle.matmul_flops(model, 2, tokens)
 
 
-def test_where_each_element_decays_a_kernel_multiplies_what_grew_and_faded_and_the_class_sums_over_pairs() -> None:
+def test_elementwise_decay_uses_gemms_in_the_kernel_and_pairwise_sums_in_the_class() -> None:
     """4 heads of 3: no two heads of values share an overlap, as their keys decay apart."""
     scan, parts = count("prefill", "flash", config=KIMI)["linear.scan"], count("prefill", "eager", config=KIMI)
     elements = 2 * 4 * 3  # 2 sequences, 4 heads of 3
@@ -178,14 +178,14 @@ def test_where_each_element_decays_a_kernel_multiplies_what_grew_and_faded_and_t
     assert parts["linear.overlap"].cost.matmul_flops == parts["linear.scores"].cost.matmul_flops == 0
 
 
-def test_decay_and_gate_of_kimi_go_through_a_low_rank() -> None:
+def test_decay_and_gate_of_kimi_are_low_rank_projections() -> None:
     ops = count("prefill", "flash", config=KIMI)
     for name in ("forget", "gate"):
         assert ops[f"linear.{name}_down"].cost.matmul_flops == 2 * (2 * 70) * 8 * 3  # the rank is a head's size
         assert ops[f"linear.{name}_up"].cost.matmul_flops == 2 * (2 * 70) * 3 * (4 * 3)
 
 
-def test_latent_attention_of_kimi_turns_nothing_and_caches_the_shared_key_all_the_same() -> None:
+def test_latent_attention_of_kimi_caches_the_shared_key_without_rotary_embedding() -> None:
     ops = count("decode", "flash", 9, config=KIMI)
     assert "attention.rotary" not in ops
     assert ops["attention.flash"].cost.cache_bytes == 2 * 2 * 10 * (6 + 2)  # 2 sequences, latent of 6, key of 2
@@ -199,7 +199,7 @@ def test_ling_gates_the_output_of_each_latent_attention_head() -> None:
     assert "attention.rotary" in ops
 
 
-def test_norms_of_olmo_hybrid_stand_ahead_of_linear_attention_and_behind_full_attention() -> None:
+def test_norms_of_olmo_hybrid_are_before_linear_attention_and_after_full_attention() -> None:
     config = {
         "model_type": "olmo_hybrid", "hidden_size": 8, "num_hidden_layers": 4, "vocab_size": 11,
         "num_attention_heads": 2,

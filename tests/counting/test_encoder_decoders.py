@@ -24,7 +24,7 @@ def counted(phase: Any, **options: Any) -> dict[str, Operator]:
     return {operator.name: operator for operator in operators(T5, step(phase, **options))}
 
 
-def test_the_prefill_makes_keys_and_values_of_the_source_and_a_decode_only_reads_them() -> None:
+def test_the_prefill_computes_cross_attention_keys_and_values_and_a_decode_only_reads_them() -> None:
     prefill, decode = counted("prefill"), counted("decode")
     made = prefill["cross_attention.k"]
     assert made.count == 6
@@ -43,14 +43,14 @@ def test_only_the_pass_that_reads_the_source_runs_the_encoder() -> None:
     assert of_encoder("decode") == of_encoder("prefill", context=3) == set()
 
 
-def test_the_encoder_sees_all_of_the_source_and_the_decoder_what_came_before() -> None:
+def test_the_encoder_is_bidirectional_and_the_decoder_causal() -> None:
     prefill = counted("prefill")
     assert prefill["encoder.attention.flash"].cost.matmul_flops == 2 * 2 * SOURCE * SOURCE * WIDTH
     assert prefill["attention.flash"].cost.matmul_flops == 2 * 2 * (PROMPT * (PROMPT + 1) // 2) * WIDTH
     assert prefill["cross_attention.flash"].cost.matmul_flops == 2 * 2 * PROMPT * SOURCE * WIDTH
 
 
-def test_the_cache_holds_the_prompt_and_the_source() -> None:
+def test_the_cache_contains_the_prompt_and_the_source() -> None:
     # keys and values, 6 layers of the decoder, 8 heads of 64, fp16
     assert kv_cache_bytes(T5, step("prefill")) == 2 * 6 * (PROMPT + SOURCE) * WIDTH * 2
     assert kv_cache_bytes(T5, step("decode")) == 2 * 6 * (PROMPT + 1 + SOURCE) * WIDTH * 2
@@ -62,12 +62,12 @@ def test_one_token_table_serves_both_stacks_and_the_logits() -> None:
     assert named == ["E_token"] * 3
 
 
-def test_what_the_encoder_gives_stays_alive_until_the_last_layer_has_read_it() -> None:
+def test_the_encoder_output_stays_in_memory_until_the_last_layer_reads_it() -> None:
     read = [op.name for op in operators(T5, step("forward")) if any(t.name == "source" for t in op.reads)]
     assert read[-2:] == ["cross_attention.k", "cross_attention.v"]
 
 
-def test_a_table_of_biases_by_distance_stands_once_a_stack() -> None:
+def test_a_stack_has_one_table_of_relative_position_biases() -> None:
     prefill = counted("prefill")
     for name, heads_of_pairs in (("encoder.", 8 * SOURCE * SOURCE), ("", 8 * PROMPT * (PROMPT + 1) // 2)):
         operator = prefill[f"{name}embedding.relative"]

@@ -39,7 +39,7 @@ def walk(phase: Any = "prefill", **more: Any) -> list[Operator]:
     return list(operators(read(**more), Workload((phase,), 2, 3, context=7 if phase == "decode" else None).steps()[0]))
 
 
-def test_layers_that_borrow_have_queries_only_and_keep_nothing() -> None:
+def test_layers_with_a_shared_kv_cache_have_only_queries() -> None:
     made = {(op.name, op.layers) for op in walk()}
     assert {layers for name, layers in made if name == "attention.q"} == {(0,), (1,), (2,), (3,)}
     assert {layers for name, layers in made if name in ("attention.k", "attention.v")} == {(0,), (1,)}
@@ -48,13 +48,13 @@ def test_layers_that_borrow_have_queries_only_and_keep_nothing() -> None:
     assert memory.kv_cache_bytes(read(), step) == 2 * 2 * 2 * (2 * 4 + 8 * 6)
 
 
-def test_a_decode_reads_what_was_lent_again_in_each_layer_that_borrows() -> None:
+def test_a_decode_reads_a_shared_kv_cache_in_each_layer_that_uses_it() -> None:
     read_of = {op.layers: op.cost.cache_bytes for op in walk("decode") if op.name == "attention.flash"}
     sliding, full = 2 * 2 * 2 * 2 * 4, 2 * 2 * 2 * 8 * 6
     assert read_of == {(0,): sliding, (1,): full, (2,): sliding, (3,): full}
 
 
-def test_without_a_cache_what_was_lent_waits_for_those_that_borrow() -> None:
+def test_without_a_cache_shared_keys_and_values_stay_until_their_last_use() -> None:
     found = walk("forward")
     living = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
     waiting = dict(living["mlp.up", (1,)])
@@ -63,7 +63,7 @@ def test_without_a_cache_what_was_lent_waits_for_those_that_borrow() -> None:
     assert not {"window_k", "full_k"} & set(dict(living["mlp.up", (3,)]))
 
 
-def test_the_inputs_of_all_layers_wait_together_and_each_reads_its_own() -> None:
+def test_per_layer_inputs_are_stored_together_and_each_layer_reads_its_own() -> None:
     found = walk("forward")
     living = dict(zip(((op.name, op.layers) for op in found), memory.live_activations(found), strict=True))
     assert dict(living["mlp.up", (3,)])["inputs"] == 2 * (2 * 3 * 4 * 5)  # B T, 4 layers of 5
@@ -73,7 +73,7 @@ def test_the_inputs_of_all_layers_wait_together_and_each_reads_its_own() -> None
     assert (rows.cost.bytes_read, rows.parameters[0].elements(rows.sizes)) == (2 * (2 * 3 * 4 * 5), 12 * 4 * 5)
 
 
-def test_training_keeps_what_was_lent_and_given_once() -> None:
+def test_training_stores_a_shared_kv_cache_once() -> None:
     """Kept by a layer that borrows beside one that has keys of its own, which is the same layer without `borrowers`."""
     kept = {}
     for borrowers in (0, 2):
@@ -90,7 +90,7 @@ def test_training_keeps_what_was_lent_and_given_once() -> None:
     assert given - not_given == 2 * (2 * 3) * (of_all + 4 * of_a_layer)
 
 
-def test_each_input_of_a_layer_has_a_gradient_of_its_own() -> None:
+def test_each_input_of_a_layer_has_its_own_gradient() -> None:
     step = Workload(("train",), 2, 3).steps()[0]
     found = {op.name: op for op in phases.operators(read(), step)}
     assert "layer_input.times.grad_sum_inputs" not in found
@@ -98,7 +98,7 @@ def test_each_input_of_a_layer_has_a_gradient_of_its_own() -> None:
     assert found["layer_input.times.grad"].cost.bytes == 5 * 2 * (2 * 3 * 5)
 
 
-def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
+def test_experts_parallel_to_an_mlp_have_separate_norms() -> None:
     norms = [op.name for op in walk(**EXPERTS) if op.kind == "norm" and op.layers == (3,)]
     assert norms[norms.index("norm.mlp") :] == [
         *("norm.mlp", "norm.mlp_output", "norm.experts", "norm.router", "norm.experts_output"),
@@ -123,18 +123,18 @@ def test_experts_beside_an_mlp_have_norms_of_their_own() -> None:
         ({"num_key_value_heads": 3}, "num_attention_heads 2 is not divisible by"),
     ],
 )
-def test_an_impossible_config_is_refused(more: dict[str, Any], says: str) -> None:
+def test_an_inconsistent_config_is_refused(more: dict[str, Any], says: str) -> None:
     with pytest.raises(ModelError) as error:
         read(**more)
     assert says in str(error.value)
 
 
 @pytest.mark.parametrize("ways", [{"tp": 2}, {"pp": 2}])
-def test_inputs_of_layers_are_not_shared(ways: dict[str, int]) -> None:
+def test_layer_inputs_are_not_sharded(ways: dict[str, int]) -> None:
     with pytest.raises(Exception, match=r"per-layer embeddings|input for every layer"):
         workload(read(), **ways)
 
 
-def test_borrowed_keys_stay_in_one_stage() -> None:
+def test_layers_that_share_a_kv_cache_stay_in_one_stage() -> None:
     with pytest.raises(Exception, match="keys and values of earlier ones"):
         workload(read(hidden_size_per_layer_input=0), pp=2)

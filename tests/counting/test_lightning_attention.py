@@ -32,7 +32,7 @@ def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
     return {op.name: op for op in operators(*asked, **settings)}
 
 
-def test_a_fused_scan_computes_the_pairs_of_each_block_and_passes_states_between_them() -> None:
+def test_a_fused_scan_computes_the_pairs_of_each_block_and_passes_states_between_blocks() -> None:
     scan = count("prefill", "flash")["linear.scan"]
     pairs = 2 * (32 * 33 // 2) + 6 * 7 // 2
     scores_and_mix = 2 * (2 * 2 * 2 * pairs * 4)  # 2 FLOPs, 2 sequences, 2 heads, of 4
@@ -42,7 +42,7 @@ def test_a_fused_scan_computes_the_pairs_of_each_block_and_passes_states_between
     assert scan.cost.bytes_written == 2 * 2 * (70 * 2 * 4 + STATES)
 
 
-def test_a_decode_reads_and_writes_states_that_do_not_grow() -> None:
+def test_a_decode_reads_and_writes_states_of_constant_size() -> None:
     scan = count("decode", "flash", 1000)["linear.scan"]
     assert scan.cost.matmul_flops == 0
     assert scan.cost.vector_flops == 2 * 5 * STATES  # times decay, key times value, plus; times the query, plus
@@ -53,14 +53,14 @@ def test_a_decode_reads_and_writes_states_that_do_not_grow() -> None:
         assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
 
 
-def test_the_reference_code_goes_on_from_a_state_token_by_token() -> None:
+def test_the_reference_code_continues_from_a_state_token_by_token() -> None:
     ops = count("prefill", "eager", 9)
     assert "linear.scores" not in ops
     for name in ("linear.states", "linear.read_out"):
         assert ops[name].cost.matmul_flops == 2 * 2 * 70 * STATES
 
 
-def test_gpus_share_its_heads() -> None:
+def test_tensor_parallelism_shards_the_heads() -> None:
     whole, half = count("prefill", "flash"), count("prefill", "flash", tp=2)
     for name in ("linear.qkv", "linear.scan", "linear.gate", "linear.output"):
         assert 2 * half[name].cost.matmul_flops == whole[name].cost.matmul_flops

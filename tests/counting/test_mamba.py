@@ -31,7 +31,7 @@ def count(config: dict[str, Any], phase: Any, attention: Any, context: int | Non
     return {op.name: op for op in operators(architecture(config, "x", "x"), work.steps()[0])}
 
 
-def test_a_fused_scan_multiplies_no_matrices_and_moves_no_states() -> None:
+def test_a_fused_scan_has_no_matmul_flops_and_no_state_traffic() -> None:
     cost = count(MAMBA, "forward", "flash")["ssm.scan"].cost
     channel, state = 2 * 5 * 16, 2 * 5 * 16 * 3
     assert cost.matmul_flops == 0
@@ -52,7 +52,7 @@ def test_the_cache_of_a_state_space_does_not_grow() -> None:
     assert reads == held
 
 
-def test_the_cache_of_heads_holds_their_states_and_all_columns_of_the_filter() -> None:
+def test_the_cache_of_a_state_space_layer_has_states_and_convolution_columns() -> None:
     arch = architecture(MAMBA2, "x", "x")
     columns = 16 + 2 * 2 * 3  # channels, and B and C of 2 groups
     held = 2 * 2 * (16 * 3 + columns * 4)
@@ -60,7 +60,7 @@ def test_the_cache_of_heads_holds_their_states_and_all_columns_of_the_filter() -
     assert sum(op.total.cache_bytes for op in count(MAMBA2, "decode", "flash").values()) == held
 
 
-def test_a_fused_scan_in_chunks_computes_unmasked_pairs_of_its_tokens_once_a_group() -> None:
+def test_a_chunked_fused_scan_computes_unmasked_pairs_once_per_group() -> None:
     cost = count(MAMBA2, "forward", "flash")["ssm.scan"].cost
     pairs = 3 + 3 + 1  # chunks of 2, 2 and 1 tokens
     scores = 2 * 2 * 2 * pairs * 3  # 2 FLOPs, 2 sequences, 2 groups
@@ -69,7 +69,7 @@ def test_a_fused_scan_in_chunks_computes_unmasked_pairs_of_its_tokens_once_a_gro
     assert cost.matmul_flops == scores + mix + 2 * states
 
 
-def test_the_reference_code_fills_chunks_up_and_walks_between_them_by_matrices() -> None:
+def test_the_reference_code_pads_chunks_and_passes_states_by_gemms() -> None:
     """transformers.models.mamba2: einsums over 3 chunks of 2, B and C repeated for each of 4 heads."""
     ops = count(MAMBA2, "forward", "eager")
     flops = {name: ops[f"ssm.{name}"].cost.matmul_flops for name in ("scores", "mix", "states", "passing", "read_out")}
@@ -91,7 +91,7 @@ def test_the_reference_code_fills_chunks_up_and_walks_between_them_by_matrices()
         ("decode", 7, 2),  # 4 kept tokens and the new one, no zeros: two places, the last of which is used
     ],
 )
-def test_a_filter_of_the_reference_code_computes_places_that_it_drops(phase: str, context: Any, places: int) -> None:
+def test_the_reference_code_computes_padded_positions_of_a_convolution(phase: str, context: Any, places: int) -> None:
     tokens = 1 if phase == "decode" else 5
     assert count(MAMBA, phase, "eager", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * places * 4
     assert count(MAMBA, phase, "flash", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * tokens * 4

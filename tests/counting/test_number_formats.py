@@ -23,7 +23,7 @@ from roofmodel.counting.number_formats import FORMATS, Widths
         ("mxfp4", 33, 17 + 2),  # 16.5 bytes of elements and two exponents, whole bytes
     ],
 )
-def test_a_format_takes_its_bits_and_its_scales(name: str, elements: int, expected: int) -> None:
+def test_the_bytes_of_a_format_include_its_scales(name: str, elements: int, expected: int) -> None:
     assert FORMATS[name].bytes(elements) == expected
 
 
@@ -39,7 +39,7 @@ def widths(weights: str, kv: str = "fp16") -> Widths:
 
 
 @pytest.mark.parametrize("narrow", ["int4", "nf4", "mxfp4", "int8", "fp8"])
-def test_narrow_weights_quantise_the_layers_matrices_alone(narrow: str) -> None:
+def test_narrow_weight_formats_apply_only_to_matrices_of_layers(narrow: str) -> None:
     roles = widths(narrow)
     assert roles.format(Tensor("W_up", ("d", "f"))).name == narrow
     for name in ("E_token", "B_up", "G_mlp", "x"):
@@ -52,5 +52,5 @@ def test_wide_weights_are_all_weights() -> None:
     assert roles.format(Tensor("x", ("d",))).name == "fp16"
 
 
-def test_the_cache_has_a_format_of_its_own() -> None:
+def test_the_kv_cache_has_a_separate_format() -> None:
     assert widths("fp16", "fp8").format(Tensor("cache.k", ("b", "s"))).name == "fp8"

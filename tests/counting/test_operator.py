@@ -22,7 +22,7 @@ def build(text: str, vector: int = 0) -> Operator:
     return Builder(SIZES, FP16).operator("op", "group", text, flops=vector)
 
 
-def test_a_linear_operator_costs_what_its_line_says() -> None:
+def test_the_cost_of_a_linear_operator_follows_from_its_line() -> None:
     op = build("x[b t d] W_up[d f] + B_up[f] -> u[b t f]")
     assert op.matmul_flops == 2 * (2 * 3) * 8 * 7  # 2 M N K
     assert op.vector_flops == 2 * 3 * 7  # one sum an output
@@ -46,7 +46,7 @@ def test_a_fused_projection_counts_the_columns_of_its_matrix_once() -> None:
     assert op.cost.bytes_written == 2 * 6 * (2 * 4 * 6 + 2 * 2 * 6)
 
 
-def test_a_sum_or_a_norm_is_no_contraction() -> None:
+def test_sums_and_norms_are_not_contractions() -> None:
     assert build("x[b t d] y[b t d] -> x[b t d]", vector=1).matmul_flops == 0
     op = build("x[b t d] G_n[d] -> n[b t d]", vector=4)
     assert (op.matmul_flops, op.vector_flops, op.gemm) == (0, 4 * 48, None)
@@ -57,7 +57,7 @@ def test_an_operator_in_place_reads_what_it_overwrites() -> None:
     assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * 2 * 48, 2 * 48)
 
 
-def test_a_gather_reads_rows_and_owns_the_table() -> None:
+def test_a_gather_reads_rows_and_has_the_parameters_of_the_table() -> None:
     op = Builder(SIZES, FP16).gather("rows", "embedding", "E_token[v d] -> x[b t d]")
     assert op.cost.bytes_read == op.cost.bytes_written == 2 * (2 * 3 * 8)
     assert op.cost.flops == 0
@@ -117,7 +117,7 @@ def test_fusion_never_adds_bytes_and_keeps_flops(parts: list[Operator]) -> None:
 
 
 @given(chains())
-def test_a_group_of_one_is_the_operator_itself(parts: list[Operator]) -> None:
+def test_a_grouped_convolution_of_one_group_is_a_convolution(parts: list[Operator]) -> None:
     assert fuse("f", "g", parts[:1], kind="k").cost == parts[0].cost
 
 

@@ -55,7 +55,7 @@ def test_tensor_parallelism_shards_heads_widths_and_vocabulary() -> None:
     assert ops["norm.attention"].vector_flops == counted(GPT, "prefill")["norm.attention"].vector_flops
 
 
-def test_a_layer_has_an_all_reduce_behind_attention_and_one_behind_the_mlp() -> None:
+def test_a_layer_has_an_all_reduce_after_attention_and_one_after_the_mlp() -> None:
     """Of n GPUs each sends 2 (n - 1) / n of the activations: 4 GPUs, 2 x 3 x 8 elements of 2 bytes."""
     ops = exchanged(list(counted(GPT, "prefill", tp=4).values()))
     assert [(op.name, op.count) for op in ops] == [
@@ -66,7 +66,7 @@ def test_a_layer_has_an_all_reduce_behind_attention_and_one_behind_the_mlp() -> 
     assert all(op.cost.bytes_read == 2 * 3 * 8 * 2 for op in ops[:3])
 
 
-def test_branches_side_by_side_share_one_all_reduce() -> None:
+def test_parallel_branches_share_one_all_reduce() -> None:
     gptj = {"model_type": "gptj", "n_embd": 8, "n_layer": 3, "n_head": 2, "rotary_dim": 2, "vocab_size": 12}
     ops = counted(gptj, "prefill", tp=2)
     assert [name for name, op in ops.items() if op.collective and op.layers] == ["mlp.all_reduce"]
@@ -75,14 +75,14 @@ def test_branches_side_by_side_share_one_all_reduce() -> None:
     assert trained == ["mlp.all_reduce", "attention.replicate.grad"]  # both read the same norm
 
 
-def test_branches_that_are_normed_are_summed_one_by_one() -> None:
+def test_branches_with_output_norms_are_summed_separately() -> None:
     gemma = LLAMA | {"model_type": "gemma2", "sliding_window": 4}
     names = list(counted(gemma, "prefill", tp=2))
     for place in ("attention", "mlp"):
         assert names.index(f"{place}.all_reduce") + 1 == names.index(f"norm.{place}_output")
 
 
-def test_key_value_heads_that_are_too_few_stand_on_several_gpus() -> None:
+def test_too_few_key_value_heads_are_replicated() -> None:
     two, four = (counted(LLAMA, "decode", tp=tp) for tp in (2, 4))
     for ops, heads in ((two, 2), (four, 1)):  # of 4 query heads, with one key-value head
         assert ops["attention.k"].matmul_flops == 2 * 2 * 8 * 3
@@ -128,7 +128,7 @@ def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
     assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * 12 * 8 * 2)
 
 
-def test_each_replica_takes_its_part_of_the_batch_and_gradients_are_summed_over_them() -> None:
+def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() -> None:
     ops, alone = counted(GPT, "train", batch=6, dp=3), counted(GPT, "train", batch=2)
     parameters = memory.parameters(architecture(GPT, "x", "x"), list(counted(GPT, "forward").values()))
     (exchange,) = exchanged(list(ops.values()))
@@ -153,7 +153,7 @@ def test_gradients_of_experts_are_summed_over_the_replicas_that_have_them() -> N
 # --- Stages of layers --------------------------------------------------------------------------------
 
 
-def test_a_stage_sends_its_rows_on_and_their_gradients_back() -> None:
+def test_a_stage_sends_activations_forward_and_gradients_backward() -> None:
     first, middle, last = (counted(GPT, "train", batch=6, pp=3, stage=stage) for stage in range(3))
     assert [op.name for op in exchanged(list(first.values()))] == ["stage.send", "gradients.tied_all_reduce"]
     assert [op.name for op in exchanged(list(middle.values()))] == ["stage.send", "stage.receive.grad"]
@@ -165,7 +165,7 @@ def test_a_stage_sends_its_rows_on_and_their_gradients_back() -> None:
     assert {"head.logits", "norm.final"} <= last.keys() - middle.keys()
 
 
-def test_gpus_that_share_a_stage_send_a_part_each_and_gather_the_others() -> None:
+def test_gpus_of_a_stage_send_one_shard_each_and_all_gather_the_rest() -> None:
     ops = {op.name: op for op in counted(GPT, "train", pp=3, tp=2, stage=1).values() if op.name.startswith("stage.")}
     rows = 2 * 3 * 8 * 2  # B T D, 2 bytes
     assert {name: op.cost.link_bytes for name, op in ops.items()} == {
@@ -177,7 +177,7 @@ def test_gpus_that_share_a_stage_send_a_part_each_and_gather_the_others() -> Non
 
 @given(pp=st.integers(1, 7), vpp=st.integers(1, 3), phase=st.sampled_from(["prefill", "decode", "forward", "train"]))
 @settings(deadline=None, max_examples=40)
-def test_stages_do_together_what_one_gpu_does(pp: int, vpp: int, phase: Phase) -> None:
+def test_the_operators_of_all_stages_add_up_to_those_of_one_gpu(pp: int, vpp: int, phase: Phase) -> None:
     """Microbatches repeat it: only parameters are read again for each, and updated once."""
     arch = architecture(MIXTRAL | {"num_hidden_layers": 21, "model_type": "mixtral"}, "x", "x")
 
@@ -221,7 +221,7 @@ def test_training_all_reduces_twice_forward_and_twice_backward_in_a_layer(recomp
 
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("attention", ["eager", "flash"])
-def test_activations_are_those_of_the_paper_on_them(attention: Any, sequence: bool) -> None:
+def test_activation_memory_equals_the_paper(attention: Any, sequence: bool) -> None:
     """Korthikanti et al., arXiv 2205.05198, eq. 3: s b h (10 + 24 / t + 5 a s / h t) bytes a layer and GPU; eq. 4:
     s b h (34 + 5 a s / h) / t where sequences are dealt out.
 
@@ -239,7 +239,7 @@ def test_activations_are_those_of_the_paper_on_them(attention: Any, sequence: bo
     assert kept == 48 * (s * b * h * (Fraction(10, mine) + Fraction(24, t)) + core - dropout) + outside
 
 
-def test_parts_of_a_sequence_are_gathered_and_scattered_where_all_of_it_was_summed() -> None:
+def test_sequence_parallelism_replaces_all_reduce_by_all_gather_and_reduce_scatter() -> None:
     """Korthikanti et al., section 4.2.2: an all-gather ahead of attention and the MLP, a reduce-scatter behind, which
     send together what an all-reduce sends; backward the reverse, and one all-gather more ahead of weights' gradients.
     """
@@ -287,7 +287,7 @@ def total(arch: Architecture, phase: Phase, **gpus: Any) -> Cost:
     st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.sampled_from(["prefill", "train"])
 )
 @settings(deadline=None, max_examples=30)
-def test_gpus_that_share_everything_multiply_together_what_one_alone_would(
+def test_the_matmul_flops_of_all_gpus_add_up_to_those_of_one(
     tp: int, heads: int, groups: int, width: int, phase: Phase
 ) -> None:
     config = LLAMA | {
@@ -300,7 +300,7 @@ def test_gpus_that_share_everything_multiply_together_what_one_alone_would(
 
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([GPT, LLAMA, MIXTRAL, MAMBA]))
 @settings(deadline=None, max_examples=20)
-def test_gpus_together_hold_all_weights_and_some_of_them_twice(tp: int, config: dict[str, Any]) -> None:
+def test_the_weights_of_all_gpus_include_every_weight_and_some_replicas(tp: int, config: dict[str, Any]) -> None:
     arch = architecture(config, "x", "x")
     step = Workload(("prefill",)).steps()[0]
     shared = step._replace(parallel=Parallel(tp=tp))

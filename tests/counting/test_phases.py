@@ -63,7 +63,7 @@ def test_generation_is_a_prefill_and_its_decodes_one_by_one(model_type: str, att
 
 @pytest.mark.parametrize("attention", ["flash", "eager"])
 @pytest.mark.parametrize("model_type", DECODERS)
-def test_without_a_cache_every_token_takes_a_pass_over_all_before_it(model_type: str, attention: str) -> None:
+def test_generation_without_a_cache_repeats_all_earlier_tokens(model_type: str, attention: str) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
     arch = drawn(model_type, rng)
     seq, context, new, batch = (rng.randint(1, 30) for _ in range(4))
@@ -94,7 +94,7 @@ def test_generation_without_a_cache_by_hand() -> None:
     assert flash["attention.flash"] == 2 * 2 * 8 * (6 + 10 + 15)
 
 
-def test_memory_of_generation_is_that_of_its_last_decode_where_the_cache_decides() -> None:
+def test_peak_memory_of_generation_is_in_its_last_decode_if_the_cache_dominates() -> None:
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 3, "vocab_size": 10}
     arch = architecture(config, "x", "x")
     peak = phases.peak_memory(arch, Workload(("generate",), seq=1, new_tokens=1000))

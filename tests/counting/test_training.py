@@ -57,7 +57,7 @@ def cost(operators: tuple[Operator, ...], stage: str) -> Cost:
     return sum((op.total for op in operators if op.stage == stage), Cost())
 
 
-def test_each_gradient_of_a_contraction_is_a_contraction_over_the_same_axes() -> None:
+def test_the_gradients_of_a_contraction_are_contractions_over_the_same_axes() -> None:
     ops = {op.name: op for op in step(small(GPT2))}
     assert ops["mlp.up.grad_input"].spec == "grad.u[b t f] W_up[d f] -> grad.n[b t d]"
     assert ops["mlp.up.grad_weight"].spec == "grad.u[b t f] n[b t d] -> grad.W_up[d f]"
@@ -123,7 +123,7 @@ def test_a_residual_sum_costs_nothing_backward_and_what_is_read_twice_adds_its_g
     assert not [op for op in ops if op.name.startswith("residual.") and op.stage == "backward"]
 
 
-def test_flash_attention_computes_the_scores_again() -> None:
+def test_flash_attention_recomputes_the_scores() -> None:
     arch = small(GPT2)
     forward, gradient = (
         sum(op.matmul_flops for op in step(arch, attention="flash") if op.name == name)
@@ -143,7 +143,7 @@ def test_backward_takes_twice_the_matmul_flops_of_forward(model: str) -> None:
 
 
 @pytest.mark.parametrize(("recompute", "layers", "vocabulary"), [("none", 72, 12), ("full", 96, 16)])
-def test_flops_are_those_of_the_published_formulas(recompute: str, layers: int, vocabulary: int) -> None:
+def test_flops_equal_the_published_formulas(recompute: str, layers: int, vocabulary: int) -> None:
     """Korthikanti et al., arXiv 2205.05198, appendix A: 72 B L s h^2 (1 + s / 6h + v / 12hL).
 
     With full recomputation (Narayanan et al., arXiv 2104.04473, eq. 3): 96 B s l h^2 (1 + s / 6h + V / 16lh).
@@ -154,20 +154,20 @@ def test_flops_are_those_of_the_published_formulas(recompute: str, layers: int, 
     assert sum(op.total.matmul_flops for op in ops) == published
 
 
-def test_the_gradient_of_a_scan_runs_it_again_and_leaves_its_states_on_the_chip() -> None:
+def test_the_backward_of_a_scan_recomputes_it_and_keeps_states_on_chip() -> None:
     (scan,) = (op for op in step(small(MAMBA), attention="flash") if op.name == "ssm.scan.grad")
     inputs = {"step", "u", "gate", "enter", "leave", "B_step", "A", "D"}
     assert {t.name for t in scan.reads} == inputs | {"grad.y"}
     assert {t.name for t in scan.writes} == {f"grad.{name}" for name in inputs}
 
 
-def test_gradients_of_a_tensor_that_is_rewritten_stand_apart() -> None:
+def test_gradients_of_a_rewritten_tensor_are_separate() -> None:
     """Rotary embedding turns q into q: the gradient of the one becomes that of the other, and nothing is added up."""
     specs = {op.name: op.spec for op in step(small(LLAMA))}
     assert specs["attention.rotary.grad"].endswith("=> grad.q[b t k g h] grad.k[b t k h]")
 
 
-def test_an_indexer_takes_no_gradient_from_the_model_s_loss() -> None:
+def test_an_indexer_receives_no_gradient_of_the_models_loss() -> None:
     """Its choice of tokens has none. The class computes it without; selective recomputation need not repeat it."""
     for recompute in ("none", "selective"):
         index = [op.stage for op in step(small(GLM), recompute=recompute) if "index" in op.name]
@@ -180,7 +180,7 @@ def test_a_config_whose_positions_are_constants_gives_them_no_gradient() -> None
     assert not [op for op in step(small(config)) if "position" in op.name and op.stage == "backward"]
 
 
-def test_a_batch_norm_takes_the_moments_of_the_batch_in_training() -> None:
+def test_a_batch_norm_computes_batch_statistics_in_training() -> None:
     """Ioffe and Szegedy, arXiv 1502.03167, alg. 1: mean, difference, square, sum, times rstd, gain, bias."""
     arch = hub.load("resnet-18")
     train_step, forward_step = (Workload((phase,), 2, 0, image=(64, 64)).step(phase) for phase in ("train", "forward"))
@@ -192,7 +192,7 @@ def test_a_batch_norm_takes_the_moments_of_the_batch_in_training() -> None:
     assert {t.name for t in found.reads} - {t.name for t in trained.reads} == {"mean", "variance"}
 
 
-def test_active_parameters_are_those_of_the_chosen_experts() -> None:
+def test_active_parameters_include_only_the_routed_experts() -> None:
     """Mixtral, arXiv 2401.04088: "each token has access to 47B parameters, but only uses 13B": 2 of 8 experts."""
     arch = hub.load("Mixtral-8x7B-v0.1")
     ops = blocks.operators(arch, train(arch).step("train"))
@@ -205,7 +205,7 @@ def test_active_parameters_are_those_of_the_chosen_experts() -> None:
 
 
 @pytest.mark.parametrize(("recompute", "attention"), [("none", "eager"), ("selective", "eager"), ("none", "flash")])
-def test_activations_are_those_of_korthikanti_without_dropout(recompute: str, attention: str) -> None:
+def test_activation_memory_equals_korthikanti_without_dropout(recompute: str, attention: str) -> None:
     """Korthikanti et al., arXiv 2205.05198, eq. 2: s b h (34 + 5 a s / h) bytes a layer; 34 s b h without the core.
 
     Of these, the dropout that is not counted here: two masks of s b h, and in the core a mask of 1 and a result of 2
@@ -228,7 +228,7 @@ def test_full_recomputation_keeps_the_input_of_each_layer() -> None:
     assert phases.peak_memory(arch, work).kept == 48 * 2 * s * b * h + 2 * 2 * s * b * h + 2 * s * b * 50257
 
 
-def test_a_source_is_kept_once_for_all_layers_that_read_it() -> None:
+def test_the_encoder_output_is_stored_once_for_all_layers_that_read_it() -> None:
     """BartModel, six layers each way, recomputed: input of each layer, input of the norms ahead, the source."""
     source, decoder, hidden = 1000, 10, 768
     work = Workload(("train",), B, source, decoder_seq=decoder, attention="eager", recompute="full")
@@ -236,7 +236,7 @@ def test_a_source_is_kept_once_for_all_layers_that_read_it() -> None:
     assert kept == 2 * B * hidden * (source * (6 + 1 + 1) + decoder * (6 + 1))
 
 
-def test_full_recomputation_runs_the_layers_once_more() -> None:
+def test_full_recomputation_adds_one_forward_pass_of_the_layers() -> None:
     ops = step(small(GPT2), recompute="full")
     assert cost(ops, "recomputation") == sum((op.total for op in ops if op.stage == "forward" and op.layers), Cost())
 
@@ -301,14 +301,14 @@ def kept(config: dict[str, Any], **options: Any) -> int:
     return int(phases.peak_memory(arch, train(arch, dtype="fp32", **options)).kept)
 
 
-def test_what_is_kept_is_what_autograd_saves() -> None:
+def test_stored_activations_equal_what_autograd_saves() -> None:
     """BERT's kernels are those of the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
     three, four = ({**BERT, "num_hidden_layers": layers} for layers in (3, 4))
     statistics = 2 * 2 * 4 * B * T
     assert saved(four, input_ids=T) - saved(three, input_ids=T) == kept(four) - kept(three) + statistics
 
 
-def test_what_an_encoder_decoder_keeps_is_what_autograd_saves() -> None:
+def test_activations_of_an_encoder_decoder_equal_what_autograd_saves() -> None:
     """BART's kernels too; mean and deviation of two norms a layer of the encoder, of three a layer of the decoder."""
     source = 7
 
@@ -340,7 +340,7 @@ def test_full_recomputation_is_gradient_checkpointing(config: dict[str, Any], na
     assert counted == oracle.training_flops(model, B, T)
 
 
-def test_backward_of_nothing_is_nothing() -> None:
+def test_an_operator_without_inputs_has_no_backward() -> None:
     arch = small(GPT2)
     gather = [op for op in blocks.operators(arch, train(arch).steps()[0]) if op.name == "embedding.token"]
     assert [op.name for op in backward(gather)] == ["embedding.token.grad_weight"]

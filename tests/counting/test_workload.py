@@ -33,14 +33,14 @@ def test_flash_counts_exactly_the_unmasked_pairs(lengths: tuple[int, int, int | 
 
 
 @given(lengths)
-def test_keys_are_read_if_any_new_token_looks_at_them(lengths: tuple[int, int, int | None]) -> None:
+def test_keys_are_read_if_any_new_token_attends_to_them(lengths: tuple[int, int, int | None]) -> None:
     tokens, context, window = lengths
     columns = zip(*mask(tokens, context, window), strict=True)
     assert attended(step(tokens, context), window) == sum(any(column) for column in columns)
 
 
 @given(lengths)
-def test_eager_counts_every_pair_that_is_read(lengths: tuple[int, int, int | None]) -> None:
+def test_eager_attention_counts_every_pair(lengths: tuple[int, int, int | None]) -> None:
     tokens, context, window = lengths
     eager = pairs(step(tokens, context, "eager"), window, causal=True)
     assert eager == tokens * attended(step(tokens, context), window)
@@ -53,7 +53,7 @@ def test_an_encoder_has_no_mask(tokens: int) -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 50))
-def test_a_window_of_an_encoder_looks_both_ways(tokens: int, window: int) -> None:
+def test_the_window_of_an_encoder_is_bidirectional(tokens: int, window: int) -> None:
     near = sum(abs(query - key) < window for query in range(tokens) for key in range(tokens))
     assert pairs(step(tokens, 0), window, causal=False) == near
     assert pairs(step(tokens, 0, "eager"), window, causal=False) == tokens * tokens
@@ -70,7 +70,7 @@ def test_the_closed_forms_of_the_conventions() -> None:
     assert pairs(step(512, 0), 65, causal=False) == 512 * 129 - 64 * 65
 
 
-def test_pairs_of_symbols_are_the_textbook_formula() -> None:
+def test_symbolic_pair_counts_equal_the_textbook_formula() -> None:
     s = sympy.Symbol("S", positive=True)
     assert sympy.simplify(pairs(step(s, 0), None, causal=True) - s * (s + 1) / 2) == 0
 

@@ -14,7 +14,7 @@ from tests.devices.test_schema import GOOD, write
 V100 = library.load("v100-sxm2-16gb")
 
 
-def test_a_lower_clock_lowers_what_it_drives_and_nothing_else() -> None:
+def test_a_lower_clock_lowers_only_the_ceilings_that_depend_on_it() -> None:
     slow = with_ceilings(V100, 1312e6)
     # 80 x 64 x 1312 MHz = 6.72 TFLOP/s; "55 % of the theoretical peak, 6.7 TFLOP/s, at nominal frequency 1312 MHz"
     # (Yang, arXiv 2008.11326)
@@ -24,7 +24,7 @@ def test_a_lower_clock_lowers_what_it_drives_and_nothing_else() -> None:
     assert slow.bandwidth == V100.bandwidth
 
 
-def test_each_of_hoppers_two_clocks_scales_from_its_own() -> None:
+def test_each_of_hoppers_two_clocks_scales_its_own_ceilings() -> None:
     slow = with_ceilings(library.load("h100-sxm"), 1.2e9)
     assert slow.pipes["tensor_bf16"].peak == pytest.approx(989.4e12 * 1.2 / 1.83)
     assert slow.pipes["fp32"].peak == pytest.approx(67e12 * 1.2 / 1.98)
@@ -44,7 +44,7 @@ def test_a_measured_ceiling_is_the_most_that_any_benchmark_reached() -> None:
     assert with_ceilings(library.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
 
 
-def test_with_a_clock_the_lower_of_clock_and_benchmark_holds() -> None:
+def test_with_a_clock_the_lower_of_scaled_and_measured_ceiling_applies() -> None:
     device = with_ceilings(V100, 1312e6, measured=True)
     assert device.pipes["fp64"].peak == pytest.approx(7.8e12 * 1312 / 1530)  # 6.69, and the benchmark got 7.07
     assert device.levels["l2"].bandwidth == pytest.approx(2048 * 1312e6)  # 2.69 TB/s, and the benchmark got 3.00
@@ -52,11 +52,11 @@ def test_with_a_clock_the_lower_of_clock_and_benchmark_holds() -> None:
 
 
 @pytest.mark.parametrize("name", library.names())
-def test_nothing_asked_is_nothing_changed(name: str) -> None:
+def test_an_empty_request_changes_nothing(name: str) -> None:
     assert with_ceilings(library.load(name)) == library.load(name)
 
 
-def test_what_states_no_clock_stays_and_is_named(tmp_path: Path) -> None:
+def test_a_ceiling_without_a_clock_is_not_scaled_and_is_named(tmp_path: Path) -> None:
     device = load_file(write(tmp_path, GOOD))
     assert ceilings_without_clock(device) == ["fp32"]
     assert with_ceilings(device, 500e6).pipes["fp32"].peak == 10e12

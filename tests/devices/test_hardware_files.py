@@ -86,7 +86,7 @@ def exact(text: str) -> Fraction:
 
 
 @by_file
-def test_a_file_leaves_no_doubt(file: Path) -> None:
+def test_a_device_file_has_no_warnings(file: Path) -> None:
     assert doubtful_entries(load_file(file)) == []
 
 
@@ -124,7 +124,7 @@ def test_the_bandwidth_is_bus_width_times_data_rate(file: Path) -> None:
 
 
 @by_file
-def test_a_file_is_read_as_it_is_written(file: Path) -> None:
+def test_a_device_file_is_read_back_as_written(file: Path) -> None:
     content, device = raw(file), load_file(file)
     assert (device.id, device.name) == (file.stem, content["name"])
     assert device.multiprocessors == content.get("multiprocessors")
@@ -157,7 +157,7 @@ def driven(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction
 
 
 @by_file
-def test_what_was_measured_does_not_beat_what_is_stated(file: Path) -> None:
+def test_measured_ceilings_do_not_exceed_stated_ones(file: Path) -> None:
     device = load_file(file)
     for measured in device.measured:
         if measured.ceiling in device.levels:
@@ -168,7 +168,7 @@ def test_what_was_measured_does_not_beat_what_is_stated(file: Path) -> None:
 
 
 @by_file
-def test_sparse_peaks_are_twice_the_dense_ones_and_stand_apart(file: Path) -> None:
+def test_sparse_peaks_are_twice_the_dense_ones_and_separate(file: Path) -> None:
     content = raw(file)
     for name, pipe in content.get("sparse_pipes", {}).items():
         dense = exact(content["pipes"][name]["peak"])
@@ -189,7 +189,7 @@ def test_memory_levels_grow_faster_towards_the_multiprocessors(file: Path) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_device_is_known_by_the_stem_of_its_file(name: str) -> None:
+def test_the_id_of_a_device_is_the_stem_of_its_file(name: str) -> None:
     assert Device.load(name).id == name
     assert Device.load(name.upper()) == Device.load(name)
     assert Device.load(str(ROOT / "hardware" / f"{name}.yaml")) == Device.load(name)
@@ -208,7 +208,7 @@ def test_the_names_are_the_files_and_no_file_is_named_like_an_alias() -> None:
     assert not set(library.names()) & set(library.ALIASES)
 
 
-def test_full_names_tell_all_devices_apart() -> None:
+def test_full_names_of_devices_are_unique() -> None:
     names = [Device.load(name).name for name in library.names()]
     assert len(names) == len(set(names))
 
@@ -260,12 +260,12 @@ def test_dense_peaks_are_those_of_the_datasheets(name: str, pipe: str, peak: int
         ("tpu-v4", 1_228_000_000_000, 32),
     ],
 )
-def test_memories_are_those_of_the_datasheets(name: str, bandwidth: int, gib: int) -> None:
+def test_memory_figures_equal_the_datasheets(name: str, bandwidth: int, gib: int) -> None:
     device = Device.load(name)
     assert (device.bandwidth, device.capacity) == (bandwidth, gib * 1024**3)
 
 
-def test_a_type_that_a_device_lacks_has_no_pipe() -> None:
+def test_an_unsupported_type_has_no_pipe() -> None:
     assert {"bf16", "tensor_bf16", "tensor_tf32", "tensor_fp8", "tensor_int8"}.isdisjoint(Device.load("v100").pipes)
     assert "tensor_fp8" not in Device.load("a100").pipes
 
@@ -274,7 +274,7 @@ def test_a_type_that_a_device_lacks_has_no_pipe() -> None:
     ("name", "tops"),
     [("rtx4090", 1321), ("rtx5070", 988), ("rtx5090", 3352)],  # "AI TOPS" on NVIDIA's product pages
 )
-def test_a_geforces_advertised_rate_is_that_of_its_narrowest_type_with_sparsity(name: str, tops: int) -> None:
+def test_a_geforces_advertised_rate_is_its_sparse_rate_of_the_narrowest_type(name: str, tops: int) -> None:
     pipes = Device.load(name).pipes
     narrowest = pipes.get("tensor_fp4") or pipes["tensor_fp8_acc16"]
     assert 2 * narrowest.peak == pytest.approx(tops * 1e12, rel=0.001)
@@ -290,7 +290,7 @@ def test_a_geforce_takes_twice_as_long_to_accumulate_in_fp32(name: str) -> None:
     assert device.matmul_pipe("bf16").peak == device.matmul_pipe("fp16").peak
 
 
-def test_a_type_that_a_device_lacks_is_refused_with_those_it_has() -> None:
+def test_an_unsupported_type_is_refused_with_the_supported_ones() -> None:
     with pytest.raises(WorkloadError, match=r"'fp16'; it has bf16, int8$"):
         Device.load("tpu-v4").matmul_pipe("fp16")
     with pytest.raises(WorkloadError, match=r"'fp4'; it has bf16, fp16, fp32, fp64, fp8, int8, tf32$"):
@@ -350,7 +350,7 @@ def ours(row: dict[str, str]) -> str:
 
 
 @by_fact
-def test_a_pipe_agrees_with_the_independent_table(name: str, row: dict[str, str]) -> None:
+def test_peaks_agree_with_the_independent_table(name: str, row: dict[str, str]) -> None:
     device = Device.load(name)
     pipe = device.pipes[ours(row)]  # a pipe of the table that we lack is a gap
     # The table has 394 for a TPU v5e's int8; Google's documentation prints 393.
@@ -365,7 +365,7 @@ def test_a_pipe_agrees_with_the_independent_table(name: str, row: dict[str, str]
 
 
 @by_fact
-def test_a_memory_agrees_with_the_independent_table(name: str, row: dict[str, str]) -> None:
+def test_memory_figures_agree_with_the_independent_table(name: str, row: dict[str, str]) -> None:
     device = Device.load(name)
     assert device.bandwidth == int(row["hbm_gbps"]) * 10**9
     # The table has one row for two PCIe boards and states the smaller memory.
@@ -380,5 +380,5 @@ def test_a_memory_agrees_with_the_independent_table(name: str, row: dict[str, st
 
 
 @pytest.mark.skipif(not FACTS.is_file(), reason="no hardware_facts.csv; set ROOF_MEASURED")
-def test_every_device_of_ours_stands_in_the_independent_table() -> None:
+def test_every_packaged_device_is_in_the_independent_table() -> None:
     assert {name for name, _ in facts()} == set(NAMES) - {"rtx5070", "rtx5090"}

@@ -50,7 +50,7 @@ def refusal(file: Path) -> str:
     return message.removeprefix(str(file))
 
 
-def test_the_good_file_is_good(tmp_path: Path) -> None:
+def test_the_valid_example_file_is_accepted(tmp_path: Path) -> None:
     device = load_file(write(tmp_path, GOOD))
     assert (device.id, device.name) == ("mine", "A test device")
     assert device.pipes["tensor_fp16"].peak == 100 * 10**12
@@ -61,7 +61,7 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
     assert doubtful_entries(device) == []
 
 
-def test_the_least_that_a_file_needs_is_a_name_a_pipe_and_a_bandwidth(tmp_path: Path) -> None:
+def test_a_device_file_needs_at_least_a_name_a_pipe_and_a_bandwidth(tmp_path: Path) -> None:
     least = "name: least\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n"
     device = load_file(write(tmp_path, least))
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
@@ -150,7 +150,7 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "line", "fragments"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_mistake_is_refused_with_file_line_and_token(
+def test_an_error_in_a_device_file_names_line_and_token(
     tmp_path: Path, old: str, new: str, line: int, fragments: list[str]
 ) -> None:
     assert GOOD.count(old) == 1
@@ -160,7 +160,7 @@ def test_a_mistake_is_refused_with_file_line_and_token(
     assert "Node(" not in message  # no internals of the YAML reader
 
 
-def test_the_message_of_the_machine_interface_stands_word_for_word(tmp_path: Path) -> None:
+def test_the_contracts_message_is_exact(tmp_path: Path) -> None:
     text = "name: x\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwith: 1 GB/s}\n"
     assert refusal(write(tmp_path, text, "a100.yaml")) == ":5: unknown key 'bandwith'; did you mean 'bandwidth'?"
 
@@ -182,7 +182,7 @@ def test_the_message_of_the_machine_interface_stands_word_for_word(tmp_path: Pat
         ("name: x\npipes:\nmemory: {dram: {bandwidth: 1 GB/s}}\n", ":2: pipes must be a mapping"),
     ],
 )  # fmt: skip
-def test_what_is_no_device_at_all_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_not_a_device_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(write(tmp_path, text)).startswith(message)
 
 
@@ -197,7 +197,7 @@ def test_control_characters_are_refused(tmp_path: Path) -> None:
     assert "not YAML (" in refusal(write(tmp_path, "name: \x00\x01\n"))
 
 
-def test_brackets_without_end_are_refused_and_no_bug(tmp_path: Path) -> None:
+def test_unclosed_brackets_are_refused(tmp_path: Path) -> None:
     assert "not YAML (" in refusal(write(tmp_path, "[" * 5000))
 
 
@@ -229,7 +229,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/mine.yaml", "a" * 5000, "a" * 5000 + ".yaml", ""], ids=lambda n: n[:20])
-def test_a_name_that_no_file_can_have_is_refused_and_no_bug(name: str) -> None:
+def test_an_invalid_file_name_is_refused(name: str) -> None:
     with pytest.raises(DeviceError):
         Device.load(name)
 
@@ -237,7 +237,7 @@ def test_a_name_that_no_file_can_have_is_refused_and_no_bug(name: str) -> None:
 # --- What is accepted -------------------------------------------------------------------------------
 
 
-def test_carriage_returns_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
+def test_carriage_returns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     plain = load_file(write(tmp_path, GOOD))
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
@@ -263,7 +263,7 @@ def test_a_clock_may_be_written_in_place(tmp_path: Path) -> None:
     assert inline.pipes["tensor_fp16"].clock == named.pipes["tensor_fp16"].clock == 10**9
 
 
-def test_a_bandwidth_that_is_stated_wins_over_one_per_clock(tmp_path: Path) -> None:
+def test_a_stated_bandwidth_takes_precedence_over_bytes_per_clock(tmp_path: Path) -> None:
     stated = GOOD.replace("40 MiB, bandwidth_per_clock", "40 MiB, bandwidth: 4 TB/s, bandwidth_per_clock")
     assert load_file(write(tmp_path, stated)).levels["l2"].bandwidth == 4 * 10**12
 
@@ -281,7 +281,7 @@ def test_a_bandwidth_that_is_stated_wins_over_one_per_clock(tmp_path: Path) -> N
         ("peak: 10 TFLOP/s, source: sheet", "peak: 10 TFLOP/s", ["pipe fp32: no source"]),
     ],
 )
-def test_numbers_that_do_not_reproduce_are_legal_and_doubted(
+def test_inconsistent_figures_are_accepted_with_a_warning(
     tmp_path: Path, old: str, new: str, finding: list[str]
 ) -> None:
     (found,) = doubtful_entries(load_file(write(tmp_path, GOOD.replace(old, new))))
@@ -296,7 +296,7 @@ def test_numbers_that_do_not_reproduce_are_legal_and_doubted(
         ("l2: {bandwidth_per_clock: 5120 B/clock}", "clock"),
     ],
 )
-def test_a_number_that_cannot_be_used_is_not_dropped_in_silence(tmp_path: Path, level: str, missing: str) -> None:
+def test_an_unusable_number_is_reported(tmp_path: Path, level: str, missing: str) -> None:
     text = f"name: x\npipes:\n  fp32: {{peak: 1 TFLOP/s}}\nmemory:\n  dram: {{bandwidth: 1 GB/s}}\n  {level}\n"
     file = write(tmp_path, text)
     try:
@@ -306,7 +306,7 @@ def test_a_number_that_cannot_be_used_is_not_dropped_in_silence(tmp_path: Path, 
     assert any(level[:2] in line and missing in line for line in said)
 
 
-def test_a_device_without_multiprocessors_states_its_rate_as_a_whole(tmp_path: Path) -> None:
+def test_a_device_without_multiprocessors_states_the_rate_of_the_whole_device(tmp_path: Path) -> None:
     pipe = "tensor_bf16: {peak: 275 TFLOP/s, per_clock: 262144 FLOP/clock, clock: 1050 MHz, source: sheet}"
     dram = "dram: {bandwidth: 1228 GB/s, source: sheet}"
     text = f"name: A TPU\npipes:\n  {pipe}\nmemory:\n  {dram}\nsources: {{sheet: x}}"
@@ -320,7 +320,7 @@ def test_a_device_without_multiprocessors_states_its_rate_as_a_whole(tmp_path: P
 
 
 @pytest.mark.parametrize("peak", ["98 TFLOP/s", "102 TFLOP/s"])
-def test_the_rounding_of_a_datasheet_raises_no_doubt(tmp_path: Path, peak: str) -> None:
+def test_rounding_in_a_datasheet_gives_no_warning(tmp_path: Path, peak: str) -> None:
     assert doubtful_entries(load_file(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []
 
 
@@ -335,7 +335,7 @@ def users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_users_file_wins_over_the_shipped_one(users_folder: Path) -> None:
+def test_the_users_file_takes_precedence_over_the_packaged_one(users_folder: Path) -> None:
     assert Device.load("a100-sxm-80gb").name == "NVIDIA A100 SXM4 80 GB"
     write(users_folder, GOOD, "a100-sxm-80gb.yaml")
     assert Device.load("a100-sxm-80gb").name == "A test device"
@@ -343,7 +343,7 @@ def test_the_users_file_wins_over_the_shipped_one(users_folder: Path) -> None:
     assert library.names().count("a100-sxm-80gb") == 1
 
 
-def test_a_device_of_the_users_own_is_known_by_its_stem(users_folder: Path) -> None:
+def test_the_id_of_a_users_device_is_the_stem_of_its_file(users_folder: Path) -> None:
     write(users_folder, GOOD, "mine.yaml")
     assert Device.load("mine").name == "A test device"
     assert "mine" in library.names()
@@ -358,7 +358,7 @@ def test_without_the_variable_the_folder_is_below_the_home(monkeypatch: pytest.M
     assert Device.load("mine").name == "A test device"
 
 
-def test_a_missing_folder_of_the_user_is_no_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_user_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nowhere"))
     assert Device.load("a100").id == "a100-sxm-80gb"
 

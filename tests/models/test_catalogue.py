@@ -172,7 +172,7 @@ def _counted(model: str) -> dict[str, Any]:
 
 
 @by_file
-def test_a_packaged_file_has_its_keys_and_no_other(file: Path) -> None:
+def test_a_packaged_file_has_exactly_the_known_keys(file: Path) -> None:
     entry = _entry(file)
     assert set(entry) == {"id", "aliases", "parameters", "parameters_source", "source", "config"}
     assert f"{entry['id'].replace('/', '--')}.json" == file.name
@@ -187,7 +187,7 @@ def test_a_packaged_file_names_its_sources(file: Path) -> None:
 
 
 @by_file
-def test_a_packaged_config_holds_only_keys_that_its_family_knows(file: Path) -> None:
+def test_a_packaged_config_has_only_keys_of_its_family(file: Path) -> None:
     config = _entry(file)["config"]
     sources = keys.sources(config["model_type"]).values()
     known = {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
@@ -210,7 +210,7 @@ def test_the_counted_parameters_equal_the_published_ones_or_the_model_says_uncon
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
-def test_published_counts_known_from_elsewhere_are_met(name: str, parameters: int) -> None:
+def test_independently_published_counts_are_reproduced(name: str, parameters: int) -> None:
     assert _counted(name)["parameters"] == parameters
 
 
@@ -245,7 +245,7 @@ def test_older_names_are_known(alias: str, name: str) -> None:
     assert hub.load(alias).name == name
 
 
-def test_no_name_means_two_models() -> None:
+def test_no_name_refers_to_two_models() -> None:
     names = [
         name.lower() for entry in hub.catalogue() for name in (entry.id, entry.id.partition("/")[2], *entry.aliases)
     ]

@@ -158,7 +158,7 @@ def good(model_type: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())
-def test_a_core_size_that_is_missing_is_asked_for_by_name(model_type: str, field: str, name: str) -> None:
+def test_a_missing_core_size_is_named_in_the_error(model_type: str, field: str, name: str) -> None:
     names = keys.sizes(model_type)[field].names
     config = without(good(model_type), *names)
     with pytest.raises(ModelError) as caught:
@@ -178,7 +178,7 @@ NO_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, 
     "value", NO_SIZES, ids=lambda v: repr(v) if not isinstance(v, int) or v < 10**40 else "10**9999"
 )
 @pytest.mark.parametrize(("model_type", "field", "name"), core_names())
-def test_a_core_size_that_is_no_size_is_refused(model_type: str, field: str, name: str, value: object) -> None:
+def test_an_invalid_core_size_is_refused(model_type: str, field: str, name: str, value: object) -> None:
     config = without(good(model_type), *keys.sizes(model_type)[field].names) | {name: value}
     with pytest.raises(ModelError) as caught:
         read(config)
@@ -194,14 +194,14 @@ NO_STAGES = [0, -1, "8", 8, 1.5, [], [0], [8, "8"], [8, None], [8, 10**30], {}, 
 
 @pytest.mark.parametrize("value", NO_STAGES, ids=repr)
 @pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
-def test_stages_that_are_no_sizes_are_refused(name: str, value: object) -> None:
+def test_invalid_stage_sizes_are_refused(name: str, value: object) -> None:
     with pytest.raises(ModelError, match=re.escape(f"{WHERE}: {name!r} is ")) as caught:
         read(good("resnet") | {name: value})
     assert "a list of sizes, one per stage" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
-def test_stages_that_are_missing_are_asked_for_by_name(name: str) -> None:
+def test_missing_stages_are_named_in_the_error(name: str) -> None:
     with pytest.raises(ModelError, match=re.escape(f"{WHERE}: lacks {name!r}, the ")):
         read(without(good("resnet"), name))
 
@@ -223,7 +223,7 @@ def test_an_image_or_a_patch_without_a_size_is_refused(name: str, value: object)
 
 
 @pytest.mark.parametrize("depth", [10, 500, 5000])
-def test_a_deeply_nested_value_is_refused_and_no_bug(depth: int) -> None:
+def test_a_deeply_nested_value_is_refused(depth: int) -> None:
     nested: Any = 1
     for _ in range(depth):
         nested = [nested]
@@ -234,13 +234,13 @@ def test_a_deeply_nested_value_is_refused_and_no_bug(depth: int) -> None:
 # --- What is taken ----------------------------------------------------------------------------------
 
 
-def test_a_head_size_lifts_the_divisibility() -> None:
+def test_a_given_head_size_need_not_divide_the_hidden_size() -> None:
     arch = read(LLAMA | {"hidden_size": 65, "head_dim": 16})
     attention = arch.stack.parts[0]
     assert (arch.stack.hidden, attention.heads, attention.head_dim) == (65, 8, 16)
 
 
-def test_the_head_size_is_never_hidden_over_heads_when_the_key_is_there() -> None:
+def test_a_head_size_in_the_config_takes_precedence_over_hidden_over_heads() -> None:
     assert read(LLAMA).stack.parts[0].head_dim == 8  # 64 / 8
     assert read(LLAMA | {"head_dim": 32}).stack.parts[0].head_dim == 32
 
@@ -285,7 +285,7 @@ def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
     assert "id2label" not in note  # a language model has no classes
 
 
-def test_a_default_that_nothing_follows_from_is_not_named() -> None:
+def test_a_default_without_effect_is_not_in_the_note() -> None:
     minimax = MIXTRAL | {"model_type": "minimax_m2", "head_dim": 16}
     (said,) = (note for note in map(str, read(minimax).notes) if "the defaults of" in note)
     assert "partial_rotary_factor = 1" in said
@@ -307,7 +307,7 @@ def test_labels_are_named_in_the_note_where_they_are_used() -> None:
     assert "id2label = 2" in arch.notes[0]
 
 
-def test_a_config_that_states_everything_has_no_note() -> None:
+def test_a_complete_config_has_no_note() -> None:
     complete = GPT2 | {
         "architectures": ["GPT2LMHeadModel"],
         "n_inner": None,
@@ -318,7 +318,7 @@ def test_a_config_that_states_everything_has_no_note() -> None:
     assert read(complete).notes == ()
 
 
-def test_without_architectures_the_usual_head_is_taken_and_said() -> None:
+def test_a_config_without_architectures_has_the_default_head_and_a_note() -> None:
     for config in (GPT2, GPT2 | {"architectures": None}, GPT2 | {"architectures": []}):
         arch = read(config)
         assert arch.head.name == "GPT2LMHeadModel"
@@ -364,7 +364,7 @@ def test_null_of_an_optional_key_is_the_default() -> None:
     assert read(GPT2 | {"n_inner": None}).stack.parts[1].width == 192
 
 
-def test_keys_that_mean_nothing_here_are_ignored() -> None:
+def test_irrelevant_keys_are_ignored() -> None:
     extra = {
         "initializer_range": 0.02,
         "rope_scaling": {"factor": 8.0},
@@ -375,7 +375,7 @@ def test_keys_that_mean_nothing_here_are_ignored() -> None:
     assert read(GPT2 | extra) == read(GPT2)
 
 
-def test_a_quantisation_is_noted() -> None:
+def test_a_quantized_checkpoint_has_a_note() -> None:
     arch = read(LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     (note,) = [note for note in map(str, arch.notes) if "quantization_config" in note]
     assert "'gptq'" in note
@@ -394,7 +394,7 @@ def test_a_quantisation_is_noted() -> None:
         ({"quant_method": "mxfp4"}, "mxfp4"),
     ],
 )
-def test_a_quantisation_that_weights_can_have_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
+def test_a_quantization_of_weights_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
     (note,) = [
         note
         for note in map(str, read(LLAMA | {"quantization_config": settings}).notes)
@@ -417,7 +417,7 @@ def test_a_quantisation_that_weights_can_have_is_offered_as_an_option(settings: 
         {"quant_method": ["?"], "bits": {}},
     ],
 )
-def test_a_quantisation_that_weights_cannot_have_is_not(settings: dict[str, Any]) -> None:
+def test_a_quantization_of_activations_is_not_offered_as_an_option(settings: dict[str, Any]) -> None:
     (note,) = [
         note
         for note in map(str, read(LLAMA | {"quantization_config": settings}).notes)
@@ -435,12 +435,12 @@ def test_a_quantisation_that_weights_cannot_have_is_not(settings: dict[str, Any]
         ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "in its publisher's own format"),
     ],
 )
-def test_another_file_of_a_checkpoint_is_said_to_be_one(config: dict[str, Any], what: str) -> None:
+def test_a_file_of_a_checkpoint_that_is_not_its_config_is_named(config: dict[str, Any], what: str) -> None:
     with pytest.raises(ModelError, match=f"{WHERE}: is .*{what}"):
         read(config)
 
 
-def test_experts_are_no_assumption_of_a_model_whose_layers_have_none() -> None:
+def test_a_model_without_moe_layers_has_no_assumed_experts() -> None:
     hybrid = good("nemotron_h") | {"hybrid_override_pattern": "M*-M", "num_hidden_layers": 4}
     assert not any("experts" in note for note in map(str, read(hybrid).notes))
     assert any(
@@ -448,7 +448,7 @@ def test_experts_are_no_assumption_of_a_model_whose_layers_have_none() -> None:
     )
 
 
-def test_a_switch_that_is_off_is_not_refused() -> None:
+def test_an_unsupported_feature_is_accepted_if_switched_off() -> None:
     assert read(GPT2 | {"add_cross_attention": False}) == read(GPT2)
     assert read(BERT | {"is_decoder": None}) == read(BERT)
 
@@ -459,7 +459,7 @@ def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
             read({"model_type": f"{model_type[:-1]}_{model_type[-1]}"})
 
 
-def test_no_optional_field_takes_an_absurd_value() -> None:
+def test_optional_fields_refuse_implausible_values() -> None:
     """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
     fractions = ("rotary", "layer_scale", "dropout", "attention_dropout")
     for model_type, family in FAMILIES.items():

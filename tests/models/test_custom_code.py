@@ -53,13 +53,13 @@ def size(arch: Any) -> int:
     return parameters(arch, operators(arch, Workload(("forward",)).steps()[0]))
 
 
-def test_every_such_family_has_a_twin_and_is_no_family_of_transformers() -> None:
+def test_every_custom_code_family_has_an_equivalent_in_transformers() -> None:
     assert TWINS.keys() == CUSTOM_CODE.keys()
     assert CUSTOM_CODE.keys().isdisjoint(FAMILIES)
 
 
 @pytest.mark.parametrize("model_type", TWINS)
-def test_it_counts_as_its_twin(model_type: str) -> None:
+def test_a_custom_code_family_is_counted_as_its_equivalent(model_type: str) -> None:
     own, other = TWINS[model_type]
     arch, twin = read(own | {"model_type": model_type}), read(other)
     assert size(arch) == size(twin)
@@ -74,7 +74,7 @@ def test_the_first_qwen_s_configs_have_gpt_2_s_names_as_well() -> None:
     assert read({names.get(key, key): value for key, value in own.items()}).stack == read(own).stack
 
 
-def test_a_baichuan_without_positions_is_the_13b_which_turns_nothing() -> None:
+def test_a_baichuan_config_without_positions_has_no_rotary_embedding() -> None:
     """13B's README: ALiBi in place of rotary embedding."""
     config = {key: value for key, value in SHAPE.items() if key != "max_position_embeddings"}
     (attention, *_) = read(config | {"model_type": "baichuan"}).stack.parts
@@ -82,7 +82,7 @@ def test_a_baichuan_without_positions_is_the_13b_which_turns_nothing() -> None:
     assert attention.rotary_dim == 0
 
 
-def test_biases_of_a_chatglm_stand_where_its_switches_say() -> None:
+def test_the_switches_of_a_chatglm_select_its_biases() -> None:
     bare = GLM | {"model_type": "chatglm", "add_qkv_bias": False}
     qkv, mlp = 48 + 2 * 2 * 8, 2 * 26 + 48  # queries, two groups of keys and values; gate and up, down
     assert size(read(bare | {"add_qkv_bias": True})) - size(read(bare)) == 3 * qkv

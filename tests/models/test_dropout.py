@@ -26,7 +26,7 @@ def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
-def test_a_config_that_does_not_say_has_its_class_s_dropout(name: str) -> None:
+def test_a_config_without_dropout_has_the_default_of_its_class(name: str) -> None:
     config = CONFIG_MAPPING[name]().to_dict() | {"architectures": None, "model_type": name}
     bare = {key: value for key, value in config.items() if "drop" not in key}
     rows = PROBABILITIES if name == "emu3_text_model" else ROWS  # its layers drop rows by attention's key

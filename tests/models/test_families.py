@@ -129,7 +129,7 @@ def test_a_default_is_that_of_the_real_config_class(model_type: str, field: str)
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_the_core_sizes_of_the_real_class_stand_under_the_first_names(model_type: str) -> None:
+def test_the_first_name_of_a_core_size_is_that_of_the_real_class(model_type: str) -> None:
     """A config that the real class writes has every core size under a name that the row knows."""
     written = _real(model_type).to_dict()
     for field, size in _sizes(model_type).items():
@@ -182,7 +182,7 @@ NULLS = [
 
 
 @pytest.mark.parametrize(("model_type", "field"), NULLS)
-def test_null_means_what_the_real_class_makes_of_it(model_type: str, field: str) -> None:
+def test_null_has_the_meaning_of_the_real_class(model_type: str, field: str) -> None:
     """Where the real class takes null at all: it is not always the same as leaving the key out."""
     name = _names(model_type, field)[0]
     if field in DROPPED:
@@ -291,7 +291,7 @@ def test_every_activation_is_one_of_transformers_and_has_a_cost(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_an_activation_computes_what_the_function_it_stands_for_computes(name: str) -> None:
+def test_an_activations_formula_equals_its_function(name: str) -> None:
     """`gelu_fast` may be taken for `gelu_new` because both compute the same numbers."""
     import torch
     from transformers.activations import ACT2FN

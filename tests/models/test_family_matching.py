@@ -69,7 +69,7 @@ def test_families_that_would_use_their_own_default_size_are_not_suggested() -> N
     assert "llama" not in suggested({key: value for key, value in RMS.items() if key != "intermediate_size"})
 
 
-def test_reading_a_config_as_another_family_notes_what_that_assumes() -> None:
+def test_reading_a_config_as_another_family_notes_the_assumptions() -> None:
     arch = read(RMS | {"n_routed_experts": 4}, "llama")
     assert arch.stack == read(TEXT | {"model_type": "llama"}).stack
     assert arch.head.name == "LlamaForCausalLM"

@@ -84,12 +84,12 @@ def test_a_real_config_is_counted_as_its_real_class_or_refused_with_the_reason(f
         assert all(placed.expected for phase in found.phases for placed in phase.placed)
 
 
-def test_what_is_refused_with_a_reason_is_no_family() -> None:
+def test_unsupported_model_types_are_not_families() -> None:
     assert UNSUPPORTED.keys().isdisjoint({*FAMILIES, *ALIASES})
 
 
 @by_file
-def test_a_quantised_checkpoint_counts_as_the_plain_one(file: Path) -> None:
+def test_a_quantized_checkpoint_is_counted_as_the_original(file: Path) -> None:
     config = _config(file)
     if config["model_type"] in REFUSED or "quantization_config" not in config:
         return

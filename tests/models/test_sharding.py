@@ -20,7 +20,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("name", "tp"), MODELS)
-def test_layers_are_dealt_out_as_transformers_plans_it(name: str, tp: int) -> None:
+def test_tensor_parallelism_follows_the_plan_of_transformers(name: str, tp: int) -> None:
     """Tables and heads are left out: the plans replicate the former, and give the latter to GPUs by another rule."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     entry = next(entry for entry in hub.catalogue() if entry.id.endswith(f"/{name}"))

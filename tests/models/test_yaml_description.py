@@ -129,9 +129,7 @@ def test_a_description_counts_exactly_as_the_config_of_the_same_model(name: str,
         ("mlp:", "mlp: {", ":11: ", "not YAML"),
     ],
 )
-def test_a_description_that_cannot_be_says_in_which_line(
-    line: str, becomes: str, place: str, said: str, tmp_path: Path
-) -> None:
+def test_an_error_in_a_description_has_the_line(line: str, becomes: str, place: str, said: str, tmp_path: Path) -> None:
     assert line in SMALL
     with pytest.raises(ModelError) as caught:
         told(SMALL.replace(line + "\n", becomes + "\n"), tmp_path)
@@ -139,7 +137,7 @@ def test_a_description_that_cannot_be_says_in_which_line(
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_empty_or_missing_is_refused_as_a_models(tmp_path: Path) -> None:
+def test_an_empty_or_missing_model_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="expected a model's YAML, got an empty file"):
         told("", tmp_path)
     with pytest.raises(ModelError, match="no such file"):

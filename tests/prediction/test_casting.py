@@ -155,13 +155,13 @@ def moved(model: str, *endings: str, kernel: str = "in fp32") -> int:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_casts_move_what_torch_casts(model: str) -> None:
+def test_the_traffic_of_casts_equals_that_of_torch(model: str) -> None:
     cast = sum(kernel.bytes for one in ours(model) for kernel in one.extra_kernels if kernel.name.startswith("cast "))
     assert cast == torch_moves(model)["_to_copy"]
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_norms_and_softmax_move_what_they_move_in_fp32(model: str) -> None:
+def test_norms_and_softmax_move_fp32_data(model: str) -> None:
     tokens = 14 * 14 + 1 if "ViT" in model else SEQ
     statistics = 2 * 2 * 4 * BATCH * tokens  # of two norms: mean and deviation of each row, which torch keeps
     torch_s = torch_moves(model)
@@ -175,7 +175,7 @@ def test_norms_and_softmax_move_what_they_move_in_fp32(model: str) -> None:
 
 @pytest.mark.parametrize("runtime", ["eager", "autocast"])
 @pytest.mark.parametrize("model", OTHERS)
-def test_a_whole_layer_moves_what_torch_moves(model: str, runtime: str) -> None:
+def test_the_traffic_of_a_layer_equals_that_of_torch(model: str, runtime: str) -> None:
     """But for products, and for a norm's second pass, which torch counts as one kernel."""
     products, torch_s = ("mm", "addmm", "bmm", "baddbmm"), torch_moves(model, True, runtime == "autocast")
     torch_s = sum(moved for kernel, moved in torch_s.items() if kernel not in products)
@@ -187,7 +187,7 @@ def test_a_whole_layer_moves_what_torch_moves(model: str, runtime: str) -> None:
     assert own + beside == pytest.approx(torch_s, rel=0.02)
 
 
-def test_a_stream_of_rows_stays_fp32() -> None:
+def test_a_residual_stream_in_fp32_stays_fp32() -> None:
     """GPT-2 adds two blocks a layer: it reads and writes fp32, what a block gives has 16 bits, 4 + 2 + 4 bytes."""
     assert moved("GPT2Model", "residual.attention", "residual.mlp") == 2 * (4 + 2 + 4) * BATCH * SEQ * 256
 
@@ -198,7 +198,7 @@ def by_name(model: str, dtype: str, **options: Any) -> dict[str, dict[str, int]]
     return {one.operator.name: {kernel.name: kernel.bytes for kernel in one.extra_kernels} for one in found}
 
 
-def test_softmax_reads_fp16_as_it_is_and_drops_out_in_fp32() -> None:
+def test_softmax_reads_fp16_and_its_dropout_is_in_fp32() -> None:
     """The kernel converts (`half_to_float`): no cast before it or after its gradient; what it gives is read as fp32."""
     scores = 2 * 12 * 128 * 128
     found = by_name("bert-base-uncased", "fp16", seq=128)
@@ -218,7 +218,7 @@ def test_batch_norms_keep_16_bits() -> None:
     assert all(name.removeprefix("cast ").removeprefix("grad.")[0].isupper() for name in names - {"cast image"})
 
 
-def test_weights_that_are_told_to_have_16_bits_are_not_cast() -> None:
+def test_weights_given_in_16_bits_are_not_cast() -> None:
     found = by_name("gpt2", "bf16", seq=128, weights="bf16")
     assert not any(
         name.startswith(("cast W", "cast grad.W", "cast B")) for kernels in found.values() for name in kernels
@@ -245,6 +245,6 @@ def test_parameters_are_fp32_and_training_keeps_16_bytes_of_each() -> None:
         ),
     ],
 )
-def test_what_autocast_cannot_do_is_said(options: dict[str, Any], told: str) -> None:
+def test_unsupported_options_of_autocast_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(WorkloadError, match=told):
         estimate(load("gpt2"), A100, phase="train", runtime="autocast", **options)

@@ -69,7 +69,7 @@ def quantity(text: str) -> float:
     length=st.integers(2, 5000),
     place_=st.randoms(use_true_random=False),
 )
-def test_the_lines_that_are_printed_give_the_time_that_is_stated(
+def test_printed_derivation_lines_give_the_stated_time(
     model: str, hw: str, weights: str, phase: str, batch: int, length: int, place_: Any
 ) -> None:
     arch, device = hub.load(model), library.load(hw)
@@ -95,7 +95,7 @@ def test_the_lines_that_are_printed_give_the_time_that_is_stated(
     length=st.integers(2, 5000),
     phase=st.sampled_from(["prefill", "decode"]),
 )
-def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length: int, phase: str) -> None:
+def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int, length: int, phase: str) -> None:
     arch, device = hub.load(model), library.load("a100")
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
     placed = [place(operator.cost, device, "fp16") for operator in operators]
@@ -108,7 +108,7 @@ def test_so_do_those_of_products_that_run_as_one(model: str, batch: int, length:
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
-def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
+def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: float) -> None:
     calibration = library.load("h100").calibration
     assert calibration is not None
     served = timing.choose_set(calibration.collectives, "", "any")
@@ -120,7 +120,7 @@ def test_so_do_those_of_collectives(rounds: int, size: float) -> None:
     assert derived(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
 
 
-def test_what_a_norm_takes_from_l2_is_said() -> None:
+def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
     device = library.load("a100")
     arch = hub.load("gpt2-xl")
     (norm, *_) = [

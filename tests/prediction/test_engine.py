@@ -21,7 +21,7 @@ def placed(runtime: str) -> dict[str, Placed]:
     return {each.operator.name: each for each in found.phases[0].placed}
 
 
-def test_queries_keys_and_values_take_the_time_of_one_product() -> None:
+def test_q_k_and_v_take_the_time_of_one_gemm() -> None:
     """2048 wide, 32 heads and 8 key-value heads of 64: one product of 2048 + 512 + 512 = 3072 columns."""
     shape = {"m": 4, "n": 3072, "k": 2048}
     whole = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["float16"])), A100, "fp16")
@@ -32,7 +32,7 @@ def test_queries_keys_and_values_take_the_time_of_one_product() -> None:
     assert times[0] == pytest.approx(whole.seconds * 2048 / 3072, rel=1e-9)
 
 
-def test_sums_and_rotary_embedding_cost_their_bytes_alone() -> None:
+def test_sums_and_rotary_embedding_have_only_the_cost_of_their_bytes() -> None:
     graph, eager = placed("graph"), placed("eager")
     riding = [name for name in graph if name.endswith("rotary") or graph[name].operator.group == "residual"]
     assert riding
@@ -43,7 +43,7 @@ def test_sums_and_rotary_embedding_cost_their_bytes_alone() -> None:
         assert one.expected.seconds == one.placement.bound_seconds < other.expected.seconds
 
 
-def test_nothing_takes_longer_in_a_graph_and_everything_else_as_long() -> None:
+def test_a_cuda_graph_never_increases_expected_times() -> None:
     graph, eager = placed("graph"), placed("eager")
     for name, one in graph.items():
         other = eager[name].expected
@@ -67,7 +67,7 @@ SCORES = 2 * 12 * 128 * 128  # of 2 sequences, 12 heads
 ROWS = 2 * 128 * 768
 
 
-def test_scores_are_scaled_masked_and_dropped_out_in_kernels_of_their_own() -> None:
+def test_scaling_masking_and_dropout_of_scores_are_separate_kernels() -> None:
     training, forward = beside(), beside(phase="forward")
     in_and_out = 2 * 2 * SCORES  # read and written, 2 bytes each
     dropped = in_and_out + SCORES  # and a mask of a byte
@@ -76,7 +76,7 @@ def test_scores_are_scaled_masked_and_dropped_out_in_kernels_of_their_own() -> N
     assert training["attention.softmax.grad"] == {"scale": in_and_out, "dropout": dropped}
 
 
-def test_what_has_rows_of_heads_is_copied_once_and_its_gradient_once() -> None:
+def test_the_head_transposition_is_copied_once_forward_and_once_backward() -> None:
     copied = [
         (name, size) for kernels in beside().values() for name, size in kernels.items() if name.startswith("copy")
     ]
@@ -84,7 +84,7 @@ def test_what_has_rows_of_heads_is_copied_once_and_its_gradient_once() -> None:
     assert sorted(copied) == sorted((name, 2 * 2 * ROWS) for name in names)
 
 
-def test_keys_and_values_that_query_heads_share_are_copied_for_each() -> None:
+def test_eager_attention_copies_shared_keys_and_values_for_each_query_head() -> None:
     """Llama 3.1's 8 heads of 128 go to 32 query heads: `repeat_kv` reads one and writes four, and the product reads
     three more than it counts; 256 tokens."""
     copied = {name: size for kernels in beside("llama-3.1-8b", "forward").values() for name, size in kernels.items()}
@@ -93,7 +93,7 @@ def test_keys_and_values_that_query_heads_share_are_copied_for_each() -> None:
     assert copied["copy q"] == copied["copy o"] == of_queries * 2
 
 
-def test_what_a_block_adds_is_dropped_out_forward_and_backward() -> None:
+def test_dropout_of_a_blocks_output_runs_forward_and_backward() -> None:
     training = beside()
     dropped = {"dropout": 2 * 2 * ROWS + ROWS}
     for name in ("residual.attention", "attention.output.grad_weight", "residual.mlp", "mlp.down.grad_weight"):
@@ -102,7 +102,7 @@ def test_what_a_block_adds_is_dropped_out_forward_and_backward() -> None:
     assert training["norm.mlp.grad"] == {"gradients of gain and bias": 2 * 2 * ROWS}
 
 
-def test_megatron_fuses_scale_mask_and_softmax_and_what_drops_out_with_what_adds() -> None:
+def test_megatron_fuses_scale_mask_and_softmax_and_dropout_with_residual_sums() -> None:
     """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities, and backward, is as it was."""
     fused, eager = beside(runtime="megatron"), beside()
     dropped = 2 * 2 * SCORES + SCORES
@@ -131,7 +131,7 @@ def test_the_loss_is_in_fp32(dtype: str, forward: int, gradient: int) -> None:
     assert training["head.loss.grad"] == {"in fp32": gradient * logits}
 
 
-def test_an_operator_takes_as_long_as_it_and_the_kernels_beside_it() -> None:
+def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
     found = estimate(load("bert-base-uncased"), A100, phase="train", batch=2, seq=128, attention="eager").phases[0]
     softmax = next(p for p in found.placed if p.operator.name == "attention.softmax")
     alone, scale = expect(softmax.operator, A100, "fp16"), expect_elementwise(2 * 2 * SCORES, A100, "fp16")

@@ -56,7 +56,7 @@ def test_tiles_are_loaded_at_the_bandwidth_of_l2() -> None:
     assert seconds == pytest.approx(1.5 * 640 * (2 + 256) * 100 / 2e12, rel=1e-3)
 
 
-def test_a_mixture_pays_for_its_start_its_experts_and_its_rows() -> None:
+def test_the_time_of_an_moe_depends_on_launch_experts_and_rows() -> None:
     """30 us, 8 experts of 1 us, and 2000 + 100 x 50 bytes at 1 GB/s: 45 us."""
     product = GroupedGemmWork(experts=8, rows=50, n=1, k=1)
     timing = FREE._replace(latency=30e-6, expert=1e-6, rows=1e-3)
@@ -66,7 +66,7 @@ def test_a_mixture_pays_for_its_start_its_experts_and_its_rows() -> None:
     assert sum(apart) == pytest.approx(45e-6, rel=1e-6)
 
 
-def test_pairs_whose_expert_is_elsewhere_are_skipped_moved_or_multiplied() -> None:
+def test_pairs_of_remote_experts_are_skipped_moved_or_computed() -> None:
     """Of 2 tokens with 4 pairs each 2 rows are here. Moved: all 8 pairs, 4 times the rows' bytes. Multiplied: those of
     the tokens that have an expert here: 2 (1 - (3/4)^4) = 1.367 tokens, 5.469 pairs."""
     product = GroupedGemmWork(experts=2, rows=2, n=1, k=1)
@@ -81,7 +81,7 @@ def test_pairs_whose_expert_is_elsewhere_are_skipped_moved_or_multiplied() -> No
     assert idle > 100 * experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1e-3))
 
 
-def test_what_moves_beside_the_weights_is_that_of_the_operators() -> None:
+def test_the_traffic_of_a_fused_moe_besides_weights_equals_its_operators() -> None:
     """6 rows of 4 experts: written as gate and up of 32 each, read, written once, read, written and read as 64; and a
     weight each in the sum. Tokens, 3 of 64, go in and come out."""
     row = {"tokens": 3, "hidden": 64, "inter": 32, "topk": 2, "experts": 8, "distribution": "balanced"}
@@ -106,7 +106,7 @@ def test_no_expectation_is_below_its_bound(shape: dict[str, int], distribution: 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(SHAPES, min_size=1, max_size=5), st.sampled_from(["balanced", "uniform", "power_law_1.01"]))
-def test_arrays_are_expected_as_ints_are(shapes: list[dict[str, int]], distribution: str) -> None:
+def test_arrays_have_the_expected_times_of_ints(shapes: list[dict[str, int]], distribution: str) -> None:
     columns = {name: np.array([shape[name] for shape in shapes], dtype=float) for name in shapes[0]}
     many = expect(OPERATIONS["moe"].operator(columns | {"distribution": distribution}, BF16), A100, "bf16")
     assert many is not None
@@ -116,7 +116,7 @@ def test_arrays_are_expected_as_ints_are(shapes: list[dict[str, int]], distribut
         assert many.seconds[i] == pytest.approx(one.seconds, rel=1e-9)
 
 
-def test_the_operators_of_a_model_take_together_what_the_fused_mixture_takes() -> None:
+def test_the_operators_of_an_moe_add_up_to_the_fused_moe() -> None:
     """The two products share what is fixed; activation and sum have the parameters of data movement instead."""
     for tokens in (1, 64, 4096):
         row = {"tokens": tokens, "hidden": 4096, "inter": 14336, "topk": 2, "experts": 8}

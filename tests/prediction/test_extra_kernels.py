@@ -120,12 +120,12 @@ def elements(case: Case) -> int:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["gate", "gelu_new", "gelu_fast", "gelu_quick", "relu2"])
-def test_several_kernels_move_what_torch_s_move(name: str, dtype: str) -> None:
+def test_the_traffic_of_several_kernels_equals_that_of_torch(name: str, dtype: str) -> None:
     assert ours(CASES[name], dtype) == torch_moves(CASES[name], dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rotary_embedding_reads_its_tables_beside(dtype: str) -> None:
+def test_rotary_embedding_also_reads_its_tables(dtype: str) -> None:
     """Cosine and sine, of queries and of keys."""
     tables = 4 * ROWS * HEAD * DTYPES[dtype].itemsize
     forward, backward = ours(CASES["rotary"], dtype)
@@ -133,7 +133,7 @@ def test_rotary_embedding_reads_its_tables_beside(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_norm_moves_little_more_than_its_rows(dtype: str) -> None:
+def test_the_traffic_of_a_norm_is_little_more_than_its_rows(dtype: str) -> None:
     """Its gains, and a few numbers a row: 24 bytes forward, of the mean and its root."""
     for torch_s, our in zip(torch_moves(CASES["rmsnorm"], dtype), ours(CASES["rmsnorm"], dtype), strict=True):
         assert 0 <= torch_s - our < 0.004 * our
@@ -154,7 +154,7 @@ def test_rows_of_16_bits_become_fp32_under_autocast(name: str) -> None:
         assert 0 <= torch_s - beside - mixed < 0.004 * n * (COMPOSED[name]["mixed"].forward[0])
 
 
-def test_what_one_kernel_does_is_not_composed() -> None:
+def test_an_operation_of_one_kernel_has_no_parts() -> None:
     for model, name in (
         ("bert-base-uncased", "mlp.activation"),
         ("bert-base-uncased", "norm.mlp"),
@@ -172,7 +172,7 @@ def test_sums_of_gradients_are_one_kernel() -> None:
     assert names["norm.mlp.grad_sum_x"] == []
 
 
-def test_megatron_fuses_them() -> None:
+def test_megatron_fuses_casts() -> None:
     options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16"}
     placed = estimate(load("llama-3.2-1b"), A100, runtime="megatron", **options).phases[0].placed
     assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.extra_kernels)
@@ -182,7 +182,7 @@ TWO_WAYS = {"bloom", "gpt_bigcode", "xglm"}  # whose file has softmax both ways,
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - TWO_WAYS))
-def test_softmax_is_in_fp32_where_transformers_has_it_so(family: str) -> None:
+def test_softmax_is_in_fp32_if_transformers_computes_it_so(family: str) -> None:
     module = model_type_to_module_name(family)
     source = Path(transformers.__file__).parent / "models" / module / f"modeling_{module}.py"
     text = source.read_text() if source.exists() else ""
@@ -192,7 +192,7 @@ def test_softmax_is_in_fp32_where_transformers_has_it_so(family: str) -> None:
     assert any(re.search(r"float32|\.float\(", call) for call in calls) == (family not in SOFTMAX_IN_SCORE_DTYPE), calls
 
 
-def test_softmax_in_fp32_moves_its_casts() -> None:
+def test_softmax_in_fp32_includes_the_traffic_of_its_casts() -> None:
     """Cast, read, written and cast back, 2 + 4, 4 + 4 and 4 + 2 bytes a score; of the gradient two are read."""
     for dtype, forward, backward in (("bf16", 20, 24), ("fp16", 20, 24)):
         options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": dtype, "attention": "eager"}

@@ -21,7 +21,7 @@ def test_the_bound_is_the_largest_of_three_times() -> None:
     assert place(Cost(bytes_read=2000 * 10**9, bytes_written=39 * 10**9), A100, "fp16").bound_seconds == 1
 
 
-def test_the_roof_that_binds_is_named() -> None:
+def test_the_limiting_ceiling_is_named() -> None:
     assert place(Cost(matmul_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
     assert place(Cost(vector_flops=10**12, bytes_read=10), A100, "fp16").bound == "compute"
     assert place(Cost(matmul_flops=10, bytes_read=10**9), A100, "fp16").bound == "memory"
@@ -50,12 +50,12 @@ def test_a_cost_is_compute_bound_exactly_past_the_ridge(flops: int, size: int) -
         ("h100", "fp8", "tensor_fp8"),
     ],
 )
-def test_a_type_runs_on_the_fastest_dense_pipe_that_has_it(device: str, dtype: str, pipe: str) -> None:
+def test_a_type_runs_on_its_fastest_dense_pipe(device: str, dtype: str, pipe: str) -> None:
     assert Device.load(device).matmul_pipe(dtype).name == pipe
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("v100", "bf16"), ("v100", "tf32"), ("a100", "fp8"), ("v100", "int8")])
-def test_a_type_that_the_device_lacks_is_refused_with_those_it_has(device: str, dtype: str) -> None:
+def test_an_unsupported_format_is_refused_with_the_supported_ones(device: str, dtype: str) -> None:
     with pytest.raises(WorkloadError, match=dtype) as caught:
         Device.load(device).matmul_pipe(dtype)
     assert "fp16" in str(caught.value)

@@ -35,7 +35,7 @@ def product(m: int, n: int, k: int) -> Operator:
     return build.operator("gemm", "gemm", "x[M K] W[K N] -> y[M N]")
 
 
-def test_a_product_of_whole_tiles_takes_its_waves() -> None:
+def test_the_time_of_a_gemm_of_whole_tiles_is_its_number_of_waves() -> None:
     """Nothing but multiplying: 100 multiprocessors of 1 TFLOP/s, 150 x 100 tiles of 256 x 128, so 150 waves.
 
     A wave is 2 x 256 x 128 x 4096 FLOP on 1 TFLOP/s = 268.4 us; every smaller tile comes to the same, none to less.
@@ -54,14 +54,14 @@ def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
     assert more == pytest.approx(2 * full, rel=1e-9)
 
 
-def test_a_product_of_one_row_streams_its_weights() -> None:
+def test_a_gemm_of_one_row_streams_its_weights() -> None:
     """2 MB at half of 1 TB/s: 4 us, and 3 us of latency."""
     timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0)
     fast = PLAIN._replace(peak=1e18)  # so that multiplying takes nothing
     assert gemm.seconds(GemmWork(1, 1, 1000, 1000, 2e6), fast, timing) == pytest.approx(7e-6, rel=1e-6)
 
 
-def test_a_row_is_quantised_by_one_multiprocessor() -> None:
+def test_a_row_is_quantized_by_one_multiprocessor() -> None:
     """200 rows on 100 multiprocessors, 5 us each: 10 us more; 2 MB read and written at 1 TB/s take 2 us, as before."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, row=5e-6)
     plain = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0), PLAIN, timing)
@@ -70,7 +70,7 @@ def test_a_row_is_quantised_by_one_multiprocessor() -> None:
     assert streamed == pytest.approx(plain + 2e-6)
 
 
-def test_rows_that_l2_does_not_hold_are_quantised_more_slowly() -> None:
+def test_rows_that_exceed_l2_are_quantized_more_slowly() -> None:
     """2 MB at 1 TB/s take 2 us, and three times that where they are more than 0.7 of L2."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, spill=2.0)
     plain = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0), PLAIN, timing)
@@ -80,7 +80,7 @@ def test_rows_that_l2_does_not_hold_are_quantised_more_slowly() -> None:
         assert found == pytest.approx(plain + quantising)
 
 
-def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
+def test_tall_tiles_waste_work_on_few_rows() -> None:
     """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
     fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     tall = fine._replace(tall=128)
@@ -89,14 +89,14 @@ def test_a_library_of_tall_tiles_fills_them_in_vain() -> None:
     assert gemm.seconds(few, PLAIN, fine) < 0.7 * gemm.seconds(many, PLAIN, fine)
 
 
-def test_a_host_that_is_waited_for_hides_what_is_shorter() -> None:
+def test_launch_overhead_hides_shorter_kernels() -> None:
     timing = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 0.5, 0, host=80e-6)
     fast = PLAIN._replace(peak=1e18)
     assert gemm.seconds(GemmWork(1, 1, 1000, 1000, 2e6), fast, timing) == 80e-6
     assert gemm.seconds(GemmWork(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
 
 
-def test_few_rows_are_multiplied_by_dot_products_where_those_are_quicker() -> None:
+def test_few_rows_use_dot_products_if_these_are_faster() -> None:
     """Tiles take 41 us for 1024 of K; dot products 5 us for 1000 columns on 100 multiprocessors, 0.5 us each, or 8 us
     for 4000 elements of K, 2 ns each; and 3 us of latency. Five rows are too many."""
     tiles = GemmTiming(3e-6, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, parts=1)
@@ -122,7 +122,7 @@ def test_a_library_that_splits_k_into_few_parts_or_none_takes_longer() -> None:
     assert times == pytest.approx([10e-9 * k for k in (64000, 10688, 2016)], rel=1e-9)  # in whole slices of 32
 
 
-def test_narrower_weights_are_converted_before_they_are_multiplied() -> None:
+def test_narrow_weights_are_converted_before_the_gemm() -> None:
     """1024 elements of K at 2 ns: 2.048 us more, whatever else there is to wait for."""
     timing = GemmTiming(3e-6, 1e-6, 4e-9, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
     plain, converted = (
@@ -142,7 +142,7 @@ QUANTISED = [
 @pytest.mark.parametrize(("dtype", "kernel"), QUANTISED)
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 40), SIZES, SIZES), min_size=1, max_size=8))
-def test_few_rows_are_expected_alike_as_arrays_as_ints_and_in_parts(
+def test_few_rows_have_equal_expected_times_as_arrays_and_ints(
     dtype: str, kernel: str, shapes: list[tuple[int, int, int]]
 ) -> None:
     m, n, k = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
@@ -168,7 +168,7 @@ def test_a_decode_streams_its_cache_once() -> None:
     assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
 
 
-def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
+def test_query_heads_beyond_a_blocks_capacity_read_the_cache_again() -> None:
     """64 query heads share one key-value head: 63 read it again, from L2 at 0.42 of the ports' 1 TB/s,
     where a block holds 32 at most."""
     keys = 32 * 1024 * 2 * 128 * 2
@@ -179,7 +179,7 @@ def test_heads_beyond_what_a_block_holds_read_the_cache_again() -> None:
     assert apart == pytest.approx(keys / 1e12 + 63 * keys / 0.42e12, rel=1e-6)
 
 
-def test_where_blocks_queue_a_cache_is_split_as_far_as_one_wave_holds_its_parts() -> None:
+def test_a_cache_is_split_until_its_parts_fill_one_wave() -> None:
     """A sequence's 1024 keys are 524 kB, at 10 GB/s of a multiprocessor's port 52 us; there are 100 of these.
 
     101 sequences take twice as long, 50 half: two parts each.
@@ -191,7 +191,7 @@ def test_where_blocks_queue_a_cache_is_split_as_far_as_one_wave_holds_its_parts(
         assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(waves * keys / 10e9, rel=1e-6)
 
 
-def test_single_heads_and_too_many_for_a_block_take_the_kernel_of_one_head_a_block() -> None:
+def test_single_heads_and_large_groups_use_the_kernel_with_one_head_per_block() -> None:
     """Nothing but waves: 25 x 8 key-value heads on 100 multiprocessors are two; of 64 heads a group, 128.
 
     8 heads of a block add 8 us to the 10 of its wave.
@@ -224,7 +224,7 @@ def test_no_expectation_is_below_its_bound_and_its_interval_holds_it(m: int, n: 
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=1, max_size=8))
-def test_arrays_are_expected_as_ints_are(shapes: list[tuple[int, int, int]]) -> None:
+def test_arrays_have_the_expected_times_of_ints(shapes: list[tuple[int, int, int]]) -> None:
     m, n, k = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
     many = expect(OPERATIONS["gemm"].operator({"m": m, "n": n, "k": k}, widths_of("float16")), A100, "fp16")
     each = [expect(product(*shape), A100, "fp16") for shape in shapes]
@@ -233,7 +233,7 @@ def test_arrays_are_expected_as_ints_are(shapes: list[tuple[int, int, int]]) -> 
 
 
 @pytest.mark.parametrize("op", ["attn_context", "attn_generation"])
-def test_attention_over_arrays_is_as_over_ints(op: str) -> None:
+def test_attention_over_arrays_equals_attention_over_ints(op: str) -> None:
     rng = np.random.default_rng(7)
     rows = []
     for _ in range(50):
@@ -256,12 +256,12 @@ def widths_of(dtype: str) -> Widths:
     return widths(PRECISIONS[dtype])
 
 
-def test_a_device_without_calibration_expects_nothing() -> None:
+def test_a_device_without_calibration_has_no_expected_times() -> None:
     assert expect(product(10, 10, 10), TOY, "fp16") is None
     assert expect(product(10, 10, 10), replace(A100, calibration=Calibration("none")), "fp16") is None
 
 
-def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> None:
+def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:
     def one(latency: float) -> Fitted[StreamTiming]:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
@@ -276,7 +276,7 @@ def test_the_set_is_that_of_the_kernel_then_of_the_formats_then_the_first() -> N
     assert choose_set({}, "a", "x") is None
 
 
-def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None:
+def test_the_parameter_set_of_the_same_kernel_is_preferred_to_the_nearest_head_size() -> None:
     def one(latency: float) -> Fitted[StreamTiming]:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
@@ -289,7 +289,7 @@ def test_the_set_of_the_nearest_head_is_rather_that_of_the_same_kernel() -> None
         assert other.fit.high == 1.2**2
 
 
-def test_formats_that_were_not_measured_take_the_set_of_as_many_bits() -> None:
+def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
     def one(latency: float) -> Fitted[StreamTiming]:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
 
@@ -306,7 +306,7 @@ def test_formats_that_were_not_measured_take_the_set_of_as_many_bits() -> None:
     assert other.timing.latency == 2  # of other widths, but of these heads
 
 
-def test_a_set_that_is_far_off_stands_in_for_no_other() -> None:
+def test_a_parameter_set_of_a_distant_format_is_not_substituted() -> None:
     def one(latency: float, error: float) -> Fitted[StreamTiming]:
         return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
 
@@ -322,14 +322,14 @@ def test_a_set_that_is_far_off_stands_in_for_no_other() -> None:
     (0.5, 2.0, 2, (1 / 3, 3.0)),  # one step away from what was measured is not another order of magnitude
     (0.2, 4.0, 2, (0.2, 4.0)),  # as wide as that by its own rows
 ])  # fmt: skip
-def test_a_set_that_stands_in_is_surer_than_a_factor_of_three(
+def test_the_interval_of_a_substituted_parameter_set_is_within_a_factor_of_three(
     low: float, high: float, power: float, ends: tuple[float, float]
 ) -> None:
     wider = Fit(1, 1, 0.1, low, high, "", "").wider(power)
     assert (wider.low, wider.high) == ends
 
 
-def test_an_expectation_that_its_bound_holds_up_has_an_interval() -> None:
+def test_an_expected_time_clamped_to_its_bound_has_an_interval() -> None:
     """A formula that expects half of the bound, and up to 1.2 times that: measurements lie above the bound."""
     fit = Fit(1, 1, 0.1, 0.9, 1.2, "", "")
     assert clamp_to_bound(1.0, fit, 2.0) == (2.0, 2.0, 2.4)

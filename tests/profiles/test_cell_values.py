@@ -22,7 +22,7 @@ from roofmodel.profiles.streams import Lines, decode, split
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_lines_and_whole_files_are_decoded_alike(encoding):
+def test_lines_and_files_are_decoded_equally(encoding):
     content = "==7== größe\r\na,b\n".encode(encoding)
     assert decode(content) == "==7== größe\r\na,b\n"
     with Lines(io.BytesIO(content), "f") as lines:
@@ -36,7 +36,7 @@ def test_a_stream_stays_open_after_its_lines():
     assert not stream.closed
 
 
-def test_cells_may_be_quoted_and_hold_commas_quotes_and_line_ends():
+def test_cells_may_contain_quoted_commas_quotes_and_line_ends():
     assert split('1,"k<a, b>" ,2\n') is None  # more after the closing quote: damaged
     assert split('1,"k<a, b>","say ""hi""","two\nlines", 5 \n') == ["1", "k<a, b>", 'say "hi"', "two\nlines", "5"]
     assert split('1,"cut') is None
@@ -45,7 +45,7 @@ def test_cells_may_be_quoted_and_hold_commas_quotes_and_line_ends():
 # --- numbers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_number_has_a_reading_for_each_mark_that_may_be_the_decimal_one():
+def test_a_number_has_one_value_per_possible_decimal_mark():
     assert readings("1,234") == {".": 1234, ",": Decimal("1.234")}
     assert readings("1,234.5") == {".": Decimal("1234.5")}
     assert readings("27.595.520") == {",": 27_595_520}
@@ -54,7 +54,7 @@ def test_a_number_has_a_reading_for_each_mark_that_may_be_the_decimal_one():
 
 
 @pytest.mark.parametrize("text", ["1,234", "27.595.520", "65,77", "1 234", "41.31 234", "12n/a58", "0x10"])
-def test_a_tool_that_writes_points_wrote_no_such_number(text):
+def test_a_number_format_that_the_tool_never_writes_is_refused(text):
     with pytest.raises(ValueError, match="not a number that can be read unambiguously"):
         parse_number(text)
 
@@ -70,7 +70,7 @@ def test_microseconds_are_read_with_every_letter_mu(unit):
     assert parse_seconds("41.6", unit) == 41.6e-6
 
 
-def test_counts_read_whatever_mark_groups_them():
+def test_counts_are_read_with_any_thousands_separator():
     assert [parse_count_any_locale(text) for text in ("41,943,040", "1.234", "1 234", "7")] == [
         41_943_040,
         1234,
@@ -81,7 +81,7 @@ def test_counts_read_whatever_mark_groups_them():
 
 
 @pytest.mark.parametrize("text", ["n/a", "(!) n/a", "N/A (0: n/a)", "<OVERFLOW>", "-", "", "nan"])
-def test_what_is_missing_is_missing_for_every_tool(text):
+def test_missing_data_is_missing_for_every_tool(text):
     assert is_missing(text)
     assert parse_number(text) is None
 
@@ -137,7 +137,7 @@ def test_an_unknown_unit_is_none(text):
     assert parse_unit(text) is None
 
 
-def test_one_certain_number_tells_the_locale_of_all():
+def test_one_unambiguous_number_determines_the_locale():
     english, german = LocaleNumbers("f"), LocaleNumbers("f")
     english.detect_locale("1,234.5", 1)
     german.detect_locale("65,77", 1)

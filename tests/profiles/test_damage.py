@@ -63,7 +63,7 @@ def said(text: str, file: Path) -> tuple[Counter[tuple[object, ...]], tuple[str,
     return facts(tuple(profile.kernels)), profile.warnings
 
 
-def test_every_seed_is_refused_properly_or_makes_sense(file: Path) -> None:
+def test_every_fuzzer_seed_is_refused_or_gives_plausible_numbers(file: Path) -> None:
     for content in SEEDS.values():
         check(content, file)
 
@@ -98,7 +98,7 @@ def test_a_damaged_row_changes_no_other(name: str, data: st.DataObject, file: Pa
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_lost_line_adds_no_number(name: str, file: Path) -> None:
+def test_a_missing_line_adds_no_number(name: str, file: Path) -> None:
     lines = TABLES[name].splitlines(keepends=True)
     whole = facts(tuple(read(TABLES[name], file).kernels))
     for at in range(len(lines)):
@@ -120,7 +120,7 @@ PAIRS = [(one, other) for one, other in permutations(TABLES, 2) if one.partition
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_files_put_together_hold_what_both_hold_or_say_so(one: str, other: str, file: Path) -> None:
+def test_concatenated_files_have_the_data_of_both_or_a_warning(one: str, other: str, file: Path) -> None:
     both = facts(tuple(read(TABLES[one], file).kernels)) + facts(tuple(read(TABLES[other], file).kernels))
     known = {warning for name in (one, other) for warning in read(TABLES[name], file).warnings}
     found = said(TABLES[one] + TABLES[other], file)
@@ -133,7 +133,7 @@ STRANGERS = [(one, other) for one, other in permutations(TABLES, 2) if one.parti
 
 
 @pytest.mark.parametrize(("one", "other"), STRANGERS)
-def test_files_of_two_tools_put_together_are_refused(one: str, other: str, file: Path) -> None:
+def test_concatenated_files_of_two_tools_are_refused(one: str, other: str, file: Path) -> None:
     with pytest.raises(ProfileError, match="contains tables of"):
         read(TABLES[one] + TABLES[other], file)
 
@@ -171,7 +171,7 @@ def readings(text: str) -> set[Decimal]:
 @pytest.mark.parametrize("name", CELLS)
 @settings(max_examples=150, deadline=None)
 @given(text=st.one_of(st.text("0123456789.,", max_size=12), st.text("0123456789.,-+eE ()/na%'x٣", max_size=12)))
-def test_a_cell_is_the_number_that_stands_in_it_or_nothing_or_an_error(name: str, text: str, file: Path) -> None:
+def test_a_cell_is_a_number_or_empty_or_an_error(name: str, text: str, file: Path) -> None:
     cell, what, scale = CELLS[name]
     number, rounded = cell.strip(", \n"), 5.01e-10 if name == "torch" else 0  # seconds: its times are whole nanoseconds
     damaged = said(TEXTS[name].replace(cell, cell.replace(number, text), 1), file)

@@ -127,7 +127,7 @@ def test_a_kernel_has_its_name_sizes_and_exact_time():
     assert (kernel.device, kernel.stream, kernel.process) == ("0", "7", str(PID))
 
 
-def test_kernels_stand_in_the_order_of_their_starts():
+def test_kernels_are_in_the_order_of_their_starts():
     kernels = export().kernel("b", start=200, end=300).kernel("a", start=100, end=150).read().kernels
     assert [(k.id, k.name) for k in kernels] == [("0", "a"), ("1", "b")]
 
@@ -168,13 +168,13 @@ def test_imported_ranges_count_as_well():
     assert nvtx(traced().range("imported", 0, 9000, kind=70).kernel(launched=10)) == [("imported",)]
 
 
-def test_backward_kernels_borrow_the_range_of_the_one_other_thread_and_say_so():
+def test_backward_kernels_get_the_range_of_the_only_other_thread_with_a_note():
     profile = traced().range("step", 0, 9000).kernel(launched=10, thread=AUTOGRAD).read()
     assert profile.kernels[0].nvtx == ("step",)
     assert any(w.startswith("1 kernels were launched by a thread without NVTX ranges") for w in profile.warnings)
 
 
-def test_where_several_threads_have_ranges_open_a_kernel_borrows_none():
+def test_with_several_open_threads_backward_kernels_get_no_range():
     sample = traced().range("step", 0, 9000).range("load", 0, 9000, thread=WORKER)
     profile = sample.kernel(launched=10, thread=AUTOGRAD).read()
     assert profile.kernels[0].nvtx == ()
@@ -195,7 +195,7 @@ def test_all_kernels_of_a_graph_share_its_launch():
     assert nvtx(sample.kernel("b", start=110, end=120, correlationId=9)) == [("replay",), ("replay",)]
 
 
-def test_a_kernel_whose_launch_was_not_traced_stays_and_is_told():
+def test_a_kernel_without_a_traced_launch_is_kept_with_a_warning():
     profile = traced().range("step", 0, 9000).kernel().read()
     assert [k.nvtx for k in profile.kernels] == [()]
     assert any("the export has no launches for 1 kernels" in warning for warning in profile.warnings)
@@ -211,7 +211,7 @@ def test_kernels_that_name_no_process_join_the_only_one():
     assert (kernel.nvtx, kernel.process, kernel.grid) == (("step",), None, None)
 
 
-def test_a_short_name_serves_where_the_demangled_one_is_missing():
+def test_the_short_name_is_used_if_the_demangled_one_is_missing():
     sample = export().kernel("real name")
     sample.database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = NULL")
     assert sample.read().kernels[0].name == "real name"
@@ -261,7 +261,7 @@ def test_without_kernels_the_message_says_how_to_collect_them():
             sample.read()
 
 
-def test_graphs_traced_as_a_whole_are_told():
+def test_graphs_traced_as_one_launch_give_a_warning():
     graphs = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER)"
     sample = Export(STRINGS, graphs).add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=1, end=2)
     with pytest.raises(ProfileError, match="no kernels but 1 CUDA graphs traced as a whole"):
@@ -282,7 +282,7 @@ def test_a_kernel_that_ends_before_it_starts_has_no_time():
     assert any("end before they start" in warning for warning in profile.warnings)
 
 
-def test_another_database_is_refused_by_what_it_is():
+def test_a_foreign_database_is_refused_with_its_kind():
     with pytest.raises(ProfileError, match="not an nsys export"):
         Export("CREATE TABLE t (a)").read()
     with pytest.raises(ProfileError, match="nvprof --csv --print-gpu-trace -i FILE"):
@@ -395,14 +395,14 @@ def test_a_summary_has_instances_and_total_time():
     assert (saxpy.name, saxpy.invocations, saxpy.seconds) == ("saxpy", 1, 1000e-9)
 
 
-def test_calls_of_the_api_in_the_same_file_are_no_kernels():
+def test_api_calls_in_the_same_file_are_not_kernels():
     assert [kernel.name for kernel in read(API + SUM + "\n" + API).kernels] == [
         "void f<(int)4, float>(float *, int)",
         "saxpy",
     ]
 
 
-def test_ranges_in_the_same_file_are_no_kernels():
+def test_ranges_in_the_same_file_are_not_kernels():
     ranges = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range\n"
     assert len(read(SUM + "\n" + ranges + "50.0,77,1,77.0,77.0,77,77,0.0,PushPop,:step\n").kernels) == 2
 
@@ -412,7 +412,7 @@ def test_older_headings_and_other_units_are_read():
     assert [(k.invocations, k.seconds) for k in read(old).kernels] == [(2, 12.5e-6)]
 
 
-def test_a_heading_without_a_unit_is_taken_for_nanoseconds_and_says_so():
+def test_a_heading_without_a_unit_means_nanoseconds_and_gives_a_warning():
     profile = read(
         "API Start,Kernel Start,Kernel Dur,PID,DevId,GridXYZ,BlockXYZ,Kernel Name\n1,5,80,9,0,1 1 1,32 1 1,k\n"
     )
@@ -502,7 +502,7 @@ def test_the_measured_summary_equals_its_rows():
     assert sum(k.seconds for k in profile.kernels) == pytest.approx(total_ns / 1e9, rel=1e-12)
 
 
-def test_durations_that_no_tool_printed_are_left_to_others():
+def test_text_without_durations_of_a_tool_is_not_recognized():
     head = content(measured("traces/kernel_durations_v100/bert_2_fwd.csv"))[:65536]
     assert not nsys.recognize(head)
 

@@ -84,7 +84,7 @@ def test_a_trace_row_takes_its_units_from_the_units_row():
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [("s", 0.5), ("ms", 0.5e-3), ("us", 0.5e-6), ("ns", 0.5e-9)])
-def test_units_are_chosen_anew_for_each_file(unit, seconds):
+def test_units_are_chosen_for_each_file(unit, seconds):
     assert read(TRACE.replace("s,ms,", f"s,{unit},")).kernels[1].seconds == pytest.approx(seconds, rel=1e-15)
 
 
@@ -100,7 +100,7 @@ def test_the_device_is_the_ordinal_that_ends_its_name():
     assert profile.evidence == (Evidence(name="Tesla V100-SXM2"),)
 
 
-def test_copies_and_sets_are_no_kernels_and_are_counted():
+def test_copies_and_sets_are_counted_but_are_not_kernels():
     profile = read(TRACE + COPY + COPY.replace("memcpy HtoD", "memset"))
     assert profile.kernels == read(TRACE).kernels
     assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
@@ -120,14 +120,14 @@ def test_an_imported_profile_has_a_preamble_without_a_process():
     assert [k.process for k in read(TRACE.replace("==7==", "========")).kernels] == [None, None]
 
 
-def test_a_summary_keeps_the_kernels_and_leaves_copies_and_calls_of_the_api():
+def test_a_summary_has_kernels_without_copies_and_api_calls():
     profile = read(SUMMARY)
     (gemm,) = profile.kernels
     assert (gemm.name, gemm.invocations, gemm.seconds) == ("sgemm, the 1st", 8, 0.004)  # 4 ms = 8 x 500 us
     assert profile.warnings == ("2 memory copies and memsets are not listed as kernels",)
 
 
-def test_before_cuda_9_calls_of_the_api_stand_in_a_section_of_their_own():
+def test_before_cuda_9_api_calls_have_a_separate_section():
     text = """==7== Profiling result:
 "Time(%)","Time","Calls","Avg","Min","Max","Name"
 %,us,,us,us,us,
@@ -178,7 +178,7 @@ def test_bytes_are_preferred_to_transactions_and_carry_binary_suffixes():
     assert read(text).kernels[0].bytes.dram == (2 * 1024 + 5) * 3
 
 
-def test_reads_without_writes_leave_dram_unknown_and_say_so():
+def test_reads_without_writes_leave_dram_unknown_with_a_warning():
     profile = read("\n".join(line for line in METRICS.splitlines() if "dram_write" not in line) + "\n")
     assert profile.kernels[0].bytes.dram is None
     assert any("only the reads or only the writes of dram" in warning for warning in profile.warnings)
@@ -223,7 +223,7 @@ def test_a_metric_below_zero_is_a_damaged_file():
         read(METRICS.replace("100,120,110", "100,120,-110"))
 
 
-def test_events_are_listed_with_their_kernels_and_counted_into_nothing():
+def test_event_counters_are_listed_but_not_summed():
     profile = read(
         '==7== Event result:\n"Device","Kernel","Invocations","Event Name","Min","Max","Avg","Total"\n'
         '"Tesla K40c (0)","k",4,"warps_launched",8,8,8,32\n'
@@ -252,13 +252,13 @@ def test_a_text_trace_is_read_with_the_units_of_its_suffixes():
     assert profile.warnings == ("1 memory copy or memset is not listed as kernels",)
 
 
-def test_a_text_summary_carries_its_type_down():
+def test_the_type_in_a_text_summary_applies_to_the_following_rows():
     gemm, second = read(TEXT_SUMMARY.replace("[CUDA memcpy HtoD]", "second")).kernels
     assert (gemm.name, gemm.invocations, gemm.seconds) == ("void gemm<int=2>(float*,  int)", 2, 0.003)
     assert (second.name, second.seconds) == ("second", 0.001)
 
 
-def test_a_log_of_several_runs_holds_what_programs_print_between_their_tables():
+def test_output_of_programs_between_tables_of_a_log_is_ignored():
     between = "\n\n=====\n>>>\ncommit: 5fa54a5\n12 bodies\n<<<\n\n==8== NVPROF is profiling process 8, command: ./app\n"
     profile = read(TEXT_SUMMARY + between + TEXT_SUMMARY.replace("==7==", "==8=="))
     assert [(k.process, k.seconds) for k in profile.kernels] == [("7", 0.003), ("8", 0.003)]
@@ -275,19 +275,19 @@ def test_text_metrics_belong_to_the_device_and_kernel_above_them():
     assert (bar.name, bar.flops.fp32) == ("bar(void)", 10)
 
 
-def test_page_faults_are_no_work_and_are_said_to_be_left_out():
+def test_page_faults_are_left_out_with_a_warning():
     fault = '9.3,,,,,,,,,,,4.0,,,,"Tesla V100-SXM2 (3)",,,"[Unified Memory GPU page faults]"\n'
     profile = read(TRACE + fault)
     assert len(profile.kernels) == 2
     assert any(warning.startswith("1 rows that are not kernels") for warning in profile.warnings)
 
 
-def test_lost_records_are_told():
+def test_lost_records_give_a_warning():
     lost = "==7== Warning: 12 records have invalid timestamps due to insufficient device buffer space.\n"
     assert any("dropped 12 records" in w for w in read(TRACE.replace(HEADER, lost + HEADER)).warnings)
 
 
-def test_notes_and_output_between_rows_end_no_table():
+def test_notes_and_output_between_rows_do_not_end_a_table():
     lines = TRACE.splitlines()
     text = "\n".join([*lines[:6], "==7== Warning: something", "epoch done", lines[6], ""])
     profile = read(text)
@@ -295,7 +295,7 @@ def test_notes_and_output_between_rows_end_no_table():
     assert any(warning.startswith("1 lines between the rows") for warning in profile.warnings)
 
 
-def test_nothing_of_the_command_line_reaches_the_profile():
+def test_the_recorded_command_line_does_not_reach_the_profile():
     assert "secret" not in repr(read(TRACE))
     assert "someone" not in repr(read(TRACE))
 
@@ -306,7 +306,7 @@ def test_a_trace_without_its_units_row_is_refused():
 
 
 @pytest.mark.parametrize("kept", ["2.5,0.04", '"half a na'])
-def test_a_trace_that_breaks_off_within_its_last_row_is_read_without_it(kept):
+def test_a_trace_truncated_in_its_last_row_is_read_without_that_row(kept):
     whole = read(TRACE)
     cut = read(TRACE + kept)
     assert cut.kernels == whole.kernels
@@ -328,7 +328,7 @@ def test_decimal_commas_are_refused_with_what_would_work():
         read(TRACE.replace("9.245914,41.306943", "9,245914,41,306943"))
 
 
-def test_a_quoted_number_is_read_only_where_it_means_one_thing():
+def test_a_quoted_number_is_read_only_if_unambiguous():
     assert read(TRACE.replace("41.306943", '"1,234,567.5"')).kernels[0].seconds == 1234.5675
     assert read(TRACE.replace("41.306943", '"1,234.5"')).kernels[0].seconds == 1.2345
     for ambiguous in ("1,234", "27.595.520", "65,77"):
@@ -336,7 +336,7 @@ def test_a_quoted_number_is_read_only_where_it_means_one_thing():
             read(TRACE.replace("41.306943", f'"{ambiguous}"'))
 
 
-def test_a_last_number_that_may_be_cut_is_told():
+def test_a_possibly_truncated_last_number_gives_a_warning():
     cut = METRICS.partition(",110\n")[0] + ",11"
     assert any("has no line end" in warning for warning in read(cut).warnings)
     assert not any("has no line end" in warning for warning in read(METRICS).warnings)
@@ -364,7 +364,7 @@ def test_a_print_without_a_table_is_refused_with_what_to_collect():
         read("==7== NVPROF is profiling process 7, command: ./app\n==7== Profiling result:\n")
 
 
-def test_a_run_without_kernels_is_a_profile_that_says_so():
+def test_a_run_without_kernels_is_an_empty_profile_with_a_warning():
     profile = read("==7== Profiling result:\nNo kernels were profiled.\n")
     assert profile.kernels == ()
     assert "recorded no kernels" in profile.warnings[0]
@@ -384,7 +384,7 @@ def test_prints_of_nvprof_are_recognised_by_their_content(text):
 
 
 @pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS])
-def test_quotes_may_be_gone_where_no_name_needs_them(text):
+def test_quotes_may_be_missing_around_simple_names(text):
     quoted = text.replace("int=4, float>(float*, int)", "int>").replace(", the 1st", "").replace("(float*, int)", "")
     quoted = quoted.replace("(double*, int)", "")
     bare = quoted.replace('"', "")

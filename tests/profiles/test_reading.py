@@ -53,7 +53,7 @@ def drams(*paths, **options):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "no-suffix", "trace.json", "ncu.sqlite.gz"])
-def test_content_tells_the_tool_and_the_name_does_not(write, name):
+def test_the_tool_is_recognized_by_content_not_by_file_name(write, name):
     profile = read([write(name, SAMPLE)])
     assert profile.tool == "ncu"
     assert profile.kernels[0].bytes.dram == 12_582_912
@@ -80,7 +80,7 @@ def test_standard_input_is_a_dash(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_pipe_is_read_though_it_can_be_read_but_once(tmp_path):
+def test_a_pipe_is_read_in_one_pass(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(SAMPLE.encode(),))
@@ -89,7 +89,7 @@ def test_a_pipe_is_read_though_it_can_be_read_but_once(tmp_path):
     writer.join()
 
 
-def test_patterns_stand_for_files_in_order_and_each_file_counts_once(write, tmp_path):
+def test_patterns_expand_to_files_in_order_without_duplicates(write, tmp_path):
     for name, value in (("out.2", "2"), ("out.1", "1"), ("out.3", "3")):
         write(name, HEADER + row(BYTES, "byte", value) + row(TIME, "ns", value))
     assert drams(tmp_path / "out.*", tmp_path / "out.1") == [1, 2, 3]
@@ -98,7 +98,7 @@ def test_patterns_stand_for_files_in_order_and_each_file_counts_once(write, tmp_
 
 
 @pytest.mark.parametrize("path", ["absent.csv", "absent*.csv", "a\0b", "x" * 5000])
-def test_a_file_that_is_not_there_is_an_error(tmp_path, path):
+def test_a_missing_file_is_an_error(tmp_path, path):
     with pytest.raises(ProfileError):
         read([f"{tmp_path}/{path}"])
 
@@ -121,7 +121,7 @@ def test_a_folder_and_no_file_at_all_are_errors(tmp_path):
         (b"x" * 10_000_000, "not a profiler export"),
     ],
 )
-def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
+def test_text_of_no_known_tool_is_refused_without_a_quote(write, content, says):
     with pytest.raises(ProfileError, match=says) as caught:
         read([write("a.csv", content)])
     assert "Nsight Compute" in str(caught.value)
@@ -139,7 +139,7 @@ def test_what_no_tool_wrote_is_refused_and_never_quoted(write, content, says):
         b'{"rocprofiler-sdk-tool":[{"metadata":{}}]}',
     ],
 )
-def test_what_amd_s_profilers_write_is_named(write, content):
+def test_files_of_amd_profilers_are_named(write, content):
     with pytest.raises(ProfileError, match="files of AMD's rocprof and rocprofiler are not supported") as caught:
         read([write("results.csv", content)])
     assert "use traces of the PyTorch profiler" in str(caught.value)
@@ -232,12 +232,12 @@ def test_files_of_different_tools_are_refused(write, monkeypatch):
 # --- inputs without an end, and inputs that grow ---------------------------------------------------------------
 
 
-def test_a_device_without_an_end_is_refused_from_its_first_bytes():
+def test_an_endless_device_file_is_refused_from_its_first_bytes():
     with pytest.raises(ProfileError, match="/dev/zero: an unknown binary format"):
         read(["/dev/zero"])
 
 
-def test_a_pipe_without_an_end_is_refused(tmp_path, monkeypatch):
+def test_an_endless_pipe_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "MAX_COPY", 4 * 2**20)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -314,7 +314,7 @@ def test_a_sum_may_come_from_several_files(write):
     assert read(files[:2]).kernels[0].flops.fp32 is None
 
 
-def test_files_with_other_counts_of_a_name_stand_side_by_side(write):
+def test_files_with_different_launch_counts_are_separate_runs(write):
     first = write("bytes", one_metric(BYTES, "byte", ("a", 1), ("b", 2)))
     second = write("time", one_metric(TIME, "ns", ("a", 10), ("a", 30)))
     assert [(k.bytes.dram, k.seconds is None) for k in read([first, second]).kernels] == [
@@ -325,7 +325,7 @@ def test_files_with_other_counts_of_a_name_stand_side_by_side(write):
     ]
 
 
-def test_files_that_share_a_metric_stand_side_by_side_with_a_warning(write):
+def test_files_with_a_common_metric_are_separate_runs_with_a_warning(write):
     profile = read(
         [write("run1", one_metric(BYTES, "byte", ("a", 1))), write("run2", one_metric(BYTES, "byte", ("a", 2)))]
     )
@@ -370,7 +370,7 @@ def test_launches_of_other_extents_are_not_the_same(write):
     assert drams(write("bytes", one_metric(BYTES, "byte", ("a", 1))), write("time", other)) == [1, None]
 
 
-def test_two_runs_in_folders_of_their_own_are_kept_apart(write):
+def test_two_runs_in_separate_folders_stay_separate(write):
     for run in (1, 2):
         write(f"run{run}/bytes", one_metric(BYTES, "byte", ("a", run)))
         write(f"run{run}/time", one_metric(TIME, "ns", ("a", 10 * run)))
@@ -386,7 +386,7 @@ def test_a_file_that_fits_two_runs_is_refused(write):
         read([*files, write("time", one_metric(TIME, "ns", ("a", 10)))])
 
 
-def test_what_every_raw_page_holds_does_not_keep_files_apart(write):
+def test_metrics_of_every_raw_page_do_not_separate_files(write):
     registers = row("launch__registers_per_thread", "register/thread", "32", name="a")
     files = [
         write("bytes", one_metric(BYTES, "byte", ("a", 1)) + registers),
@@ -416,7 +416,7 @@ def test_joining_does_not_depend_on_the_order_of_launches(tmp_path_factory, orde
 
 @pytest.mark.parametrize("mark", [";", "\t"])
 @pytest.mark.parametrize("before", ["", "==PROF== Connected to process 1\n"])
-def test_a_table_that_a_spreadsheet_saved_again_is_told_as_one(mark, before, tmp_path):
+def test_a_table_saved_by_a_spreadsheet_is_recognized(mark, before, tmp_path):
     path = tmp_path / "saved.csv"
     path.write_text(before + (HEADER + row("dram__bytes.sum", "byte", "7")).replace(",", mark))
     with pytest.raises(

@@ -58,7 +58,7 @@ def test_times_are_microseconds_whatever_is_displayed():
     assert read(trace(kernel(dur=2.5), displayTimeUnit="ms")).kernels[0].seconds == 2.5e-6
 
 
-def test_late_times_keep_their_nanoseconds():
+def test_large_times_keep_nanosecond_precision():
     # 1 751 410 836 123 456.789 us: as a double it would be a multiple of 0.25 us.
     text = trace(kernel("a", "@1", "@d"), kernel("b", "@2", "@d"))
     text = text.replace('"@1"', "1751410836123456.789").replace('"@2"', "1751410836123457.790")
@@ -68,24 +68,24 @@ def test_late_times_keep_their_nanoseconds():
     assert a.seconds == 1001e-9
 
 
-def test_an_occupancy_of_nothing_was_not_found():
+def test_an_occupancy_of_zero_is_unknown():
     (found,) = read(trace(kernel(**{"est. achieved occupancy %": 0}))).kernels
     assert found.occupancy is None  # what runs has a warp
 
 
-def test_a_kernel_carries_what_the_trace_says_of_it():
+def test_a_kernel_has_the_attributes_of_its_trace_event():
     args = {"registers per thread": 32, "est. achieved occupancy %": 27, "grid": [564, 1, 2], "block": [128, 1, 1]}
     (found,) = read(trace(kernel(**args), call(50))).kernels
     assert (found.grid, found.block, found.registers, found.occupancy) == ((564, 1, 2), (128, 1, 1), 32, 0.27)
     assert (found.device, found.stream, found.process) == ("0", "7", "42")
 
 
-def test_what_the_trace_does_not_say_is_unknown():
+def test_data_missing_in_the_trace_is_unknown():
     (found,) = read(trace(kernel())).kernels
     assert (found.grid, found.registers, found.occupancy, found.process, found.nvtx) == (None, None, None, None, ())
 
 
-def test_kernels_stand_in_the_order_of_their_starts():
+def test_kernels_are_in_the_order_of_their_starts():
     assert [k.name for k in read(trace(kernel("late", 200), kernel("early", 100))).kernels] == ["early", "late"]
 
 
@@ -107,7 +107,7 @@ def test_driver_and_hip_calls_launch_as_well():
         assert read(text).kernels[0].nvtx == ("step",)
 
 
-def test_backward_kernels_borrow_the_step_of_the_main_thread_and_say_so():
+def test_backward_kernels_get_the_step_of_the_main_thread_with_a_note():
     profile = read(trace(kernel(), call(50, tid=99), annotation("ProfilerStep#3", 0, 90)))
     assert profile.kernels[0].nvtx == ("ProfilerStep#3",)
     assert any("other thread" in warning for warning in profile.warnings)
@@ -126,18 +126,18 @@ def test_properties_of_the_devices_that_ran_are_evidence():
     )
 
 
-def test_equal_devices_are_one_piece_of_evidence():
+def test_equal_devices_count_as_one():
     cards = [H100 | dict(id=n) for n in range(8)]
     assert len(read(trace(kernel() | {"args": {"device": 99}}, deviceProperties=cards)).evidence) == 1
 
 
 @pytest.mark.parametrize("hint", [dict(hip_runtime_version=70253211), dict(roctracer_version=4.1)])
-def test_amd_versions_are_no_compute_capability(hint):
+def test_amd_versions_are_not_compute_capabilities(hint):
     # MI250 says major 9, minor 0, as Hopper does.
     assert read(trace(kernel(), **hint)).evidence[0].compute_capability is None
 
 
-def test_amd_is_known_by_its_warps_or_its_calls_too():
+def test_amd_is_recognized_by_warp_size_or_hip_calls():
     card = H100 | dict(name="AMD Radeon Graphics", warpSize=64)
     assert read(trace(kernel(), deviceProperties=[card])).evidence[0].compute_capability is None
     assert read(trace(kernel(), call(50, name="hipLaunchKernel"))).evidence[0].compute_capability is None
@@ -169,7 +169,7 @@ def test_a_trace_without_gpu_work_is_empty_and_says_how_to_collect_it():
     assert "ProfilerActivity.CUDA" in profile.warnings[0]
 
 
-def test_counters_without_times_are_told_apart():
+def test_counters_without_times_are_recognized():
     profile = read(trace(event("cuda_profiler_range", "k", 1, 2, smsp__inst=5)))
     assert profile.kernels == ()
     assert "hardware counters" in profile.warnings[0]
@@ -194,7 +194,7 @@ def test_invalid_json_is_refused_with_the_position():
 
 
 @pytest.mark.parametrize("text", ["{}", '{"traceEvents": 5}', '{"traceEvents": [5]}', "[]", '[{"a": 1}]', "17", '"x"'])
-def test_other_json_is_no_trace(text):
+def test_other_json_is_not_a_trace(text):
     with pytest.raises(ProfileError, match="JSON, but not a PyTorch trace"):
         read(text)
 
@@ -218,14 +218,14 @@ def test_a_chrome_trace_of_another_tool_is_refused_and_named(other, whose):
             read(text)
 
 
-def test_a_trace_of_any_event_of_pytorch_s_is_read():
+def test_a_trace_with_any_pytorch_event_is_recognized():
     assert read(json.dumps([event("cpu_op", "aten::mm", 90, 30), XLA])).kernels == ()
     assert read(trace(XLA)).kernels == ()
     old = dict(ph="X", name="saxpy", ts=1.0, dur=2.0, tid=0, pid="CPU functions", args={})
     assert read(json.dumps([old])).kernels == ()
 
 
-def test_absurd_numbers_are_refused_or_unknown_and_never_computed():
+def test_implausible_numbers_are_refused_or_unknown():
     with pytest.raises(ProfileError, match="invalid numbers or too deep nesting"):
         read(trace(kernel(dur="@")).replace('"@"', "9" * 5000))
     with pytest.raises(ProfileError, match="invalid numbers or too deep nesting"):

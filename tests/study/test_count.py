@@ -114,7 +114,7 @@ def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -
         ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(code: Path, target: str, inputs: list[str], said: str) -> None:
+def test_errors_are_one_line(code: Path, target: str, inputs: list[str], said: str) -> None:
     with pytest.raises(WorkloadError, match=said) as caught:
         count(target.format(code), inputs)
     assert "\n" not in str(caught.value)

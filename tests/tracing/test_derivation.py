@@ -44,7 +44,7 @@ def formula(a: Any, b: Any, c: Any) -> Any:
 
 
 @given(NUMBERS, NUMBERS, NUMBERS)
-def test_what_is_written_evaluates_to_the_value(a: int, b: int, c: int) -> None:
+def test_the_written_formula_evaluates_to_the_value(a: int, b: int, c: int) -> None:
     with Derivation() as derivation:
         result = derivation.part(
             "result", formula(*(derivation.given(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
@@ -62,7 +62,7 @@ def test_what_is_written_evaluates_to_the_value(a: int, b: int, c: int) -> None:
     assert result.value == plain or math.isclose(result.value, plain, rel_tol=1e-12)
 
 
-def test_outside_of_a_derivation_parts_leave_no_trace() -> None:
+def test_outside_a_derivation_parts_are_not_recorded() -> None:
     assert part("anything", 3, "s") == 3
     assert type(part("anything", 3, "s")) is int
 

@@ -33,7 +33,7 @@ def many(n: Any, m: Any, x: Any) -> list[Any]:
 
 
 @given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
-def test_what_is_written_down_is_what_python_computes(n: int, m: int, x: float) -> None:
+def test_the_traced_formula_equals_the_python_result(n: int, m: int, x: float) -> None:
     trace = Trace()
     recorded = many(trace.input("n"), trace.input("m"), trace.input("x"))
     expected = many(n, m, x)
@@ -51,7 +51,7 @@ def test_equal_steps_are_written_once() -> None:
 
 
 @given(n=SIZES, m=POSITIVE, x=st.floats(1e-3, 1e3))
-def test_an_excerpt_is_what_is_wanted_of_a_book(n: int, m: int, x: float) -> None:
+def test_an_excerpt_of_a_derivation_has_only_the_requested_steps(n: int, m: int, x: float) -> None:
     trace, inputs = Trace(), {"n": n, "m": m, "x": x}
     recorded = [value for value in many(*map(trace.input, inputs)) if isinstance(value, Traced)]
     wanted = recorded[::3]
@@ -79,7 +79,7 @@ class Pair(NamedTuple):
     size: Any
 
 
-def test_a_question_inside_is_none_outside() -> None:
+def test_a_condition_inside_a_branch_does_not_apply_outside_it() -> None:
     @algebra.trace_branches
     def priced(n: Any) -> Pair | None:
         return Pair("few", 2 * n) if n < 5 else Pair("many", n)
@@ -98,7 +98,7 @@ def test_a_question_inside_is_none_outside() -> None:
     assert [replayed(trace, cases, n=n) for n in (4, 7)] == [None, ["many", 7]]
 
 
-def test_both_answers_to_a_question_are_followed() -> None:
+def test_both_branches_of_a_condition_are_traced() -> None:
     trace = Trace()
     n, m = trace.input("n"), trace.input("m")
 
@@ -128,7 +128,7 @@ def test_lower_bounds_answer_what_they_can() -> None:
         bool(c)
 
 
-def test_no_decision_is_taken_in_silence() -> None:
+def test_an_unrecorded_decision_is_an_error() -> None:
     trace = Trace()
     n = trace.input("n")
     for careless in (lambda: max(n, 3), lambda: n in (1, 2), lambda: 1 if n else 0, lambda: not n > 3):
@@ -139,7 +139,7 @@ def test_no_decision_is_taken_in_silence() -> None:
             impossible(n)  # type: ignore[arg-type]
 
 
-def test_too_many_questions_are_refused() -> None:
+def test_too_many_branches_are_refused() -> None:
     trace = Trace()
     inputs = [trace.input(str(i)) for i in range(12)]
     with pytest.raises(Undecided):

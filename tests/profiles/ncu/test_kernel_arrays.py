@@ -94,7 +94,7 @@ def test_launches_read_together_are_what_they_are_one_by_one(launches):
     assert set(profile.warnings) == {note + share[note] for note in notes} | {*without_impossible_values(raw)[1]}
 
 
-def test_lanes_decide_together_or_not_at_all():
+def test_branches_of_an_array_are_uniform_or_refused():
     assert bool(np.array([1.0, 2.0]).view(LaunchArray))
     assert not np.array([0.0, 0.0]).view(LaunchArray)
     with pytest.raises(DivergentBranch) as told:
@@ -189,7 +189,7 @@ OTHER = st.sampled_from(["loss 2.31\n", "==PROF== done\n", "\n", '"', '"0",\n', 
 
 @given(st.sampled_from([HEADER, HEADER[:-1] + RULES]), st.lists(st.one_of(ROWS, ROWS, ROWS, OTHER), max_size=14))
 @settings(deadline=None, max_examples=400)
-def test_the_short_way_through_plain_rows_ends_where_the_careful_one_does(header, rows):
+def test_fast_and_general_row_parsers_agree(header, rows):
     text = header + "".join(rows)
     assert outcome(text) == careful(text)
 

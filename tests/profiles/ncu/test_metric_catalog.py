@@ -48,7 +48,7 @@ def test_no_tensor_type_of_a_chip_is_forgotten(generation):
 
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
-def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
+def test_packed_single_precision_is_collected_on_chips_that_have_it(generation):
     packed = metric_catalog.OPERATION.format(unit="smsp", op="ffma2") + ".sum"
     for chip in metric_catalog.CHIPS[generation]:
         for table in tables(chip):
@@ -56,13 +56,13 @@ def test_packed_single_precision_is_asked_for_where_the_chip_has_it(generation):
 
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
-def test_the_readers_want_every_name_and_none_is_asked_for_twice(generation):
+def test_every_collected_metric_is_read_and_requested_once(generation):
     assert all(is_read(name) for name in NAMES[generation])
     assert len(NAMES[generation]) == len(set(NAMES[generation]))
 
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
-def test_what_is_collected_suffices_for_all_that_a_point_needs(generation):
+def test_the_collected_metrics_suffice_for_a_point(generation):
     meaning = interpret(dict.fromkeys(NAMES[generation], 1.0), generation)
     of_pipes = meaning.flops._asdict()
     expected = {"fp64", "fp32", "fp16", "fp16_legacy", *metric_catalog.row(metric_catalog.TENSOR, generation, {})}
@@ -80,7 +80,7 @@ def test_a_v100_counts_by_type_and_falls_back_to_instructions():
 
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
-def test_no_part_of_a_total_is_collected_beside_it(generation):
+def test_no_part_of_a_collected_total_is_collected(generation):
     assert not [name for name in NAMES[generation] if re.search("sparsity|_op_[a-z]*mma|realtime", name)]
 
 

@@ -37,14 +37,14 @@ def test_flops_are_adds_and_multiplies_and_twice_the_multiply_adds(letter, pipe)
     assert getattr(interpret(values).flops, pipe) == 3 + 5 + 2 * 7
 
 
-def test_half_precision_is_bounded_by_one_and_by_two_lanes():
+def test_half_precision_flops_are_between_one_and_two_lanes():
     flops = interpret(ops(hadd=3, hmul=5, hfma=7)).flops
     assert flops.fp16_legacy == 3 + 5 + 2 * 7
     assert flops.fp16 == 2 * 3 + 2 * 5 + 4 * 7
 
 
 @pytest.mark.parametrize("absent", ["fadd", "fmul", "ffma"])
-def test_a_sum_that_lacks_a_part_is_null_and_the_note_names_the_part(absent):
+def test_an_incomplete_sum_is_null_and_a_note_names_the_missing_part(absent):
     counts = {"fadd": 1, "fmul": 2, "ffma": 3}
     del counts[absent]
     meaning = interpret(ops(**counts))
@@ -52,7 +52,7 @@ def test_a_sum_that_lacks_a_part_is_null_and_the_note_names_the_part(absent):
     assert any(OP.format(absent) in note for note in meaning.notes)
 
 
-def test_what_was_not_collected_is_null_and_what_is_zero_is_zero():
+def test_uncollected_is_null_and_zero_is_zero():
     meaning = interpret(ops(dadd=0, dmul=0, dfma=0))
     assert meaning.flops.fp64 == 0
     assert meaning.flops.fp32 is None
@@ -115,7 +115,7 @@ def test_instructions_make_a_total_only_where_all_of_the_device_are_there():
     assert any("device" in note for note in nowhere.notes)
 
 
-def test_the_names_tell_the_generation_where_nothing_else_does():
+def test_metric_names_identify_the_generation_without_other_evidence():
     assert interpret(tensor(src_fp16=9)).flops.tensor_fp16 == 9  # Hopper's name, without accumulator
     turing = tensor(src_fp16_bf16_tf32_dst_fp32=5, src_fp16_dst_fp16=4)
     assert interpret(turing).flops.tensor_fp16 == 9
@@ -127,12 +127,12 @@ def test_the_names_tell_the_generation_where_nothing_else_does():
     assert interpret(blackwell, "10.0").flops.tensor_fp8 == interpret(blackwell, "10.3").flops.tensor_fp8 == 3
 
 
-def test_four_bit_operations_are_named_rather_than_put_elsewhere():
+def test_four_bit_operations_are_named_and_not_added_to_other_formats():
     assert any("int4" in note for note in interpret(tensor(src_int4=8, src_int8=1), "8.0").notes)
     assert not any("int4" in note for note in interpret(tensor(src_int4=0, src_int8=1), "8.0").notes)
 
 
-def test_totals_that_another_generation_would_have_still_count():
+def test_totals_named_as_in_another_generation_are_used():
     assert interpret(tensor(src_fp16=9), "8.0").flops.tensor_fp16 == 9
     both = tensor(src_fp16=9, src_fp16_dst_fp32=5)  # of Hopper, and a part of what an A100 has
     assert interpret(both, "8.0").flops.tensor_fp16 is None
@@ -158,7 +158,7 @@ def test_hopper_tensor_instructions_have_no_bounds_unless_there_were_none():
     assert (none.tensor_low, none.tensor_high) == (0, 0)
 
 
-def test_vector_work_of_the_tensor_pipe_is_no_tensor_work():
+def test_vector_work_of_the_tensor_pipe_is_not_tensor_work():
     values = {
         "sm__inst_executed_pipe_tensor_op_hmma.sum": 10,
         "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum": 4,
@@ -176,7 +176,7 @@ def test_vector_flops_without_a_tensor_metric_say_so():
     assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
 
 
-def test_what_was_never_collected_is_null_with_a_note_that_names_the_metric_to_add():
+def test_an_uncollected_metric_is_null_with_a_note_that_names_it():
     alone = interpret({**ops(fadd=1, fmul=1, ffma=1), **tensor(src_tf32_dst_fp32=5), "dram__bytes.sum": 7}, "8.0")
     assert (alone.flops.fp64, alone.flops.fp16, alone.flops.tensor_fp16) == (None, None, None)
     assert (alone.bytes.l2, alone.bytes.l1) == (None, None)
@@ -292,10 +292,10 @@ def test_every_metric_that_is_asked_for_is_read():
 @pytest.mark.parametrize(
     ("text", "said"), [("8.0", "8.0"), ("80", "8.0"), ("sm_90a", "9.0"), ("12.0", "12.0"), ("8,6", "8.6")]
 )
-def test_compute_capabilities_are_read_as_people_write_them(text, said):
+def test_compute_capabilities_are_read_in_common_spellings(text, said):
     assert capability(text) == said
 
 
 @pytest.mark.parametrize("text", ["", None, "None.None", "ampere", "8"])
-def test_what_is_no_compute_capability_is_none(text):
+def test_text_without_a_compute_capability_is_none(text):
     assert capability(text) is None

@@ -40,14 +40,14 @@ def test_the_print_of_2020_has_a_date_in_place_of_extents_and_no_header():
     assert kernel.bytes.dram == 9_450_000 + 256_000
 
 
-def test_a_european_print_is_read_as_such():
+def test_decimal_commas_in_printed_text_are_recognized():
     (kernel,) = read(
         PRINT + printed("k", "dram__bytes.sum  byte  27.595.520", "gpu__time_duration.sum us 65,77")
     ).kernels
     assert (kernel.bytes.dram, kernel.seconds) == (27_595_520, pytest.approx(65.77e-6))
 
 
-def test_labels_beside_names_are_passed_over():
+def test_labels_next_to_metric_names_are_ignored():
     duration = "    Duration                us        99.00\n"
     labels = f"    Section: GPU Speed Of Light Throughput\n{PRINT_TABLE}{duration}{PRINT_RULE}"
     (kernel,) = read(PRINT + printed("k", "gpu__time_duration.sum  us  41.60") + labels).kernels
@@ -82,6 +82,6 @@ def test_a_line_of_ten_megabytes_takes_no_time(line):
         ),
     ],
 )
-def test_what_reads_two_ways_is_refused_with_its_line(text, says):
+def test_an_ambiguous_cell_is_refused_with_its_line(text, says):
     with pytest.raises(ProfileError, match=says):
         read(PRINT + text)

@@ -43,7 +43,7 @@ def test_long_rows_of_a_launch_become_one_kernel():
     assert (kernel.grid, kernel.block) == ((64, 2, 1), (256, 1, 1))
 
 
-def test_output_of_the_program_and_of_ncu_is_passed_over_wherever_it_stands():
+def test_output_of_the_program_and_of_ncu_is_ignored_anywhere():
     text = "==PROF== Connected to process 11\nepoch 1, loss 0.5\n" + HEADER + row(BYTES, "byte", "1,000,000")
     text += '==WARNING== slow\nprogress "90%"\n\n' + row(BYTES, "byte", "2", 1) + "==PROF== Disconnected\nbye, 1, 2\n"
     assert [kernel.bytes.dram for kernel in read(text).kernels] == [1_000_000, 2]
@@ -164,7 +164,7 @@ def mean(metric: str, unit: str, average: str, times=14, name="gemm") -> str:
     return f'{head},"A section","{metric}","{unit}","1.00","2.00","{average}"\n'
 
 
-def test_a_summary_is_one_kernel_a_name_with_totals():
+def test_a_summary_has_one_kernel_per_name_with_totals():
     text = (
         SUMMARY
         + mean("Duration", "us", "41.60")
@@ -187,7 +187,7 @@ def test_a_summary_that_names_no_kernel_is_refused():
 
 
 @pytest.mark.parametrize("nothing", ["n/a", "(!) n/a", "N/A", "no data", "", "nan"])
-def test_a_value_that_is_not_there_is_null_and_never_zero(nothing):
+def test_a_missing_value_is_null_and_not_zero(nothing):
     kernel = only(HEADER + row(BYTES, "byte", nothing) + row(TIME, "ns", "5"))
     assert kernel.bytes.dram is None
     assert only(HEADER + row(BYTES, "byte", "0")).bytes.dram == 0
@@ -197,7 +197,7 @@ def test_instances_after_a_total_are_not_read():
     assert only(HEADER + row(BYTES, "byte", "158 (0: 100; 1: 58)")).bytes.dram == 158
 
 
-def test_a_european_file_is_read_as_such():
+def test_decimal_commas_in_a_file_are_recognized():
     kernel = only(HEADER + row(BYTES, "byte", "27.595.520") + row(TIME, "us", "1.234,50"))
     assert (kernel.bytes.dram, kernel.seconds) == (27_595_520, pytest.approx(1234.5e-6))
     assert only(HEADER + row(TIME, "us", "1,234") + row("Elapsed Cycles", "cycle", "65,77")).seconds == pytest.approx(
@@ -205,7 +205,7 @@ def test_a_european_file_is_read_as_such():
     )
 
 
-def test_a_number_that_reads_two_ways_is_refused_with_its_line():
+def test_an_ambiguous_number_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"file\.csv:2: gpu__time_duration\.sum: '1,234' may be 1234 or 1\.234"):
         read(HEADER + row(TIME, "us", "1,234"))
     # what counts things is whole, so that the mark groups thousands, for the whole file
@@ -219,7 +219,7 @@ def test_two_locales_in_one_file_are_an_error():
 
 
 @pytest.mark.parametrize("damage", ["12,58,2", "1..2", "twelve", "0x10", "1e999"])
-def test_what_is_no_number_is_an_error_with_line_and_metric(damage):
+def test_text_instead_of_a_number_is_an_error_with_line_and_metric(damage):
     with pytest.raises(ProfileError, match=r"file\.csv:2: dram__bytes\.sum"):
         read(HEADER + row(BYTES, "byte", damage))
 
@@ -262,14 +262,14 @@ def test_processes_may_use_the_same_ids():
     assert [(k.process, k.bytes.dram) for k in kernels] == [("python3 (1)", 7), ("python3 (2)", 8)]
 
 
-def test_files_put_together_repeat_the_header_and_restart_the_ids():
+def test_concatenated_files_may_repeat_the_header_and_restart_the_ids():
     part = HEADER + row(BYTES, "byte", "7") + row(BYTES, "byte", "9", 1)
     profile = read(part + "==PROF== Connected\n" + part.replace('"9"', '"10"'))
     assert [kernel.bytes.dram for kernel in profile.kernels] == [7, 9, 7, 10]
     assert len({kernel.id for kernel in profile.kernels}) == 4
 
 
-def test_files_of_one_run_put_together_are_joined():
+def test_concatenated_files_of_one_run_are_joined():
     text = HEADER + row(BYTES, "byte", "7") + row(BYTES, "byte", "9", 1, name="b")
     text += HEADER + row(TIME, "ns", "20", 0, name="b", process=12) + row(TIME, "ns", "10", 1, process=12)
     gemm, other = read(text).kernels
@@ -294,12 +294,12 @@ def test_nvtx_ranges_are_named_outermost_first():
     assert kernel.name == "gemm"
 
 
-def test_nvtx_names_may_hold_colons_and_quotes():
+def test_nvtx_names_may_contain_colons_and_quotes():
     assert nvtx_names(f'1  "d:a:b::c{TAIL}" "d:say "hi" now{TAIL}"') == ["a:b::c", 'say "hi" now']
     assert nvtx_names("") == []
 
 
-def test_kernel_names_hold_commas_and_quotes():
+def test_kernel_names_may_contain_commas_and_quotes():
     text = row(BYTES, "byte", "7").replace('"gemm"', '"void gemm<(int)4, ""x"">(float *, int)"')
     assert only(HEADER + text).name == 'void gemm<(int)4, "x">(float *, int)'
 
@@ -318,7 +318,7 @@ def test_a_file_saved_again_without_quotes_is_read():
     assert any("truncated" in w for w in read(text + "0,1,app,host,k,dram__bytes.sum,byte,12").warnings)
 
 
-def test_nothing_tells_of_machines_and_folders():
+def test_no_output_names_machines_or_folders():
     text = HEADER + row(BYTES, "byte", "7").replace("python3", "/home/someone/bin/python3") + row("nonsense", "", "8")
     profile = read(text)
     assert profile.kernels[0].process == "python3 (11)"
@@ -358,7 +358,7 @@ def test_a_warning_says_how_many_kernels_it_is_about():
         (b"NVR\0\1\2\3", "report.*--import"),
     ],
 )
-def test_what_is_no_table_is_refused_with_what_to_run(text, says):
+def test_a_file_that_is_not_a_table_is_refused_with_a_command(text, says):
     with pytest.raises(ProfileError, match=says):
         read(text)
 
@@ -383,12 +383,12 @@ def test_a_damaged_row_is_an_error_with_its_line(tail):
         read(HEADER + row(BYTES, "byte", "7") + tail)
 
 
-def test_a_column_that_only_ends_in_the_name_of_one_is_not_it():
+def test_a_column_is_recognized_only_by_its_full_name():
     with pytest.raises(ProfileError, match=r"file\.csv:1: the table header has no column Kernel Name"):
         read("ID,Old Kernel Name,Metric Name,Metric Unit,Metric Value\n0,gemm,dram__bytes.sum,byte,8\n")
 
 
-def test_a_quote_within_a_cell_shifts_no_column():
+def test_a_quote_inside_a_cell_shifts_no_column():
     columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
     with pytest.raises(ProfileError, match=r"file\.csv:2: not a table row"):
         read(columns + '0,1,app,host,-"k<a, b>",dram__bytes.sum,byte,7\n')
@@ -396,7 +396,7 @@ def test_a_quote_within_a_cell_shifts_no_column():
         read(columns + "0,1,app,host,k<a, b>,dram__bytes.sum,byte,7\n")
 
 
-def test_columns_may_stand_in_any_order():
+def test_columns_may_be_in_any_order():
     columns = "ID,Process ID,Metric Value,Metric Unit,Metric Name,CC,Kernel Name\n"
     assert only(columns + "0,1,7,byte,dram__bytes.sum,8.0,k\n").bytes.dram == 7
     with pytest.raises(ProfileError, match="damaged"):
@@ -453,7 +453,7 @@ def test_a_mutilated_file_never_ends_in_a_traceback(data):
 
 @given(st.integers(0, len(GOOD[0])), st.integers(1, 400))
 @settings(max_examples=200, deadline=None)
-def test_a_hole_in_a_file_is_an_error_or_leaves_true_numbers(start, length):
+def test_a_missing_part_of_a_file_is_an_error_or_leaves_correct_numbers(start, length):
     whole = {identity: numbers for identity, *numbers in facts(GOOD[0])}
     holed = GOOD[0][:start] + GOOD[0][start + length :]
     lines = set(GOOD[0].splitlines())
@@ -470,7 +470,7 @@ def test_a_hole_in_a_file_is_an_error_or_leaves_true_numbers(start, length):
 
 @given(st.binary(max_size=3000))
 @settings(max_examples=200, deadline=None)
-def test_bytes_that_mean_nothing_are_refused(junk):
+def test_bytes_without_a_meaning_are_refused(junk):
     for data in (junk, HEADER.encode() + junk, junk + HEADER.encode(), b"\xff\xfe" + junk):
         with contextlib.suppress(ProfileError):
             facts(data)
@@ -486,7 +486,7 @@ def test_a_line_of_ten_megabytes_is_refused(text):
 
 @given(st.lists(st.sampled_from(range(4)), min_size=1, max_size=6))
 @settings(max_examples=30, deadline=None)
-def test_files_put_together_hold_the_kernels_of_all(times):
+def test_concatenated_files_have_the_kernels_of_all(times):
     parts = [HEADER + row(BYTES, "byte", str(n), 0) + row(TIME, "ns", str(n), 0) for n in times]
     assert [dram for *_, dram in facts("".join(parts))] == times
 
@@ -577,7 +577,7 @@ def test_summaries_of_one_run_are_joined():
 
 
 @needs_measured
-def test_an_rtx_5070_moves_at_least_the_bytes_that_its_kernels_must():
+def test_bytes_measured_on_an_rtx_5070_are_at_least_the_counted_ones():
     folder = MEASURED / "rtx5070_metrics_long_bom"
     with (folder / "timing.csv").open() as file:
         host = list(csv.DictReader(file))
@@ -630,7 +630,7 @@ def test_a_number_below_zero_is_a_damaged_file():
             read(HEADER + row("sm__cycles_elapsed.avg", "cycle", "7") + row(metric, unit, "-5"))
 
 
-def test_the_bracket_of_a_nameless_namespace_comes_back():
+def test_the_brackets_of_an_anonymous_namespace_are_restored():
     assert (
         only(HEADER + row("dram__bytes.sum", "byte", "7", name="unnamed>::saxpy(int)")).name == "<unnamed>::saxpy(int)"
     )
@@ -639,7 +639,7 @@ def test_the_bracket_of_a_nameless_namespace_comes_back():
 
 
 @needs_measured
-def test_every_real_table_is_read_and_tells_no_machine():
+def test_every_measured_table_is_read_and_names_no_machine():
     for file in [
         *MEASURED.glob("rtx5090_dsocr/*/*.csv"),
         *MEASURED.glob("a100_*.csv"),

@@ -121,7 +121,7 @@ def comparable(profile):
     return [dataclasses.replace(kernel, file="", process=None) for kernel in profile.kernels]
 
 
-def test_the_stand_in_has_only_what_the_package_has():
+def test_the_test_double_has_only_attributes_of_the_package():
     package = pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
     for mine in (IMetric, INvtxDomainInfo, INvtxState, IAction):
         theirs = getattr(package, mine.__name__)
@@ -131,7 +131,7 @@ def test_the_stand_in_has_only_what_the_package_has():
     assert hasattr(package.IRange, "__iter__")
 
 
-def test_a_report_gives_what_its_table_gives(holding):
+def test_a_report_equals_its_exported_table(holding):
     text = BY_HAND.read_text()
     report = ncu.read(holding(as_actions(text)), "r.ncu-rep", None)
     table = ncu.read(io.BytesIO(text.encode()), "t.csv")
@@ -140,7 +140,7 @@ def test_a_report_gives_what_its_table_gives(holding):
     assert report.kernels[0].flops.fp32 == 2 * 2**24  # saxpy: one multiply-add for each of 2^24 elements
 
 
-def test_a_report_of_a_whole_network_gives_what_its_table_gives(holding):
+def test_a_report_of_a_network_equals_its_exported_table(holding):
     file = measured("ncu/a100_40_resnet18_raw_wide.csv")
     text = file.read_text()
     report = ncu.read(holding(as_actions(text)), "r.ncu-rep")
@@ -150,7 +150,7 @@ def test_a_report_of_a_whole_network_gives_what_its_table_gives(holding):
     assert report.evidence == table.evidence
 
 
-def test_results_of_all_parts_are_numbered_through(holding):
+def test_results_are_numbered_across_all_parts(holding):
     time = {"gpu__time_duration.sum": (3232, "ns")}
     stream = holding([IAction("a", time), IAction("b", time)], [IAction("c", time)])
     kernels = ncu.read(stream, "r").kernels
@@ -158,13 +158,13 @@ def test_results_of_all_parts_are_numbered_through(holding):
     assert {kernel.seconds for kernel in kernels} == {3232e-9}
 
 
-def test_ranges_stand_outermost_first(holding):
+def test_ranges_are_listed_outermost_first(holding):
     state = INvtxState(INvtxDomainInfo(("epoch",), ("step", "mlp")), INvtxDomainInfo(("job",), ()))
     metrics = {"gpu__time_duration.sum": (1.0, "ns")}
     assert ncu.read(holding([IAction("k", metrics, state)]), "r").kernels[0].nvtx == ("epoch", "job", "step", "mlp")
 
 
-def test_what_was_not_collected_is_unknown_and_not_zero(holding):
+def test_uncollected_metrics_are_unknown_and_not_zero(holding):
     names = {
         "dram__bytes.sum": (float("nan"), "byte"),
         "lts__t_bytes.sum": (0, "byte"),
@@ -174,7 +174,7 @@ def test_what_was_not_collected_is_unknown_and_not_zero(holding):
     assert (moved.dram, moved.l2, moved.l1) == (None, 0, None)
 
 
-def test_a_report_tells_its_device(holding):
+def test_a_report_names_its_device(holding):
     attributes = {
         "display_name": "NVIDIA GeForce RTX 3070",
         "compute_capability_major": 8,
@@ -221,7 +221,7 @@ def test_a_damaged_report_is_refused(holding, parts, says):
         ncu.read(holding(*parts), "r.ncu-rep")
 
 
-def test_the_package_itself_refuses_what_only_begins_as_a_report():
+def test_the_package_refuses_a_file_that_only_begins_like_a_report():
     pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
     for tail in (b"", b"\2\0\0\0", b"no report at all" * 100):
         with pytest.raises(ProfileError, match="no results"):
@@ -229,7 +229,7 @@ def test_the_package_itself_refuses_what_only_begins_as_a_report():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reads a report in a process of its own")
-def test_a_report_on_which_the_package_ends_its_process_is_refused(monkeypatch):
+def test_a_report_that_crashes_the_package_is_refused(monkeypatch):
     package = SimpleNamespace(load_report=lambda path: os._exit(134))
     monkeypatch.setitem(sys.modules, "ncu_report", package)
     with pytest.raises(ProfileError, match="the report is damaged: ncu-report aborted; or run: ncu --import"):

@@ -119,7 +119,7 @@ ON_A_PROCESSOR = [c for c in _one_of_each(("fp32",)) if c.kernel not in ("torch_
 
 
 @pytest.mark.parametrize("case", ON_A_PROCESSOR, ids=str)
-def test_what_is_run_is_what_is_counted(case: Case) -> None:
+def test_the_measured_operation_equals_the_counted_one(case: Case) -> None:
     """Torch's own counter on what is called, where it is a product; the shape of what comes out, everywhere."""
     run = prepare(case, "cpu")
     result = run()
@@ -194,7 +194,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *acts: object, dies: bool = False)
     return script
 
 
-def test_a_run_stops_in_time_with_what_it_has(
+def test_a_run_stops_in_time_and_keeps_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Cases of 2, 3, 2, ... seconds in 10: the fourth could take 3 again, and end at 10; no fifth is begun."""
@@ -206,7 +206,7 @@ def test_a_run_stops_in_time_with_what_it_has(
     assert rows("t.csv")[0]["sm_mhz"] == "1410"
 
 
-def test_an_interrupted_run_keeps_its_rows_and_goes_on_where_it_was(
+def test_an_interrupted_run_keeps_its_rows_and_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(monkeypatch, 0.0, 0.0, KeyboardInterrupt())
@@ -255,7 +255,7 @@ def test_a_full_disk_loses_no_row_that_was_measured() -> None:
     assert rows("u.csv") == before[: len(again.known)]
 
 
-def test_a_table_behind_a_link_goes_where_the_link_points() -> None:
+def test_a_linked_table_is_written_to_the_link_target() -> None:
     Path("there").mkdir()
     Path("t.csv").symlink_to("there/real.csv")
     table_of(Script(), 2, "t.csv")
@@ -276,7 +276,7 @@ def test_measured_rows_are_replaced_only_where_asked() -> None:
 
 
 @pytest.mark.parametrize("what", ["gpu", "framework"])
-def test_rows_of_another_machine_are_not_gone_on_with(what: str) -> None:
+def test_rows_of_another_machine_are_not_continued(what: str) -> None:
     table_of(Script(), 3, "t.csv")
     before, other = Path("t.csv").read_bytes(), Script()
     other.evidence = Evidence(name="Another" if what == "gpu" else "A script")
@@ -288,7 +288,7 @@ def test_rows_of_another_machine_are_not_gone_on_with(what: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00op", b'op,"dtype\nx', b"", b"op\n"])
-def test_what_is_no_table_is_not_gone_on_with(content: bytes) -> None:
+def test_a_file_that_is_not_a_table_is_not_continued(content: bytes) -> None:
     Path("t.csv").write_bytes(content)
     with pytest.raises(OutputError, match=r"t.csv: .*resume cannot continue"):
         CsvWriter("t.csv", Script(), resume=True)
@@ -306,7 +306,7 @@ def test_what_is_no_table_is_not_gone_on_with(content: bytes) -> None:
         (TypeError("_other() got an unexpected keyword argument"), "_other() got an unexpected"),
     ],
 )
-def test_what_fails_is_told_and_the_rest_goes_on(
+def test_a_failure_is_reported_and_the_rest_continues(
     error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(monkeypatch, error, 0.0, KeyboardInterrupt())
@@ -315,7 +315,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(
     assert len(rows("t.csv")) == 1
 
 
-def test_products_of_fp8_are_called_as_torch_2_4_wants_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp8_gemms_support_the_signature_of_torch_2_4(monkeypatch: pytest.MonkeyPatch) -> None:
     """There the scales come behind other arguments, and what comes out is two tensors."""
     new = torch._scaled_mm
 
@@ -329,7 +329,7 @@ def test_products_of_fp8_are_called_as_torch_2_4_wants_it_too(monkeypatch: pytes
     assert product.shape == (16, 32)
 
 
-def test_a_device_that_has_died_ends_the_run_with_what_there_is(
+def test_a_failed_device_ends_the_run_and_keeps_the_measured_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(monkeypatch, 0.0, RuntimeError("CUDA error: an illegal memory access"), dies=True)
@@ -339,7 +339,7 @@ def test_a_device_that_has_died_ends_the_run_with_what_there_is(
     assert len(rows("t.csv")) == 1
 
 
-def test_a_kind_that_never_runs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_always_fails_is_no_longer_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = sweep(["attn_generation"], ("fp32",), Limits(1e7, 2.0**22))
     machine = stopwatch.machine("cpu")
     found = [*measure.measure(measure.Plan(machine, cases, "warm", 60, "a test"))]
@@ -348,7 +348,7 @@ def test_a_kind_that_never_runs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(tried) == 2 * measure.MAX_FAILURES < sum(case.kernel == "torch_cudnn" for case in cases)
 
 
-def test_nothing_is_written_where_nothing_was_measured(
+def test_without_measurements_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(monkeypatch, KeyboardInterrupt())
@@ -358,7 +358,7 @@ def test_nothing_is_written_where_nothing_was_measured(
     assert not [*Path().glob("t.csv*")]
 
 
-def test_a_run_that_was_killed_leaves_what_it_has_for_the_next(folder: Path) -> None:
+def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
     """As a batch system does it, with no warning."""
     command = [sys.executable, "-m", "roofmodel", "measure", "-o", "k.csv", "--device", "cpu", "--l2", "warm"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -393,7 +393,7 @@ def test_a_run_that_was_killed_leaves_what_it_has_for_the_next(folder: Path) -> 
         "--device tpu": "unknown device 'tpu'",
     }.items(),
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_requests_are_refused(
     options: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = roof(f"measure -o t.csv {options}", monkeypatch, capsys)
@@ -410,7 +410,7 @@ def test_a_workload_without_a_model_is_ignored_with_a_note(
     assert "note: --seq is ignored" in err
 
 
-def test_a_table_in_other_columns_is_not_gone_on_with(
+def test_a_table_with_other_columns_is_not_continued(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("t.csv").write_text("op,dtype,latency_us\ngemm,fp16,3\n")
@@ -420,7 +420,7 @@ def test_a_table_in_other_columns_is_not_gone_on_with(
     assert Path("t.csv").read_text().startswith("op,dtype,latency_us\ngemm")
 
 
-def test_without_torch_the_message_says_what_brings_it(
+def test_without_torch_the_message_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -431,7 +431,7 @@ def test_without_torch_the_message_says_what_brings_it(
 # --- Rows of a warm L2 ----------------------------------------------------------------------------------
 
 
-def test_rows_of_a_warm_l2_have_its_bound_and_no_expectation(tmp_path: Path) -> None:
+def test_rows_with_warm_l2_have_its_bound_and_no_expected_time(tmp_path: Path) -> None:
     """1 MiB in and out of 40 MiB of an A100's L2, at 5120 bytes a clock of 1.41 GHz; 64 MiB come from DRAM."""
     header = "op,dtype,m,n,latency_us,l2\n"
     (tmp_path / "warm.csv").write_text(

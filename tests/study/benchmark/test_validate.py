@@ -213,7 +213,7 @@ def test_a_wrong_header_is_refused_with_what_is_wrong(header: str, message: str,
         ("H100-SXM5-80GB", True), ("A100 PCIe 80GB", True), ("A100-SXM4-40GB", True), ("AMD EPYC 7B13", True),
     ],
 )  # fmt: skip
-def test_rows_of_another_gpu_are_warned_of(gpu: str, warns: bool, tmp_path: Path) -> None:
+def test_rows_of_another_gpu_give_a_warning(gpu: str, warns: bool, tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM | {"gpu": gpu}), A100)
     assert found.warnings == ((f"a100-sxm-80gb was given ({A100.name}), but table.csv has rows of {gpu}",) * warns)
     assert views.document(found)["warnings"] == list(found.warnings)

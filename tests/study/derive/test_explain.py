@@ -55,7 +55,7 @@ def same(expression: Any, values: dict[Any, Any], number: Any) -> bool:
 
 
 @pytest.mark.parametrize("model_type", sorted(FAMILIES))
-def test_numbers_in_the_places_of_symbols_give_the_count(model_type: str) -> None:
+def test_numbers_substituted_for_symbols_give_the_count(model_type: str) -> None:
     for draw, attention in enumerate(("eager", "flash")):
         arch = drawn(model_type, draw)
         shape = symbolic(arch)
@@ -88,7 +88,7 @@ def totals(model: str, phase: str, **options: Any) -> dict[str, Any]:
     return {total["name"]: total for total in found["phases"][0]["totals"]}
 
 
-def test_gpt2_takes_its_textbook_form() -> None:
+def test_the_formula_of_gpt2_has_its_textbook_form() -> None:
     # a token meets 12 D^2 weights a layer and V D in the head; scores and mix are 2 S D products a layer and token;
     # 2 FLOPs each: 2 B S (12 D^2 L + 2 S D L + V D)
     found = totals("gpt2-xl", "forward", attention="eager")["matmul FLOPs"]
@@ -104,7 +104,7 @@ def test_parameters_of_gpt2_are_a_formula_too() -> None:
     assert found["value"] == 1_557_611_200
 
 
-def test_grouped_queries_show_in_the_cache() -> None:
+def test_grouped_query_attention_reduces_the_cache() -> None:
     found = roofmodel.explain("llama-3.1-8b", phase="decode").to_dict()
     cache = {part["name"]: part for part in found["memory"]}["KV cache"]
     # K and V, 2 bytes each, of H_kv heads of D/H in L layers, of S tokens and the new one
@@ -129,7 +129,7 @@ def test_a_symbol_names_the_key_that_it_came_from() -> None:
     }  # fmt: skip
 
 
-def test_an_axis_is_derived_down_to_the_keys() -> None:
+def test_an_axis_is_derived_from_config_keys() -> None:
     (op,) = roofmodel.explain("gpt2", op="attention.qkv", phase="prefill").to_dict()["phases"][0]["ops"]
     axes = {axis["axis"]: axis for axis in op["axes"]}
     assert axes["c"]["formula"] == "3D"  # queries, keys and values, all heads together as wide as the model
@@ -155,7 +155,7 @@ def test_an_axis_is_derived_down_to_the_keys() -> None:
         ("mamba-130m-hf", {}),
     ],
 )
-def test_what_is_explained_is_what_is_estimated(model: str, options: dict[str, Any]) -> None:
+def test_explain_agrees_with_estimate(model: str, options: dict[str, Any]) -> None:
     estimated = roofmodel.estimate(model, "a100", **options).to_dict()
     explained = roofmodel.explain(model, "a100", **options).to_dict()
     values = {sympy.Symbol(s["symbol"]): s["value"] for s in explained["symbols"]}
@@ -184,12 +184,12 @@ def test_a_group_or_the_end_of_a_name_finds_operators() -> None:
     assert op["name"] == "mlp.up"
 
 
-def test_an_unknown_operator_is_refused_with_those_there_are() -> None:
+def test_an_unknown_operator_is_refused_with_the_known_ones() -> None:
     with pytest.raises(roofmodel.WorkloadError, match=r"op: unknown operator 'qvk'; did you mean 'qkv'"):
         roofmodel.explain("gpt2", op="qvk")
 
 
-def test_layers_of_two_kinds_are_counted_apart() -> None:
+def test_layers_of_two_kinds_are_counted_separately() -> None:
     explanation = explain(hub.load("gemma-2-9b"), phase="prefill")
     counts = {str(name): source for name, source in explanation.sources.items() if str(name).startswith("L")}
     assert sum(source.value for source in counts.values()) == 42
@@ -222,17 +222,17 @@ def test_the_projection_of_one_new_token_has_the_intensity_of_its_batch() -> Non
     assert intensity(16) == pytest.approx(16 / (1 + 32 / 4096))
 
 
-def test_counts_say_what_they_are_in() -> None:
+def test_counts_have_units() -> None:
     (op,) = roofmodel.explain("matmul").to_dict()["phases"][0]["ops"]
     assert [count["unit"] for count in op["counts"]] == ["FLOP", "FLOP", "B", "B"]
 
 
-def test_options_that_a_kernel_has_no_use_for_are_said_to_be_ignored() -> None:
+def test_options_without_effect_on_a_kernel_are_ignored_with_a_note() -> None:
     notes = roofmodel.explain("triad", batch=4, op="x").notes
     assert notes == ("batch is ignored: triad is a kernel", "op is ignored: triad is a kernel")
 
 
-def test_the_parts_of_a_products_expected_time_join_to_it() -> None:
+def test_the_parts_of_a_gemms_expected_time_combine_to_it() -> None:
     asked: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
     text = roofmodel.explain("gpt2-xl", "a100", timing=True, **asked).to_markdown()
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
@@ -252,7 +252,7 @@ def test_the_timing_model_is_shown_on_request_and_always_in_json() -> None:
     assert short.to_dict()["phases"][0]["ops"][0]["expected_by"]["steps"]
 
 
-def test_what_an_engine_fuses_is_derived_as_it_runs() -> None:
+def test_fused_operators_of_an_engine_are_derived_as_executed() -> None:
     options = {"phase": "prefill", "runtime": "graph"}
     model = "meta-llama/Llama-3.1-8B"
     (phase,) = roofmodel.explain(model, "a100", **options).to_dict()["phases"]
@@ -286,7 +286,7 @@ def test_a_tie_has_the_bound_of_estimate(tmp_path: Path) -> None:
     assert "bound 540 ns, limited by memory, DRAM (another ceiling gives the same time)" in found.to_markdown()
 
 
-def test_axes_are_told_by_what_they_mean_in_this_model() -> None:
+def test_axes_are_explained_for_the_model() -> None:
     text = roofmodel.explain("resnet-18").to_markdown()
     glossary = text.partition("## axes")[2].partition("##")[0]
     assert r"| $\mathtt{r}$ | rows of a filter |" in glossary
@@ -299,7 +299,7 @@ def test_axes_are_told_by_what_they_mean_in_this_model() -> None:
 
 
 @pytest.mark.parametrize(("model", "op"), [("gpt2", "attention.qkv"), ("llama-3.1-8b", "attention.flash")])
-def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> None:
+def test_every_symbol_of_a_formula_is_in_the_table(model: str, op: str) -> None:
     text = roofmodel.explain(model, op=op).to_markdown()
     symbols = set(re.findall(r"^\| \$(.+?)\$ \|", text, re.MULTILINE))
     formulas = " ".join(re.findall(r"(?s)\\begin\{aligned\}.*?\\end\{aligned\}", text))
@@ -311,7 +311,7 @@ def test_every_symbol_of_a_formula_stands_in_the_table(model: str, op: str) -> N
     assert {name.rstrip("}") for name in named} <= {symbol.rstrip("}") for symbol in symbols}
 
 
-def test_a_size_that_is_a_number_is_said_once() -> None:
+def test_a_numeric_size_is_printed_once() -> None:
     text = roofmodel.explain("resnet-18", op="stage1.first").to_markdown()
     assert r"| $\mathtt{o}$ | output channels of a filter |  | 64 |  |" in text
 
@@ -334,7 +334,7 @@ def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(opt
         ("mamba-130m-hf", {"tp": 2}),
     ],
 )
-def test_what_a_table_calls_an_operator_finds_it(model: str, options: dict[str, Any]) -> None:
+def test_the_label_of_an_operator_in_a_table_finds_it(model: str, options: dict[str, Any]) -> None:
     """Whoever reads "all-reduce of attention" in a table asks for just that."""
     for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
         names = [operator.name for operator in phase.operators]

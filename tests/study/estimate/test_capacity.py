@@ -22,7 +22,7 @@ from roofmodel.study.estimate.estimate import estimate
     st.booleans(),
     st.integers(1, 500),
 )
-def test_it_is_the_last_of_those_that_fit(
+def test_the_largest_size_is_the_last_that_fits(
     lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool, start: int
 ) -> None:
     """Needs made of straight lines, bent upwards (as activations) or downwards (as a window's cache)."""
@@ -34,7 +34,7 @@ def test_it_is_the_last_of_those_that_fit(
     assert largest(need, capacity, limit, start) == (None if fitting == limit else fitting)
 
 
-def test_what_does_not_grow_has_no_largest() -> None:
+def test_a_need_that_does_not_grow_has_no_largest_size() -> None:
     assert largest(lambda n: 7, 10, 10**9) is None
     assert largest(lambda n: 7, 5, 10**9) == 0
     windowed = estimate(hub.load("mistral-7b-v0.1"), Device.load("a100"), phase="decode", context=10)
@@ -62,7 +62,7 @@ def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
             assert (phases.peak_memory(report.architecture, work).total <= capacity) is fits
 
 
-def test_where_the_weights_do_not_fit_nothing_does() -> None:
+def test_if_the_weights_do_not_fit_no_batch_fits() -> None:
     report = estimate(hub.load("llama-3.1-70b"), Device.load("a100"))
     assert (report.fits, report.largest_batch, report.largest_context) == (False, 0, 0)
 

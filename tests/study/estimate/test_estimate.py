@@ -29,7 +29,7 @@ def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
-def test_every_operator_of_every_family_is_bounded_and_expected(model_type: str) -> None:
+def test_every_operator_of_every_family_has_bound_and_expected_time(model_type: str) -> None:
     config = draws.config(model_type, random.Random(1))
     device = Device.load("h100")
     for phase in (None, "train"):
@@ -41,7 +41,7 @@ def test_every_operator_of_every_family_is_bounded_and_expected(model_type: str)
             assert placed.expected.seconds >= placed.placement.bound_seconds >= 0
 
 
-def test_an_encoder_decoder_takes_a_source_and_a_prompt_of_the_same_length_unless_told() -> None:
+def test_source_and_prompt_of_an_encoder_decoder_have_equal_default_lengths() -> None:
     work = run("t5-small", seq=300).workload
     assert (work.seq, work.decoder_seq) == (300, 300)
     work = run("t5-small", seq=300, decoder_seq=5).workload
@@ -57,7 +57,7 @@ def test_a_decode_alone_still_keeps_the_encoder_on_the_device() -> None:
     assert alone.memory.weights == both.memory.weights == 2 * 60_506_624  # fp16
 
 
-def test_a_source_of_another_length_than_a_model_pads_to_or_has_positions_for_is_said() -> None:
+def test_a_source_of_an_unusual_length_gives_a_warning() -> None:
     (padded,) = [
         note for note in map(str, run("whisper-tiny", seq=10, decoder_seq=4, phase="prefill").notes) if "pads" in note
     ]
@@ -78,7 +78,7 @@ def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
     assert run("roberta-base").workload.seq == 512
 
 
-def test_products_may_take_narrower_numbers_than_what_goes_between_them() -> None:
+def test_gemms_may_use_a_narrower_format_than_activations() -> None:
     """GPT-2: 12 layers of 4 products of 768 x 768 (3 in one), 2 of 768 x 3072; 8 bits there, 16 elsewhere."""
     mixed, half = (run("gpt2", "h100", phase="prefill", **options) for options in (MIXED, {}))
     assert mixed.memory.weights == half.memory.weights - 12 * (4 * 768 * 768 + 2 * 768 * 3072)
@@ -90,7 +90,7 @@ def test_products_may_take_narrower_numbers_than_what_goes_between_them() -> Non
     assert up.placement.compute_seconds == pytest.approx(wide.placement.compute_seconds / 2, rel=1e-3)
 
 
-def test_engines_quantise_where_the_input_is_written() -> None:
+def test_engines_quantize_in_the_kernel_that_writes_the_input() -> None:
     alone, fused = (
         next(one.expected for one in found.phases[0].placed if one.operator.name == "mlp.down")
         for runtime in ("eager", "graph")
@@ -108,7 +108,7 @@ def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
         assert phase.cost.matmul_flops == sum(p.operator.count * p.operator.matmul_flops for p in phase.placed)
 
 
-def test_every_operator_bound_is_the_larger_of_its_roofs() -> None:
+def test_the_bound_of_every_operator_is_its_largest_ceiling_time() -> None:
     for phase in run().phases:
         for placed in phase.placed:
             cost = placed.placement.cost
@@ -123,7 +123,7 @@ def test_throughput_counts_the_new_tokens() -> None:
         assert totals[phase]["bound_tokens_per_second"] == pytest.approx(tokens / seconds)
 
 
-def test_flash_counts_fewer_flops_and_says_what_eager_would() -> None:
+def test_flash_attention_counts_fewer_flops_and_states_the_eager_count() -> None:
     flash, eager = run(attention="flash").phases[0], run(attention="eager").phases[0]
     assert flash.cost.matmul_flops < eager.cost.matmul_flops == flash.all_pairs_matmul_flops
     # 48 layers x 25 heads x 2 products x 2 x 64, for the 1024 x 1023 / 2 masked pairs
@@ -131,7 +131,7 @@ def test_flash_counts_fewer_flops_and_says_what_eager_would() -> None:
     assert eager.cost.matmul_flops - flash.cost.matmul_flops == masked
 
 
-def test_logits_of_the_last_position_save_the_rest_of_the_head() -> None:
+def test_logits_of_the_last_position_reduce_the_head() -> None:
     last, everything = run(logits="last").phases[0], run(logits="all").phases[0]
     assert everything.cost.matmul_flops - last.cost.matmul_flops == 2 * 1023 * 1600 * 50257
 
@@ -237,7 +237,7 @@ def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
         ({"bach": 2}, ["'bach'", "'batch'"]),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], fragments: list[str]) -> None:
+def test_invalid_option_values_are_refused(options: dict[str, Any], fragments: list[str]) -> None:
     with pytest.raises(WorkloadError) as caught:
         run("gpt2", **options)
     for fragment in fragments:
@@ -253,7 +253,7 @@ def test_generation_is_one_phase_with_what_it_would_cost_without_a_cache() -> No
     assert phase["totals"]["bound_tokens_per_second"] == pytest.approx(30 / phase["totals"]["bound_seconds"])
 
 
-def test_a_generation_beyond_the_positions_says_which_prompt_stays_inside() -> None:
+def test_a_generation_beyond_the_positions_names_the_longest_prompt_within_them() -> None:
     (warning,) = [n for n in map(str, run(phase="generate", seq=1000, new_tokens=100).notes) if n.startswith("warning")]
     assert "1100 tokens" in warning
     assert "(seq=924 is within the limit)" in warning
@@ -290,12 +290,12 @@ def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
 
 
 @pytest.mark.parametrize("model", ["bert-base-uncased", "falcon-mamba-7b", "resnet-18"])
-def test_encoders_state_spaces_and_networks_train_too(model: str) -> None:
+def test_encoders_state_space_models_and_convolutional_networks_have_training(model: str) -> None:
     (phase,) = run(model, phase="train").phases
     assert {placed.operator.stage for placed in phase.placed} == {"forward", "backward", "optimizer"}
 
 
-def test_training_says_what_it_ignores_and_what_changes_nothing() -> None:
+def test_training_notes_ignored_options_and_options_without_effect() -> None:
     notes = [*map(str, run("gpt2", phase="train", context=5, kv="fp8", recompute="selective").notes)]
     for start in ("context is ignored", "kv is ignored", 'recompute="selective" changes nothing'):
         assert [note for note in notes if note.startswith(start)]
@@ -309,7 +309,7 @@ def test_a_decode_may_start_from_an_empty_cache() -> None:
     assert decode.cost.cache_bytes == 2 * 1 * 768 * 12 * 2  # the new token's own keys and values
 
 
-def test_without_calibration_expectations_are_none_and_the_notes_say_why() -> None:
+def test_without_calibration_expected_times_are_none_with_a_note() -> None:
     report = roofmodel.estimate("gpt2", TOY).to_dict()
     for phase in report["phases"]:
         for key in ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "tokens_per_second", "mfu"):
@@ -320,7 +320,7 @@ def test_without_calibration_expectations_are_none_and_the_notes_say_why() -> No
 
 @pytest.mark.parametrize("phase", ["prefill", "decode", "forward", "train", "generate"])
 @pytest.mark.parametrize("model", ["gpt2", "llama-3.1-8b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "deepseek-v2-lite"])
-def test_an_expectation_is_the_sum_of_its_kernels_and_above_the_bound(model: str, phase: str) -> None:
+def test_an_expected_time_is_the_sum_of_its_kernels_and_above_the_bound(model: str, phase: str) -> None:
     for totals, ops in (
         (found["totals"], found["ops"])
         for found in roofmodel.estimate(model, "a100", phase=phase, seq=64, runtime="graph").to_dict()["phases"]
@@ -333,7 +333,7 @@ def test_an_expectation_is_the_sum_of_its_kernels_and_above_the_bound(model: str
         assert totals["kernels"] == sum(op["count"] for op in ops)
 
 
-def test_utilization_is_of_all_pairs_and_hfu_of_what_is_computed_again_too() -> None:
+def test_mfu_counts_all_pairs_and_hfu_includes_recomputation() -> None:
     """As PaLM's appendix B counts: causal attention in full, and recomputation in the hardware's figure alone."""
     asked = {"phase": "train", "batch": 2, "seq": 128}
     whole = run("gpt2", **asked, attention="eager").phases[0].cost.matmul_flops
@@ -344,7 +344,7 @@ def test_utilization_is_of_all_pairs_and_hfu_of_what_is_computed_again_too() -> 
     assert totals["hfu"] * done == pytest.approx(whole + layers)
 
 
-def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> None:
+def test_an_eager_step_may_be_launch_bound() -> None:
     """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, and none runs as long."""
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     (graph,) = run("gpt2", phase="decode", seq=8, runtime="graph").phases
@@ -358,7 +358,7 @@ def test_a_host_that_launches_kernels_one_by_one_may_be_what_takes_time() -> Non
 
 
 @pytest.mark.parametrize("model", ["olmoe-1b-7b-0924", "mixtral-8x7b-v0.1", "deepseek-v2-lite"])
-def test_gradients_of_experts_take_about_as_long_as_the_products_they_are_of(model: str) -> None:
+def test_gradients_of_expert_gemms_take_about_as_long_as_the_gemms(model: str) -> None:
     """Each of the two has the FLOPs of the forward product; a shape read wrongly was four times off."""
     (train,) = run(model, phase="train", seq=4096).phases
     seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
@@ -371,7 +371,7 @@ def test_gradients_of_experts_take_about_as_long_as_the_products_they_are_of(mod
 
 
 @pytest.mark.parametrize("launch", ["12us", "12 µs", 12e-6])
-def test_another_host_launches_as_fast_as_is_said(launch: str | float) -> None:
+def test_a_given_launch_overhead_replaces_the_calibrated_one(launch: str | float) -> None:
     (usual,) = run("gpt2", phase="decode", seq=8).phases
     (slow,) = run("gpt2", phase="decode", seq=8, launch=launch).phases
     assert usual.expected == pytest.approx((usual.kernels * 40e-6, usual.kernels * 20e-6, usual.kernels * 60e-6))
@@ -383,7 +383,7 @@ def test_another_host_launches_as_fast_as_is_said(launch: str | float) -> None:
     assert slow.expected.high == pytest.approx(slow.kernels * 12e-6 * 1.17)  # 15 passes of BERT, 90 % of them
 
 
-def test_a_host_without_cost_leaves_the_kernels_and_a_graph_asks_for_none() -> None:
+def test_without_launch_overhead_only_kernel_time_remains() -> None:
     (fast,) = run("gpt2", phase="decode", seq=8, launch="0 us").phases
     assert fast.expected == fast.kernel_seconds
     graph = run("gpt2", phase="decode", seq=8, runtime="graph", launch="12us")
@@ -391,13 +391,13 @@ def test_a_host_without_cost_leaves_the_kernels_and_a_graph_asks_for_none() -> N
     assert "launch is ignored: a graph is launched once, not operator by operator" in map(str, graph.notes)
 
 
-def test_a_step_that_waits_for_its_host_is_as_uncertain_as_the_host() -> None:
+def test_a_launch_bound_step_has_the_interval_of_launch_overhead() -> None:
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     assert eager.expected is not None
     assert eager.expected.low < eager.expected.seconds < eager.expected.high
 
 
-def test_parameters_of_another_device_are_said() -> None:
+def test_borrowed_parameters_give_a_note() -> None:
     assert any(
         "a100-sxm-80gb parameters scaled to its datasheet are used" in note
         for note in map(str, run("gpt2", hw="v100").notes)
@@ -409,7 +409,7 @@ def test_parameters_of_another_device_are_said() -> None:
     assert not any("parameters scaled" in note for note in map(str, run("gpt2", hw="a100").notes))
 
 
-def test_a_use_of_more_than_the_peak_is_explained() -> None:
+def test_an_mfu_above_100_percent_has_a_note() -> None:
     """Causal prefills: flash attention skips half of the pairs, which MFU counts; of few pairs nothing is said."""
     for seq, above in ((1024, False), (131072, True)):
         report = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph")
@@ -417,7 +417,7 @@ def test_a_use_of_more_than_the_peak_is_explained() -> None:
         assert any("MFU of prefill is above 100 %" in note for note in map(str, report.notes)) == above
 
 
-def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> None:
+def test_an_uncalibrated_operator_leaves_only_totals_unknown() -> None:
     whole = Device.load("v100")
     assert whole.calibration
     device = replace(whole, calibration=whole.calibration._replace(collectives={}))
@@ -431,7 +431,7 @@ def test_what_is_not_calibrated_leaves_the_totals_open_and_not_every_time() -> N
     assert estimate(hub.load("llama-3.1-8b"), whole, phase="prefill", tp=2).phases[0].expected
 
 
-def test_why_a_stage_has_no_expected_time_is_said_where_others_are_why() -> None:
+def test_a_note_explains_an_unknown_expected_time_of_a_stage() -> None:
     """The last stage, which takes longest, sends nothing; those before it do, and nothing is known of that."""
     device = Device.load("a100")
     assert device.calibration is not None
@@ -452,7 +452,7 @@ def test_why_a_stage_has_no_expected_time_is_said_where_others_are_why() -> None
         ({"multiprocessors": None, "clocks": {"base": 1e9}}, "multiprocessors and clocks: boost"),
     ],
 )
-def test_what_a_calibrated_devices_file_lacks_is_said(lost: dict[str, Any], named: str) -> None:
+def test_missing_fields_of_a_calibrated_device_give_a_note(lost: dict[str, Any], named: str) -> None:
     found = estimate(hub.load("gpt2"), replace(Device.load("a100"), **lost))
     assert not any(phase.expected for phase in found.phases)
     assert any(f"no expected times: a100-sxm-80gb's file lacks {named}, " in note for note in map(str, found.notes))
@@ -463,7 +463,7 @@ def test_what_a_calibrated_devices_file_lacks_is_said(lost: dict[str, Any], name
     [("a100", 0.89, ""), ("a100", 0.91, "fragmentation; inference engines"), ("a100", 1.001, ""),
      ("l4", 0.89, ""), ("l4", 0.91, "fragmentation, ECC if enabled (")],
 )  # fmt: skip
-def test_memory_that_fits_with_little_to_spare_is_warned_of(hw: str, of_capacity: float, said: str) -> None:
+def test_memory_that_barely_fits_gives_a_warning(hw: str, of_capacity: float, said: str) -> None:
     """The bits of ECC have no room of their own in GDDR."""
     device, needed = Device.load(hw), run("gpt2").memory.total
     dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
@@ -483,10 +483,10 @@ def test_memory_that_fits_with_little_to_spare_is_warned_of(hw: str, of_capacity
         ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan"),
     ],
 )
-def test_a_workload_is_called_by_what_the_model_has(model: str, options: dict[str, Any], says: str) -> None:
+def test_the_workload_text_has_only_options_of_the_model(model: str, options: dict[str, Any], says: str) -> None:
     assert describe_workload(roofmodel.estimate(model, "a100", **options).estimate) == says
 
 
-def test_where_no_batch_fits_none_is_offered() -> None:
+def test_if_no_batch_fits_none_is_suggested() -> None:
     report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
     assert str(describe_largest(report.estimate)).startswith("0, no batch fits; longest context at batch 1: 53")

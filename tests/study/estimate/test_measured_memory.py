@@ -49,11 +49,11 @@ def runs() -> list[Run]:
     return found
 
 
-def test_ours_is_a_close_lower_bound(runs: list[Run]) -> None:
+def test_the_counted_memory_is_a_close_lower_bound(runs: list[Run]) -> None:
     assert all(0.92 < run.ours.total / run.measured < 1 for run in runs)
 
 
-def test_where_buffers_are_small_the_rest_is_a_runtime_of_one_size(runs: list[Run]) -> None:
+def test_memory_beyond_small_buffers_is_a_constant_runtime(runs: list[Run]) -> None:
     """Two models and caches of 256 to 4224 tokens: weights and cache are exact to the digits of the table."""
     rest = [run.measured - run.ours.total for run in runs if (run.batch, run.prompt) == (1, 128)]
     assert len(rest) > 5

@@ -29,7 +29,7 @@ GPT2, H100 = hub.load("gpt2"), Device.load("h100")
 OF_SIX = {"num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 8, "intermediate_size": 24}
 
 
-def test_rates_are_those_of_all_gpus_counts_and_memory_those_of_one() -> None:
+def test_rates_are_of_all_gpus_and_counts_and_memory_of_one() -> None:
     one, all_four = (estimate(LLAMA, H100, phase="decode", batch=batch, dp=dp) for batch, dp in ((2, 1), (8, 4)))
     alone, shared = one.phases[0], all_four.phases[0]
     assert shared.cost == alone.cost
@@ -38,7 +38,7 @@ def test_rates_are_those_of_all_gpus_counts_and_memory_those_of_one() -> None:
     assert all_four.parameters == one.parameters == 8_030_261_248
 
 
-def test_the_model_that_is_shown_is_the_whole_one_and_the_weights_are_a_gpus() -> None:
+def test_parameters_are_of_the_model_and_weights_of_one_gpu() -> None:
     found = roofmodel.estimate("Meta-Llama-3-8B", "h100", tp=8, phase="decode").to_dict()
     assert found["model"]["parameters"] == 8_030_261_248
     # of 32 layers: q and output, k and v of one head, gate, up and down; two norms; two tables of a word's eighth
@@ -47,7 +47,7 @@ def test_the_model_that_is_shown_is_the_whole_one_and_the_weights_are_a_gpus() -
     assert {name: found["workload"][name] for name in ("tp", "dp", "pp", "ep")} == {"tp": 8, "dp": 1, "pp": 1, "ep": 1}
 
 
-def test_collectives_are_held_to_one_direction_of_the_link() -> None:
+def test_collectives_are_bound_by_one_direction_of_the_link() -> None:
     found = roofmodel.estimate("Meta-Llama-3-8B", "h100", tp=4, phase="prefill", batch=8).to_dict()["phases"][0]
     (op,) = (op for op in found["ops"] if op["name"] == "attention.all_reduce")
     assert op["bound"] == "communication"
@@ -61,7 +61,7 @@ def test_collectives_are_held_to_one_direction_of_the_link() -> None:
     )
 
 
-def test_a_way_names_every_link_that_it_goes_over() -> None:
+def test_a_collective_names_every_link_that_it_uses() -> None:
     """Two nodes of eight: within and between; one GPU of each node, or from one to the next: between them only."""
     for collective, names in (
         (Collective("all_reduce", 8), ["nvlink"]),
@@ -90,7 +90,7 @@ def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> N
     assert any("has no link between GPUs" in note for note in found["notes"])
 
 
-def test_more_gpus_than_a_node_has_are_told_of() -> None:
+def test_more_gpus_than_a_node_has_give_a_note() -> None:
     """Over a network that the device's file knows; with a warning where it knows none."""
     notes = [*map(str, estimate(LLAMA, H100, tp=16).notes)]
     assert any("between nodes of 8 GPUs: infiniband, 50 GB/s per GPU" in note for note in notes)
@@ -125,7 +125,7 @@ def test_more_gpus_than_a_node_has_are_told_of() -> None:
         ("a100-pcie-80gb", {"dp": 2}, "gradients.all_reduce", 300e9),
     ],
 )
-def test_what_is_sent_goes_the_way_of_those_who_exchange_it(
+def test_collectives_use_the_links_of_their_ranks(
     hw: str, options: dict[str, int], name: str, bandwidth: float
 ) -> None:
     arch = GPT2 if "tied" in name else LLAMA
@@ -162,7 +162,7 @@ def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
         assert way.leaves is leaves
 
 
-def test_experts_on_a_node_of_few_send_most_of_their_rows_out() -> None:
+def test_experts_on_small_nodes_send_most_rows_between_nodes() -> None:
     """Of 12 GPUs 8 are on one node and 4 on the other, which send 8 of 11 parts out."""
     way = route(Collective("alltoall", 12), H100)
     assert way is not None
@@ -178,14 +178,14 @@ def test_nodes_of_one_device_are_joined_by_their_network() -> None:
     assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) / 12.5e9)
 
 
-def test_where_what_is_exchanged_goes_another_way_no_equation_tells_both_sides() -> None:
+def test_collectives_over_different_links_have_no_common_equation() -> None:
     found = crossover("llama-3.1-70b", H100, over="gpus", phase="train", dp=4, batch=32)
     assert [(c.value, c.equation, c.exact) for c in found.subject.changes] == [(8, None, None)]
     weighed = crossover("Meta-Llama-3-8B", H100, over="seq", phase="train", tp=8, dp=4, batch=4)
     assert any("collectives use several links" in note for note in map(str, weighed.notes))
 
 
-def test_what_is_computed_again_in_full_is_gathered_twice() -> None:
+def test_full_recomputation_repeats_the_all_gathers() -> None:
     """Ahead of the products that are computed again, and ahead of the gradients of their weights."""
 
     def gathers(recompute: str) -> int:
@@ -196,12 +196,12 @@ def test_what_is_computed_again_in_full_is_gathered_twice() -> None:
     assert (gathers("none"), gathers("selective"), gathers("full")) == (12, 12, 24)
 
 
-def test_a_sequence_that_does_not_divide_is_told() -> None:
+def test_an_indivisible_sequence_gives_a_note() -> None:
     notes = [*map(str, estimate(GPT2, H100, phase="train", tp=4, seq=7, sequence_parallel="on").notes)]
     assert "7 tokens are not divisible by tp=4: a GPU with 2 tokens is counted" in notes
 
 
-def test_a_roof_that_changes_at_the_end_of_a_node_is_found_there() -> None:
+def test_a_bound_that_changes_at_the_node_size_is_found_there() -> None:
     """Of 32 heads 2 to 32 GPUs have a part; beyond 8 of them what they exchange leaves the node."""
     found = crossover("llama-2-7b-hf", H100, over="gpus", phase="prefill", seq=4096)
     for n in (4, 8, 16, 32):
@@ -237,7 +237,7 @@ def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
         (RESNET, {"tp": 2}, "try dp=2"),
     ],
 )
-def test_what_cannot_be_dealt_out_is_refused_with_what_would_work(
+def test_layouts_that_cannot_be_sharded_are_refused_with_alternatives(
     arch: Any, options: dict[str, int], said: str
 ) -> None:
     with pytest.raises(WorkloadError) as caught:
@@ -245,7 +245,7 @@ def test_what_cannot_be_dealt_out_is_refused_with_what_would_work(
     assert said in str(caught.value)
 
 
-def test_whatever_is_advised_works() -> None:
+def test_the_suggested_values_work() -> None:
     advised = 0
     for tp, dp, ep in product(range(1, 5), range(1, 5), range(1, 9)):
         asked = {"tp": tp, "dp": dp, "ep": ep, "batch": 12}
@@ -269,7 +269,7 @@ def test_whatever_is_advised_works() -> None:
         ({"phase": "prefill", "tp": 2}, "sequence_parallel is ignored: only training shards sequences"),
     ],
 )
-def test_sequences_are_dealt_out_where_layers_are_shared_in_training(options: dict[str, Any], said: str) -> None:
+def test_sequence_parallelism_shards_sequences_in_tensor_parallel_training(options: dict[str, Any], said: str) -> None:
     assert said in map(str, estimate(LLAMA, H100, sequence_parallel="on", **options).notes)
 
 
@@ -282,14 +282,14 @@ def test_sequences_are_dealt_out_where_layers_are_shared_in_training(options: di
         ("vit-base-patch16-224", "reads images"),
     ],
 )
-def test_sequences_that_cannot_be_dealt_out_are_refused(name: str, said: str) -> None:
+def test_sequences_that_cannot_be_sharded_are_refused(name: str, said: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         estimate(hub.load(name), H100, phase="train", tp=2, sequence_parallel="on")
     assert said in str(caught.value)
     assert 'try sequence_parallel="off"' in str(caught.value)
 
 
-def test_a_sweep_takes_sequences_both_ways() -> None:
+def test_sequences_and_text_are_accepted_by_sweep() -> None:
     options = {"phase": "train", "tp": 4, "batch": 4}
     found = roofmodel.sweep("gpt2-medium", "h100", seq=[7, 512], sequence_parallel=["off", "on"], **options).to_frame()
     for _, row in found.iterrows():
@@ -304,7 +304,7 @@ def test_experts_of_a_model_without_any_are_ignored_with_a_note() -> None:
     ]
 
 
-def test_rows_of_a_sweep_say_what_estimates_say_and_prices_are_those_of_all_gpus() -> None:
+def test_rows_of_a_sweep_equal_estimates_and_prices_are_of_all_gpus() -> None:
     found = roofmodel.sweep("Meta-Llama-3-8B", "h100", tp=[1, 3, 4], dp=[1, 2], batch=[1, 8], phase="decode", price=2)
     frame = found.to_frame().set_index(["tp", "dp", "batch"])
     assert len(frame) == 3 * 2 * 2
@@ -327,7 +327,7 @@ def test_a_collective_is_derived() -> None:
     assert "98 304 B" in text  # 2 x 3/4 of 8 x 4096 elements of 2 bytes
 
 
-def test_replicas_that_exchange_nothing_leave_a_pair_its_bridge() -> None:
+def test_replicas_without_exchange_leave_the_bridge_to_each_pair() -> None:
     # 600 GB/s within a pair of H100 NVL, both ways; a pair that serves half of the batch takes as long as one alone
     def totals(name: str, hw: str, **options: Any) -> dict[str, Any]:
         return dict(roofmodel.estimate(name, hw, **options).to_dict()["phases"][0]["totals"])
@@ -341,7 +341,7 @@ def test_replicas_that_exchange_nothing_leave_a_pair_its_bridge() -> None:
     assert trained["communication_seconds"] > alone["communication_seconds"]
 
 
-def test_a_node_that_is_not_left_is_not_warned_of() -> None:
+def test_a_layout_within_a_node_gets_no_network_note() -> None:
     def notes(**options: Any) -> list[str]:
         return [*map(str, estimate(hub.load("llama-3.1-70b"), Device.load("h100"), **options).notes)]
 

@@ -94,9 +94,7 @@ def before(stage: int, work: Work, p: int, v: int) -> tuple[int, Work] | None:
 
 @settings(deadline=None, max_examples=60)
 @given(p=st.integers(2, 6), v=st.integers(1, 3), turns=st.integers(1, 4), ratio=st.integers(1, 3))
-def test_a_step_takes_as_long_and_holds_as_much_as_the_schedule_played_through(
-    p: int, v: int, turns: int, ratio: int
-) -> None:
+def test_time_and_memory_of_a_step_equal_a_simulation_of_the_schedule(p: int, v: int, turns: int, ratio: int) -> None:
     m = p * turns
     took, held = played(p, v, m, Fraction(1), Fraction(ratio))
     own = 1 + ratio
@@ -109,7 +107,7 @@ def test_a_step_takes_as_long_and_holds_as_much_as_the_schedule_played_through(
 
 
 @pytest.mark.parametrize(("p", "v", "m"), [(4, 1, 8), (4, 2, 8), (2, 4, 2)])
-def test_the_bubble_is_that_of_narayanan(p: int, v: int, m: int) -> None:
+def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
     """arXiv 2104.04473, section 2.2: (p - 1) / m of the ideal time, and 1 / v of that where parts take turns.
 
     Stages of gpt2-xl differ by the head and the embedding: beside those of the layers alone.
@@ -129,7 +127,7 @@ def test_the_bubble_is_that_of_narayanan(p: int, v: int, m: int) -> None:
     assert phase.idle.bound * v == pytest.approx((p - 1) / m * layers + missing / m + (hops - here) * each)
 
 
-def test_decodes_keep_stages_busy_with_as_many_microbatches_as_there_are_stages() -> None:
+def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
     llama = hub.load("Meta-Llama-3-8B")
     one, several, many = (
         estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, runtime="graph").phases[0]
@@ -186,7 +184,7 @@ def test_rates_are_those_of_the_whole_batch() -> None:
 
 
 @pytest.mark.parametrize("v", [1, 3])
-def test_the_first_stage_keeps_as_much_as_the_paper_on_activations_says(v: int) -> None:
+def test_the_first_stages_activation_memory_equals_the_paper(v: int) -> None:
     """Korthikanti et al., arXiv 2205.05198, section 4.2.3: L layers' worth, and 1 + (p - 1) / (p v) of that where parts
     take turns."""
     arch, p = hub.load("gpt2-xl"), 4
@@ -226,18 +224,18 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
         ("resnet-50", {"pp": 2}, "no transformer layers"),
     ],
 )
-def test_what_cannot_be_staged_is_refused_with_what_would_work(model: str, options: dict[str, Any], said: str) -> None:
+def test_invalid_pipeline_stages_are_refused_with_alternatives(model: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         estimate(hub.load(model), A100, **options)
     assert said in str(caught.value)
 
 
-def test_parts_of_stages_are_ignored_with_a_note_where_nothing_takes_turns() -> None:
+def test_model_chunks_are_ignored_with_a_note_without_interleaving() -> None:
     notes = [*map(str, estimate(hub.load("gpt2-xl"), A100, phase="decode", pp=2, vpp=2).notes)]
     assert "vpp is ignored: only training interleaves model chunks" in notes
 
 
-def test_rows_of_a_sweep_are_those_of_the_slowest_stage_of_each_point() -> None:
+def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
     found = roofmodel.sweep(
         "gpt2-xl", "a100", pp=[1, 5], vpp=[1, 2], batch=[4, 20, 40], seq=[16, 1024], phase="train", micro_batch=2,
         runtime="graph",

@@ -33,12 +33,16 @@ def test_an_estimate_walks_through_the_model_at_most_five_times(
         ("t5-large", {"batch": 10**6}),
     ],
 )
-def test_it_does_so_if_nothing_fits(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_that_does_not_fit_walks_the_model_at_most_five_times(
+    model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(walks(model, options, monkeypatch)) <= 5
 
 
 @pytest.mark.parametrize("options", [{"tp": 2}, {"tp": 2, "phase": "generate"}, {"tp": 4, "dp": 2, "batch": 2}])
-def test_it_does_so_on_several_gpus(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_on_several_gpus_walks_the_model_at_most_five_times(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(walks("llama-3.1-70b", options, monkeypatch)) <= (6 if "phase" in options else 5)
 
 

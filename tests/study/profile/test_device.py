@@ -80,7 +80,7 @@ def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) 
     assert evidence.name is None or evidence.name in str(caught.value)
 
 
-def test_the_given_device_wins_and_contradictions_are_warnings() -> None:
+def test_the_given_device_takes_precedence_and_contradictions_are_warnings() -> None:
     found = identify([A100_40], "v100", ["x.csv"])
     assert (found.device.id, found.source) == ("v100-sxm2-32gb", "given")
     assert any("compute capability 8.0" in warning for warning in found.warnings)

@@ -75,7 +75,7 @@ def test_each_part_of_the_command_has_a_reason_of_one_line(nvprof):
     assert all(len(line) < 160 for line in lines)
 
 
-def test_json_has_the_words_and_reasons():
+def test_json_has_the_texts_and_reasons():
     document = json.loads(as_json(views.document(collect(["./a.out"], "v100"))))
     assert document["schema"] == "roofmodel.ncu-command/1"
     assert document["command"][0] == "ncu"

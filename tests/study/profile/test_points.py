@@ -178,7 +178,7 @@ def test_a_category_follows_from_the_name(name: str, kind: str) -> None:
         ("Memcpy HtoD", "other"),
     ],
 )
-def test_the_lectures_groups_follow_its_rule(name: str, kind: str) -> None:
+def test_the_groups_of_the_lecture_follow_its_rule(name: str, kind: str) -> None:
     assert lecture_category(name) == kind
 
 

@@ -47,7 +47,7 @@ def test_launches_of_one_name_are_distinguished_by_grid_and_block() -> None:
     assert [(k.grid, k.seconds) for k in with_times(counted, timed).kernels] == [((1, 1, 1), 1.0), ((64, 1, 1), 5.0)]
 
 
-def test_unequal_numbers_of_launches_get_the_mean_time_and_a_warning() -> None:
+def test_unequal_launch_counts_use_the_mean_time_with_a_warning() -> None:
     found = with_times(profile("ncu", ("k", 9.0)), profile("nsys", ("k", 1.0), ("k", 2.0), ("k", 6.0)))
     assert seconds(found, "k") == [3.0]
     assert "1 of 1 launches have the mean time" in found.warnings[0]

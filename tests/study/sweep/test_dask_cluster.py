@@ -42,12 +42,12 @@ def test_a_sweep_on_a_cluster_is_the_same_sweep(address: str) -> None:
     assert there.to_dict() == here.to_dict()
 
 
-def test_a_local_cluster_is_started_where_it_is_asked_for() -> None:
+def test_a_local_cluster_is_started_on_request() -> None:
     here, there = (roofmodel.sweep("gpt2", "a100", batch=[1, 2], cluster=where) for where in (None, "local"))
     assert there.to_dict() == here.to_dict()
 
 
-def test_workers_that_lack_something_are_told_of(address: str) -> None:
+def test_workers_with_missing_packages_are_named(address: str) -> None:
     with pytest.raises(WorkloadError, match=r"cannot import .*a_module_that_nobody_has"):
         list(evaluate_on_cluster(missing, [1], address))
 
@@ -56,7 +56,7 @@ def dies(piece: int) -> int:
     os._exit(piece)
 
 
-def test_workers_that_die_are_one_line() -> None:
+def test_failed_workers_are_a_one_line_error() -> None:
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         cluster.scheduler.allowed_failures = 0
         with pytest.raises(WorkloadError, match=r"workers died repeatedly"):
@@ -64,7 +64,7 @@ def test_workers_that_die_are_one_line() -> None:
 
 
 @pytest.mark.parametrize("error", [distributed.comm.CommClosedError("in <TCP>: closed"), distributed.CancelledError()])
-def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
+def test_a_lost_scheduler_is_a_one_line_error(error: Exception) -> None:
     class Future:
         def result(self) -> None:
             raise error
@@ -75,7 +75,7 @@ def test_a_scheduler_that_is_lost_is_one_line(error: Exception) -> None:
         _result(Future(), "tcp://a:1")
 
 
-def test_where_nobody_answers_the_address_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_scheduler_is_quoted_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofmodel.study.sweep.dask_cluster.CONNECT_TIMEOUT", 1)
     with pytest.raises(WorkloadError, match=r'cluster="tcp://127\.0\.0\.1:9": no Dask scheduler answers at'):
         list(evaluate_on_cluster(doubled, [1], "tcp://127.0.0.1:9"))

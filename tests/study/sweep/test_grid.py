@@ -41,7 +41,7 @@ def test_ranges_and_lists(text: str, values: list[int]) -> None:
 
 
 @pytest.mark.parametrize("asked", [[1, 8], (1, 8), range(1, 9, 7), numpy.array([1, 8]), "1,8"])
-def test_sequences_say_what_text_says(asked: object) -> None:
+def test_sequences_of_values_equal_their_text_form(asked: object) -> None:
     assert numbers(asked) == [1, 8]
     assert all(type(value) is int for value in numbers(asked))
 
@@ -79,7 +79,7 @@ def test_a_typo_is_quoted_with_what_would_work(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("asked", [1.5, [1.5], None, [None], True, [[1]], [], object()])
-def test_what_is_no_number_is_refused(asked: object) -> None:
+def test_text_instead_of_a_number_is_refused(asked: object) -> None:
     with pytest.raises(WorkloadError, match="batch"):
         numbers(asked)
 
@@ -91,7 +91,7 @@ def test_names_come_once() -> None:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 40))
-def test_blocks_hold_each_point_once_in_order_and_no_more_than_they_may(lengths: list[int], most: int) -> None:
+def test_blocks_have_each_point_once_in_order_within_their_size_limit(lengths: list[int], most: int) -> None:
     cut = list(grid.blocks(lengths, most))
     points = [
         point

@@ -85,7 +85,7 @@ def grid_of(arch: Architecture, phase: str, dice: random.Random) -> dict[str, An
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
-def test_each_row_is_what_an_estimate_of_its_point_says(model_type: str) -> None:
+def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
     dice = random.Random(model_type)
     arch = architecture(draws.config(model_type, dice), "x", "x")
     for phase in ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"):
@@ -101,7 +101,7 @@ def test_each_row_is_what_an_estimate_of_its_point_says(model_type: str) -> None
             agrees_with_its_estimate(row, arch, A100)
 
 
-def test_each_row_of_each_packaged_model_is_what_its_estimate_says() -> None:
+def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
     dice = random.Random(7)
     for name in (entry.id for entry in hub.catalogue()):
         arch = hub.load(name)
@@ -110,7 +110,7 @@ def test_each_row_of_each_packaged_model_is_what_its_estimate_says() -> None:
         agrees_with_its_estimate(dice.choice(rows), arch, A100)
 
 
-def test_rows_of_several_gpus_are_what_their_estimates_say() -> None:
+def test_rows_of_several_gpus_equal_their_estimates() -> None:
     """Of 1 or 3 tokens 8 GPUs have no whole number each, of experts that are chosen by chance neither."""
     arch, device = hub.load("deepseek-v3"), Device.load("h200")
     rows = list(points(sweep([arch], [device], batch=[1, 3, 8], seq=[1, 100], tp=8, ep=[1, 8])))
@@ -131,7 +131,7 @@ SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9
     st.sampled_from(["prefill", "decode", "generate", "train"]),
     st.lists(SIZE, min_size=2, max_size=2, unique=True), st.lists(SIZE, min_size=2, max_size=2, unique=True),
 )  # fmt: skip
-def test_counts_stay_exact_where_64_bits_are_too_few(model: str, phase: str, batch: list[int], seq: list[int]) -> None:
+def test_counts_beyond_64_bits_stay_exact(model: str, phase: str, batch: list[int], seq: list[int]) -> None:
     arch = hub.load(model)
     for row in points(sweep([arch], [A100], phase=phase, batch=batch, seq=seq)):
         agrees_with_its_estimate(row, arch, A100)
@@ -163,18 +163,18 @@ def test_the_context_goes_to_the_decode_where_both_phases_are_shown() -> None:
     ]  # fmt: skip
 
 
-def test_a_decode_finds_the_prompt_in_the_cache_unless_told() -> None:
+def test_the_default_context_of_a_decode_is_the_prompt() -> None:
     rows = points(sweep([hub.load("gpt2")], [A100], seq=[16, 32], phase="decode"))
     assert [row["context"] for row in rows] == [16, 32]
 
 
-def test_an_option_that_does_not_apply_makes_no_further_points() -> None:
+def test_an_option_that_does_not_apply_adds_no_points() -> None:
     found = sweep([hub.load("bert-base-uncased")], [A100], kv=["fp16", "fp8"], context=[1, 2], batch=[1, 2])
     assert found.points == 2
     assert {note.partition(":")[0] for note in map(str, found.notes)} >= {"kv is ignored", "context is ignored"}
 
 
-def test_what_cannot_be_is_a_row_that_says_why() -> None:
+def test_an_invalid_point_is_a_row_with_its_reason() -> None:
     v100 = Device.load("v100")
     found = sweep([hub.load("gpt2")], [v100, A100], dtype="fp16,bf16", phase="decode", batch=[1, 2])
     refused = [row for row in points(found) if row["bound_seconds"] is None]
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_a_row_that_says_why() -> None:
     assert found.points == 8
 
 
-def test_where_nothing_can_be_the_reason_is_an_error() -> None:
+def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
     with pytest.raises(WorkloadError, match="encoder and has no such phase"):
         sweep([hub.load("bert-base-uncased")], [A100], phase="decode")
 
@@ -205,7 +205,7 @@ def test_where_nothing_can_be_the_reason_is_an_error() -> None:
         ({"price": -1}, "price: -1 is not a valid price"),
     ],
 )
-def test_typos_are_errors_that_say_what_would_work(asked: dict[str, Any], said: str) -> None:
+def test_typos_are_errors_with_suggestions(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         sweep([hub.load("gpt2")], [A100], **asked)
     assert said in str(caught.value)
@@ -237,7 +237,7 @@ def test_the_cost_of_tokens_is_the_hours_that_they_take_times_the_price() -> Non
     assert free["dollars_per_million_tokens"] is None
 
 
-def test_what_is_not_expected_of_the_slower_stage_is_not_told_of_the_other() -> None:
+def test_an_unknown_time_of_the_slower_stage_is_not_taken_from_another() -> None:
     """The MI300X has no timing model, and the stage that sends is not always the one that takes longest."""
     asked: dict[str, Any] = {"phase": "prefill", "pp": 2, "batch": 64}
     model, device = hub.load("deepseek-v2-lite"), Device.load("mi300x")
@@ -248,7 +248,7 @@ def test_what_is_not_expected_of_the_slower_stage_is_not_told_of_the_other() -> 
         assert found == told or (told is None and math.isnan(found))
 
 
-def test_the_roof_is_the_one_that_most_of_the_time_is_due_to() -> None:
+def test_the_ceiling_of_a_row_is_the_one_with_the_largest_share_of_time() -> None:
     found = sweep([hub.load("gpt2-xl")], [A100], batch=[1, 64], seq=1000, runtime="graph")
     rows = {(row["phase"], row["batch"]): row for row in points(found)}
     assert rows["prefill", 64]["bound"] == "compute"
@@ -262,14 +262,14 @@ def test_the_roof_is_the_one_that_most_of_the_time_is_due_to() -> None:
         assert row["memory_share"] == pytest.approx(memory / phase.bound_seconds, rel=1e-12)
 
 
-def test_a_host_that_is_too_slow_is_a_roof_too() -> None:
+def test_a_launch_bound_step_names_the_host_as_the_limit() -> None:
     rows = points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", runtime=["eager", "graph"]))
     assert [(row["runtime"], row["bound"], row["host_bound"]) for row in rows] == [
         ("eager", "overhead", True), ("graph", "memory", False),
     ]  # fmt: skip
 
 
-def test_hosts_of_several_speeds_are_rows_that_say_so() -> None:
+def test_launch_overheads_are_rows_of_a_sweep() -> None:
     rows = list(points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", launch="0us,12us,80 us")))
     assert [row["launch_seconds"] for row in rows] == [0, 12e-6, 80e-6]
     assert [row["bound"] for row in rows] == ["memory", "overhead", "overhead"]
@@ -279,7 +279,7 @@ def test_hosts_of_several_speeds_are_rows_that_say_so() -> None:
         assert row["expected_seconds"] == phase.expected.seconds
 
 
-def test_a_device_without_calibration_has_bounds_alone() -> None:
+def test_a_device_without_calibration_has_only_bounds() -> None:
     found = sweep([hub.load("gpt2")], [Device.load("mi300x")], batch=[1, 2], phase="decode")
     for row in points(found):
         assert row["bound_seconds"] > 0

@@ -39,7 +39,7 @@ def test_the_document_has_the_keys_of_the_contract() -> None:
             assert op["count"] == (1 if op["layers"] is None else len(op["layers"]))
 
 
-def test_layers_that_differ_stand_apart() -> None:
+def test_different_layers_are_listed_separately() -> None:
     arch = hub.packaged("qwen2.5-0.5b")
     assert arch is not None
     config = arch.config | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 20}
@@ -48,7 +48,7 @@ def test_layers_that_differ_stand_apart() -> None:
     assert flash == [list(range(20)), list(range(20, 24))]
 
 
-def test_a_network_counts_images_where_others_count_tokens() -> None:
+def test_a_convolutional_network_has_images_instead_of_tokens() -> None:
     document = to_dict(run("resnet-50", batch=32))
     totals = document["phases"][0]["totals"]
     assert document["workload"]["image"] == [224, 224]

@@ -22,13 +22,13 @@ def test_rows_add_up_to_the_phase(model: str, attention: str) -> None:
         assert sum(row.times for row in found) == sum(p.operator.count for p in phase.placed)
 
 
-def test_one_row_stands_for_48_layers() -> None:
+def test_one_row_represents_48_layers() -> None:
     found = {row.label: row.times for row in rows(run("gpt2-xl").phases[0])}
     assert found["Q, K, V projection"] == 48
     assert found["norms"] == 2 * 48 + 1
 
 
-def test_blocks_of_a_stage_stand_once_with_their_filter() -> None:
+def test_blocks_of_a_stage_are_listed_once_with_their_convolution() -> None:
     found = {(row.group, row.label): row.times for row in rows(run("resnet-50").phases[0])}
     assert found["stage3", "spatial 3×3"] == 6  # one of them strides
     assert found["stage3", "shortcut 1×1"] == 1
@@ -36,7 +36,7 @@ def test_blocks_of_a_stage_stand_once_with_their_filter() -> None:
     assert found["residual", "residual adds"] == 3 + 4 + 6 + 3
 
 
-def test_where_letters_run_out_the_rows_that_take_most_time_have_them(tmp_path: Path) -> None:
+def test_the_letters_go_to_the_rows_with_the_longest_times(tmp_path: Path) -> None:
     drawn = run("deepseek-v3", phase="train", seq=1024)
     picture.draw(drawn, tmp_path / "marks without letters.png", "png")
     found = lettered(0, rows(drawn.phases[0]))

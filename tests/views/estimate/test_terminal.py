@@ -62,7 +62,7 @@ def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options
         ("bert-v100-eager", 80, ["ops"], "bert-base-uncased", "v100", {"attention": "eager"}),
     ],
 )
-def test_the_output_is_the_one_that_was_looked_at(
+def test_the_output_equals_the_reviewed_one(
     name: str, width: int, shown: list[str], model: str, hw: str, options: dict[str, Any]
 ) -> None:
     """Golden outputs: to change one on purpose, delete the file, run the test twice, and read what it wrote."""
@@ -134,7 +134,7 @@ def test_without_calibration_no_expected_time_is_shown(tmp_path: Path) -> None:
     assert "expected" not in text["tokens/s"]
 
 
-def test_groups_add_up_to_the_operators_they_stand_for() -> None:
+def test_groups_add_up_to_their_operators() -> None:
     (phase, _) = estimate(hub.load("gpt2-xl"), Device.load("a100")).phases
     groups = {row.label: row for row in group_rows(phase)}
     assert list(groups) == ["embedding", "attention", "MLP", "norms", "residual adds", "LM head"]

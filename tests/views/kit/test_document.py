@@ -62,7 +62,7 @@ def test_markdown_has_formulas_between_dollars_and_escapes_bars() -> None:
     assert "| a\\|b | 12 | $D^{2}$ |" in text
 
 
-def test_signs_that_latex_reads_otherwise_are_escaped() -> None:
+def test_latex_special_characters_are_escaped() -> None:
     assert escape_latex("50% of W_up & {x} ~ --seq · 2³") == (
         r"50\% of W\_up \& \{x\} \~{} -{}-seq \ensuremath{\cdot} 2\ensuremath{^3}"
     )
@@ -108,14 +108,14 @@ def test_a_derivation_is_saved_by_the_suffix(tmp_path: Path) -> None:
         derivation.save(tmp_path / "saxpy.png")
 
 
-def test_text_within_formulas_holds_no_commands_which_mathjax_would_show() -> None:
+def test_text_in_formulas_has_no_commands_that_mathjax_would_show() -> None:
     assert document.latex_text("of W_up, 2 × 50%") == r"\text{of W}\_\text{up, 2 }{\times}\text{ 50}\%"
     everything = "".join(document._TEX)
     for piece in re.findall(r"\\text\{((?:[^{}]|\\[{}])*)\}", document.latex_text(f"a {everything} b -- c")):
         assert not re.search(r"\\[^{}$]", piece)
 
 
-def test_what_a_stranger_named_is_text_and_nothing_else(tmp_path: Path) -> None:
+def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     """A name that is a tag, one that ends what holds it, and one that is half of a letter's code."""
     name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
     blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]

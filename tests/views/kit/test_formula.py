@@ -24,7 +24,7 @@ def test_names_of_several_letters_do_not_run_into_their_neighbours() -> None:
     assert formula.latex(2 * B * H_kv * D_h) == r"2B\,H_{\mathrm{kv}}\,D_{h}"
 
 
-def test_numbers_stand_in_the_symbols_places() -> None:
+def test_an_equation_has_numbers_in_place_of_symbols() -> None:
     assert formula.text(6 * B * S * D**2, {B: 1, S: 1024, D: 1600}) == "6 · 1 · 1024 · 1600²"
     assert formula.latex(6 * B * D**2, {B: 1, D: 1600}) == r"6 \cdot 1 \cdot 1600^{2}"
 
@@ -38,7 +38,7 @@ def test_fractions_powers_and_functions() -> None:
     assert formula.text(-2 * S * D) == "−2SD"
 
 
-def test_a_minimum_settles_to_what_it_is_for_the_numbers() -> None:
+def test_a_minimum_of_symbols_is_evaluated_for_numbers() -> None:
     found, chosen = resolve_min_max(D * sympy.Min(S, W), {S: 10, W: 4, D: 2})
     assert found == D * W
     assert chosen == {sympy.Min(S, W): W}
@@ -49,7 +49,7 @@ terms = st.lists(st.tuples(st.integers(-20, 20), *[st.integers(0, 2)] * 4), min_
 
 @settings(deadline=None, max_examples=60)
 @given(terms)
-def test_what_is_collected_equals_what_it_was(found: list[tuple[int, ...]]) -> None:
+def test_the_collected_metrics_equal_the_recorded_ones(found: list[tuple[int, ...]]) -> None:
     expression = sum(c * B**b * S**s * D**d * L**e for c, b, s, d, e in found)
     again = formula.readable(sympy.sympify(expression))
     assert sympy.expand(again - expression) == 0

@@ -35,7 +35,7 @@ def test_the_label_of_a_mark_at_the_edge_stays_within_the_axes(axes: Axes, x: fl
     assert axes.bbox.y0 <= low < high <= axes.bbox.y1
 
 
-def test_a_place_outside_the_axes_counts_as_covered_by_the_part_that_is_outside(axes: Axes) -> None:
+def test_a_label_outside_the_axes_is_penalized_by_its_outside_part(axes: Axes) -> None:
     right, low = axes.bbox.x1, axes.bbox.y0 + 50
     assert labels._covered((right - 20, low, right, low + 10), [], axes) == 0
     assert labels._covered((right - 10, low, right + 10, low + 10), [], axes) == pytest.approx(0.5)

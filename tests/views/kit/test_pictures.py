@@ -60,14 +60,14 @@ def test_kernels_on_halves_have_tails_down_to_the_other_reading(
     assert "Tail: " in written
 
 
-def test_marks_that_are_not_there_are_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_legend_explains_only_drawn_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = plot(tmp_path / "x.svg", NCU, "--hw", "a100", monkeypatch=monkeypatch)
     assert "Filled: " in written
     assert not re.search("Tail: |Hollow: |Arrow: ", written)
     assert "Tail: " not in plot(tmp_path / "x.html", NCU, "--hw", "a100", monkeypatch=monkeypatch)
 
 
-def test_the_page_draws_and_tells_tails(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_draws_and_explains_intervals(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plot(tmp_path / "x.html", HALF, "--hw", "a100", monkeypatch=monkeypatch)
     with opened(chromium, (tmp_path / "x.html").as_uri()):
         tails = chromium.execute_script(
@@ -167,7 +167,7 @@ def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 8, 64])
-def test_what_stands_behind_bars_is_within_the_picture(
+def test_texts_after_bars_stay_within_the_picture(
     figures: list[Any], batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a batch of one is the file; of more each kernel would take longer at least than was achieved."""

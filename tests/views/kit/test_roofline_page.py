@@ -78,7 +78,7 @@ def test_the_largest_marks_carry_their_names(made: tuple[Path, dict[str, Any]]) 
     assert all(sign.startswith("decode: ") for sign in predicted)
 
 
-def test_every_figure_in_the_table_is_the_documents(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
+def test_every_figure_in_the_table_is_in_the_json_document(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
     points = made[1]["points"]
     fields = {"kernel": "name", "launches": "invocations", "time": "seconds", "share": "share", "memory": "level",
               "intensity": "intensity", "performance": "flops_per_second", "attainable": "attainable",
@@ -114,7 +114,7 @@ def test_every_figure_in_the_table_is_the_documents(page: Any, made: tuple[Path,
                     assert float(written.removesuffix(" FLOP/B")) == pytest.approx(value, rel=0.005)
 
 
-def test_marks_stand_where_the_document_says(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
+def test_marks_are_at_the_positions_of_the_document(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
     points = made[1]["points"]
     assert sorted(drawn(page)) == [i for i, p in enumerate(points) if p["intensity"] and p["flops_per_second"]]
     trace = page.execute_script("const { x, y, marker } = plot.data.at(-2); return { x, y, symbol: marker.symbol }")
@@ -188,7 +188,7 @@ def test_keys_do_what_the_mouse_does(page: Any) -> None:
     assert page.execute_script("return plot.layout.xaxis.range") == before
 
 
-def test_the_dark_page_is_dark_and_paper_is_white(page: Any) -> None:
+def test_the_dark_page_is_dark_and_prints_on_white(page: Any) -> None:
     ground = "return [getComputedStyle(document.body).backgroundColor, plot.layout.paper_bgcolor]"
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     light = page.execute_script(ground)
@@ -200,7 +200,7 @@ def test_the_dark_page_is_dark_and_paper_is_white(page: Any) -> None:
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_what_a_name_says_is_never_markup(page: Any) -> None:
+def test_names_are_never_interpreted_as_markup(page: Any) -> None:
     assert page.execute_script("return document.scripts.length") == 3  # the data, Plotly, ours
     name = page.execute_script("return [...document.querySelectorAll('tbody th')].map(cell => cell.dataset.value)")
     assert HOSTILE in name
@@ -217,7 +217,7 @@ def test_a_page_names_the_file_and_the_device_but_no_folder(made: tuple[Path, di
         assert warning.removeprefix("warning: ").partition("<")[0][:40] in text
 
 
-def test_several_devices_are_told_apart_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ncu.csv").write_text(profile(), encoding="utf-8")
     (tmp_path / "other.csv").write_text(profile(), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -227,7 +227,7 @@ def test_several_devices_are_told_apart_in_the_table(tmp_path: Path, monkeypatch
         assert text.count(f'<td class="word" data-value="{device}">') == 2 * len(KERNELS)
 
 
-def test_an_estimate_is_a_page_too(tmp_path: Path) -> None:
+def test_an_estimate_can_be_written_as_a_page(tmp_path: Path) -> None:
     api.estimate("gpt2", "v100").save(tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "openai-community/gpt2 on NVIDIA Tesla V100" in text

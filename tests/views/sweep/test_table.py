@@ -34,7 +34,7 @@ def small(**others: Any) -> roofmodel.SweepReport:
     return roofmodel.sweep(**SMALL | others)
 
 
-def test_all_formats_hold_the_same_rows(tmp_path: Path) -> None:
+def test_all_formats_have_the_same_rows(tmp_path: Path) -> None:
     report = small(price=2.0)
     for suffix in ("csv", "json", "parquet"):
         report.save(tmp_path / f"grid.{suffix}")
@@ -86,7 +86,7 @@ def printed(report: roofmodel.SweepReport, width: int = 100) -> str:
     return out.getvalue()
 
 
-def test_the_table_has_what_varies_and_says_the_rest_above() -> None:
+def test_the_table_has_varying_columns_and_a_heading_with_fixed_values() -> None:
     text = printed(roofmodel.sweep("gpt2", "a100", batch="1:4:*2", phase="decode"))
     first, titles, *rows = text.splitlines()
     assert first.split(" · ") == [
@@ -96,7 +96,7 @@ def test_the_table_has_what_varies_and_says_the_rest_above() -> None:
     assert [row.split()[0] for row in rows[:3]] == ["1", "2", "4"]
 
 
-def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
+def test_the_table_marks_points_that_do_not_fit_exceed_positions_or_are_invalid() -> None:
     text = printed(small(batch=[1, 10**6], seq=[8, 2000]))
     assert "! does not fit" in text
     assert "† beyond the model's maximum positions" in text
@@ -104,7 +104,7 @@ def test_the_table_marks_what_does_not_fit_is_beyond_or_cannot_be() -> None:
     assert max(map(len, printed(small(), width=60).splitlines())) <= 60
 
 
-def test_a_table_with_points_that_cannot_be_shows_the_others() -> None:
+def test_a_table_with_invalid_points_shows_the_others() -> None:
     text = printed(roofmodel.sweep("mixtral-8x7b-v0.1", "h100", tp=[2, 8], ep=[1, 4], phase="decode"))
     assert "ep=4: experts are sharded" in text
     _, _, *rows = text.splitlines()
@@ -112,7 +112,7 @@ def test_a_table_with_points_that_cannot_be_shows_the_others() -> None:
     assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
 
 
-def test_the_table_says_how_gpus_share_the_work_whether_it_varies_or_not() -> None:
+def test_the_table_states_the_parallel_layout() -> None:
     asked: dict[str, Any] = {"phase": "train", "tp": 8, "pp": 4, "batch": 8}
     several = printed(roofmodel.sweep("llama-2-70b-hf", "h100", micro_batch=[1, 2], **asked)).splitlines()
     assert "tp 8 · pp 4 · 2 points" in " ".join(several[:2])
@@ -121,7 +121,7 @@ def test_the_table_says_how_gpus_share_the_work_whether_it_varies_or_not() -> No
     assert "tp 8 · pp 4 · micro-batch 1 · sequence-parallel on" in " ".join(one.split())
 
 
-def test_a_long_table_says_where_the_rest_is() -> None:
+def test_a_shortened_table_names_the_command_for_all_rows() -> None:
     assert "and 960 more; -o FILE" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
 
 
@@ -145,7 +145,7 @@ def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: P
     assert "</svg>" in text
 
 
-def test_each_cell_has_the_colour_of_its_roof_which_the_legend_names(tmp_path: Path) -> None:
+def test_each_cell_has_the_color_of_its_limiting_ceiling_in_the_legend(tmp_path: Path) -> None:
     """Eight GeForces over PCIe wait for what they send: at 64 x 1024 tokens a prefill is bound by nothing else."""
     report = roofmodel.sweep("llama-2-70b-hf", "rtx4090", tp=[2, 8], phase="prefill", batch=[1, 64], seq=[16, 1024])
     assert set(report.to_frame()["bound"]) == {"memory", "compute", "communication", "overhead"}
@@ -177,13 +177,13 @@ def test_series_that_the_legend_names_have_colours_of_their_own(tmp_path: Path) 
     assert len(colours) == len(set(colours)) == 18
 
 
-def test_the_picture_of_a_million_points_is_no_million_marks(tmp_path: Path) -> None:
+def test_a_picture_of_a_million_points_has_few_marks(tmp_path: Path) -> None:
     roofmodel.sweep("gpt2", "a100", phase="decode", batch="1:200", context="1:200").save(tmp_path / "grid.svg")
     assert (tmp_path / "grid.svg").stat().st_size < 2_000_000
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20))
-def test_a_front_is_what_no_other_point_beats(points: list[tuple[int, int]]) -> None:
+def test_a_pareto_front_has_the_points_that_no_other_dominates(points: list[tuple[int, int]]) -> None:
     latency, rate = numpy.array(points, dtype=float).T
     kept = {points[place] for place in sweep_picture.front(latency, rate)}
     beaten = {
@@ -195,7 +195,7 @@ def test_a_front_is_what_no_other_point_beats(points: list[tuple[int, int]]) -> 
 # --- The command line -------------------------------------------------------------------------------
 
 
-def test_the_command_writes_what_it_is_asked_for(roof: Roof, tmp_path: Path) -> None:
+def test_the_command_writes_the_requested_formats(roof: Roof, tmp_path: Path) -> None:
     out = [tmp_path / f"grid.{suffix}" for suffix in ("csv", "parquet", "png")]
     done = roof(
         "sweep", "gpt2", "bert-base-uncased", "--hw", "a100,v100", "--batch", "1:8:*2", "--seq", "8,16",
@@ -227,7 +227,7 @@ def test_the_command_writes_what_it_is_asked_for(roof: Roof, tmp_path: Path) -> 
         (["gpt2", "--hw", "a100", "--format", "xml"], "unknown format 'xml'"),
     ],
 )
-def test_mistakes_are_told_with_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:
+def test_errors_name_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:
     done = roof("sweep", *arguments)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("error: ")
@@ -242,7 +242,7 @@ def test_mistakes_are_told_with_what_would_work(roof: Roof, arguments: list[str]
         (["--price", "a100=2"], "note: --price is missing for h100-sxm"),
     ],
 )
-def test_what_does_not_apply_is_noted(roof: Roof, arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_options_that_do_not_apply_give_a_note(roof: Roof, arguments: list[str], said: str, tmp_path: Path) -> None:
     done = roof("sweep", "gpt2", "--hw", "a100,h100", *arguments, "--format", "json")
     assert done.status == 0
     assert said in done.err
@@ -252,7 +252,7 @@ def test_what_does_not_apply_is_noted(roof: Roof, arguments: list[str], said: st
     )
 
 
-def test_a_price_of_what_has_no_tokens_leaves_the_rates(tmp_path: Path) -> None:
+def test_a_price_without_tokens_leaves_only_the_rates(tmp_path: Path) -> None:
     roofmodel.sweep("resnet-18", "a100", price=2).save(tmp_path / "grid.svg")
     assert "Rate against latency" in (tmp_path / "grid.svg").read_text()
 
@@ -265,7 +265,7 @@ def test_panels_that_have_no_room_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch", "sign"), [([1], None), ([1, 10**6], "×"), ([*range(1, 2002), 10**6], "outlined")])
-def test_the_sign_of_what_does_not_fit_is_the_one_that_is_drawn(
+def test_the_legend_shows_the_mark_for_points_that_do_not_fit(
     batch: list[int], sign: str | None, tmp_path: Path
 ) -> None:
     small(hw="a100", dtype="fp16", batch=batch, seq=8, phase="decode").save(tmp_path / "grid.svg", "roofs")
@@ -273,7 +273,7 @@ def test_the_sign_of_what_does_not_fit_is_the_one_that_is_drawn(
     assert said == ([sign] if sign else [])
 
 
-def test_a_picture_says_where_the_host_is_waited_for(tmp_path: Path) -> None:
+def test_a_picture_marks_launch_bound_points(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"batch": "1:64:*4", "seq": [512, 1000], "phase": "decode"}
     report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked)
     report.save(tmp_path / "eager.svg")
@@ -288,7 +288,7 @@ def test_a_picture_says_where_the_host_is_waited_for(tmp_path: Path) -> None:
     assert not any("host" in note for note in graph.to_dict()["notes"])
 
 
-def test_a_network_of_convolutions_has_no_attention() -> None:
+def test_a_convolutional_network_has_no_attention() -> None:
     report = roofmodel.sweep("resnet-18", "a100", batch="1:2")
     assert "attention" not in printed(report).splitlines()[0]
     assert {row["attention"] for row in report.to_dict()["rows"]} == {None}
@@ -299,7 +299,7 @@ def test_in_python_arguments_are_called_as_python_has_them() -> None:
         roofmodel.sweep("gpt2", "a100", new_tokens=0)
 
 
-def test_the_report_shows_itself() -> None:
+def test_the_report_has_a_notebook_repr() -> None:
     report = small()
     assert repr(report) == "<SweepReport of 32 points>"
     assert "gpt2" in report._repr_mimebundle_()["text/html"]
