@@ -79,7 +79,9 @@ def refusal(model: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
-def test_a_packaged_name_wins_over_a_folder_and_a_dot_forces_the_path(working_folder: Path, name: str) -> None:
+def test_a_packaged_name_takes_precedence_over_a_folder_and_a_dot_selects_the_path(
+    working_folder: Path, name: str
+) -> None:
     write(working_folder / name)
     assert hub.load(name).name == "openai-community/gpt2"
     assert hub.load(name).stack.hidden == 768
@@ -87,13 +89,13 @@ def test_a_packaged_name_wins_over_a_folder_and_a_dot_forces_the_path(working_fo
     assert hub.load(str(working_folder / name)).stack.hidden == 48
 
 
-def test_a_folder_that_is_no_packaged_name_needs_no_dot(working_folder: Path) -> None:
+def test_a_folder_is_found_without_a_dot_if_its_name_is_not_packaged(working_folder: Path) -> None:
     write(working_folder / "mine")
     arch = hub.load("mine")
     assert (arch.name, arch.stack.hidden) == ("mine", 48)
 
 
-def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_tilde_expands_to_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path / "mine")
     assert hub.load("~/mine").stack.hidden == 48
@@ -108,7 +110,7 @@ def test_a_path_is_named_after_its_folder_or_its_file(working_folder: Path, give
     assert hub.load(f"./{given}").name == name
 
 
-def test_the_folder_one_stands_in_has_a_name(working_folder: Path) -> None:
+def test_the_current_folder_is_named(working_folder: Path) -> None:
     write(working_folder)
     assert hub.load(".").name == "work"
     assert hub.load("config.json").name == "work"
@@ -123,7 +125,7 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["./missing", "./missing/config.json", "/nonexistent/config.json", "../no-such-folder"]
 )
-def test_a_missing_path_is_refused_and_never_looked_up(working_folder: Path, path: str) -> None:
+def test_a_missing_path_is_refused_without_a_hub_lookup(working_folder: Path, path: str) -> None:
     message = refusal(path)
     assert message.startswith(f"{Path(path)}: no such file or folder")
     assert "config.json" in message
@@ -134,17 +136,15 @@ def test_a_config_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     assert "config.json" in refusal(str(tmp_path))
 
 
-def test_the_home_of_an_unknown_user_is_refused_and_no_bug() -> None:
+def test_the_home_folder_of_an_unknown_user_is_refused() -> None:
     assert "~nosuchuser" in refusal("~nosuchuser/config.json")
 
 
-def test_a_name_longer_than_any_file_name_is_refused_and_no_bug() -> None:
+def test_a_name_longer_than_any_file_name_is_refused() -> None:
     refusal("a" * 5000)
 
 
-def test_a_folder_that_may_not_be_entered_is_refused_and_no_bug(
-    monkeypatch: pytest.MonkeyPatch, working_folder: Path
-) -> None:
+def test_a_folder_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch, working_folder: Path) -> None:
     def stat(path: Path, **options: Any) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -181,7 +181,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.Monke
         ('{\n "a": 1\n "b": 2}', "3:2"),
     ],
 )
-def test_what_is_not_json_is_refused_with_line_and_column(tmp_path: Path, text: str, place: str) -> None:
+def test_invalid_json_is_refused_with_line_and_column(tmp_path: Path, text: str, place: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text, encoding="utf-8")
     message = refusal(str(file))
@@ -193,7 +193,7 @@ def test_what_is_not_json_is_refused_with_line_and_column(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     ("text", "kind"), [("[]", "list"), ('"gpt2"', "str"), ("5", "int"), ("null", "NoneType"), ("true", "bool")]
 )
-def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+def test_json_without_an_object_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text, encoding="utf-8")
     message = refusal(str(file))
@@ -201,7 +201,7 @@ def test_json_that_is_no_object_is_refused(tmp_path: Path, text: str, kind: str)
     assert "{...}" in message
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_read_over(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_carriage_returns_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_bytes(b"\xef\xbb\xbf" + json.dumps(TINY, indent=1).replace("\n", "\r\n").encode())
     assert hub.load(str(file)).stack.hidden == 48
@@ -223,13 +223,13 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
     ids=["lists", "objects", "a number of 5000 digits"],
 )
-def test_json_beyond_all_reason_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_extreme_json_is_refused(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text, encoding="utf-8")
     assert refusal(str(file)).startswith(f"{file}: {said}")
 
 
-def test_no_depth_of_nesting_is_a_bug(tmp_path: Path) -> None:
+def test_any_depth_of_nesting_is_handled(tmp_path: Path) -> None:
     """Some are too deep for the reader of JSON; those that are not must not be too deep for the message."""
     file = tmp_path / "config.json"
     for depth in range(800, 1010):
@@ -252,9 +252,7 @@ def cached(root: Path, name: str = UNKNOWN, revision: str = "0123abcd") -> Path:
     ("variable", "root"),
     [("HF_HUB_CACHE", "cache"), ("HF_HOME", "cache/hub"), ("XDG_CACHE_HOME", "cache/huggingface/hub")],
 )
-def test_a_download_of_earlier_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, root: str
-) -> None:
+def test_a_cached_download_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, root: str) -> None:
     monkeypatch.delenv("HF_HOME")
     monkeypatch.setenv(variable, str(tmp_path / "cache"))
     cached(tmp_path / root)
@@ -269,18 +267,18 @@ def test_the_cache_of_the_home_folder_is_the_usual_one(monkeypatch: pytest.Monke
     assert hub.load(UNKNOWN).stack.hidden == 48
 
 
-def test_the_cache_serves_offline_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_used_offline_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     cached(tmp_path / "huggingface" / "hub")
     assert hub.load(UNKNOWN).stack.hidden == 48
 
 
-def test_a_packaged_name_wins_over_the_cache(tmp_path: Path) -> None:
+def test_a_packaged_name_takes_precedence_over_the_cache(tmp_path: Path) -> None:
     cached(tmp_path / "huggingface" / "hub", "openai-community/gpt2")
     assert hub.load("openai-community/gpt2").stack.hidden == 768
 
 
-def test_a_half_written_cache_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_incomplete_cache_entry_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     file = cached(tmp_path / "huggingface" / "hub")
     file.unlink()
@@ -298,7 +296,7 @@ def test_a_broken_config_in_the_cache_is_named_with_its_file(tmp_path: Path) -> 
 # --- The Hub ----------------------------------------------------------------------------------------
 
 
-def test_what_is_nowhere_else_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_id_that_is_not_local_is_requested_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = write(tmp_path / "download")
     asked = hub_answers(monkeypatch, lambda name, wanted: str(file))
     arch = hub.load(UNKNOWN)
@@ -334,12 +332,12 @@ def test_the_token_is_sent_only_if_the_hub_asks_for_it(
 
 
 @pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])
-def test_what_is_no_hub_id_is_never_asked_of_the_hub(working_folder: Path, name: str) -> None:
+def test_an_invalid_hub_id_is_not_sent_to_the_hub(working_folder: Path, name: str) -> None:
     refusal(name)  # the stand-in of this file fails if it is asked
 
 
 @pytest.mark.parametrize("setting", ["1", "true", "YES", "on"])
-def test_offline_the_hub_is_not_asked_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_offline_mode_skips_the_hub_and_the_message_says_so(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", setting)
     message = refusal(UNKNOWN)
     assert f"unknown model {UNKNOWN!r}" in message
@@ -375,7 +373,7 @@ def test_an_error_of_the_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Repository Not Found" not in message
 
 
-def test_an_error_without_words_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_a_message_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str, file: str) -> Any:
         raise ConnectionError
 
@@ -391,7 +389,7 @@ def silence() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_a_silent_network_costs_the_timeout_and_no_more(
+def test_a_network_without_answers_costs_only_the_timeout(
     monkeypatch: pytest.MonkeyPatch, silence: threading.Event
 ) -> None:
     monkeypatch.setattr(hub, "NETWORK_TIMEOUT_SECONDS", 0.2)
@@ -428,7 +426,7 @@ def test_an_unknown_name_offers_the_nearest_ones(typo: str, name: str) -> None:
     assert "roof models list" in message
 
 
-def test_a_name_like_no_other_says_what_was_tried() -> None:
+def test_the_error_for_an_unknown_name_lists_the_places_searched() -> None:
     message = refusal("zzzzzzzz")
     assert "did you mean" not in message
     assert all(words in message for words in ("not packaged", "not a path", "not in the local Hugging Face cache"))

@@ -136,7 +136,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         yield name, device, options
 
 
-def test_every_number_is_pythons_whatever_the_sliders_say(page: Any) -> None:
+def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
     huge = 0
     for name, device, options in situations(random.Random(6), 90):
         expected = to_dict(estimate(hub.load(name), device, **options))
@@ -150,7 +150,7 @@ def test_every_number_is_pythons_whatever_the_sliders_say(page: Any) -> None:
     assert huge > 10  # so many situations had counts that no float holds
 
 
-def test_the_products_shown_multiply_to_the_count(page: Any) -> None:
+def test_the_sizes_shown_multiply_to_the_count(page: Any) -> None:
     for name, phase in (
         ("gpt2", "train"),
         ("t5-small", "prefill"),
@@ -170,7 +170,7 @@ def text(page: Any, selector: str) -> str:
     return str(page.find_element("css selector", selector).text)
 
 
-def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
+def test_the_tooltip_shows_the_formula_of_the_mark_under_the_mouse(page: Any) -> None:
     from selenium.webdriver import ActionChains
 
     found = moved(
@@ -199,7 +199,7 @@ def test_the_formula_stands_beside_the_mark_under_the_mouse(page: Any) -> None:
         assert part in details, details
 
 
-def test_bound_and_expectation_stand_apart(page: Any) -> None:
+def test_bound_and_expected_time_are_separate_cards(page: Any) -> None:
     found = moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="decode", batch=1, context=16)
     cards = [card.text for card in page.find_elements("css selector", "#figures .card")]
     assert cards[0].startswith("TPOT, bound")
@@ -220,7 +220,7 @@ def test_no_name_in_a_bar_is_cut(page: Any) -> None:
     assert not [one.text for one in pieces if one.get_property("scrollWidth") > one.get_property("clientWidth")]
 
 
-def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
+def test_several_gpus_shard_memory_and_communicate(page: Any) -> None:
     """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
     moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
     assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s to others" in text(page, "#situation")
@@ -240,7 +240,7 @@ def test_several_gpus_share_memory_and_exchange(page: Any) -> None:
     assert "56.25 GB/s to others" in text(page, "#situation")
 
 
-def test_gpus_that_nothing_joins_are_said_to_be_so(page: Any) -> None:
+def test_gpus_without_a_link_give_a_warning(page: Any) -> None:
     moved(page, model=HOSTILE, hw="linkless", phase="decode", tp=2, dp=1)
     assert "linkless has no link between GPUs: the bound of communication is from DRAM bytes alone" in text(
         page, "#warning"
@@ -281,7 +281,7 @@ def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
     assert "2 images of 512 × 512 pixels" in text(page, "#situation")
 
 
-def test_a_choice_is_offered_where_it_changes_anything(page: Any) -> None:
+def test_a_choice_is_offered_only_if_it_has_an_effect(page: Any) -> None:
     def offered() -> dict[str, list[str]]:
         fields = [f for f in page.find_elements("css selector", "#controls [data-choice]") if f.is_displayed()]
         return {field.get_attribute("data-choice"): field.text.split("\n")[1:] for field in fields}
@@ -313,14 +313,14 @@ def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
     assert "state.v" not in sgd["ops"][-1]["spec"]
 
 
-def test_memory_that_does_not_fit_is_said(page: Any) -> None:
+def test_memory_that_does_not_fit_gives_a_warning(page: Any) -> None:
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", hw="a100-sxm-80gb", phase="decode", batch=1, context=1024)
     assert "does not fit" in text(page, "#figures .alarm")  # 93 GB of weights
     moved(page, weights="int4")
     assert "of 80 GiB: fits" in text(page, "#figures .fits")
 
 
-def test_a_situation_is_an_address(page: Any, made: Path) -> None:
+def test_the_link_restores_the_settings(page: Any, made: Path) -> None:
     moved(
         page,
         model="openai-community/gpt2",
@@ -342,7 +342,7 @@ def test_a_situation_is_an_address(page: Any, made: Path) -> None:
     assert (state["hw"], state["batch"], state["context"], state["kv"]) == ("h100-sxm", 32, 777, "fp8")
 
 
-def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None:
+def test_controls_that_do_not_apply_to_a_model_are_hidden(page: Any) -> None:
     page.execute_script("location.hash = '#model=microsoft/resnet-18&seq=9&attention=eager'")
     page.execute_async_script("setTimeout(arguments[0], 50)")
     assert "seq" not in text(page, "#messages")
@@ -356,7 +356,7 @@ def test_what_a_model_does_not_have_is_neither_asked_nor_said(page: Any) -> None
     assert page.find_element("css selector", "[data-choice=attention]").is_displayed()
 
 
-def test_lengths_beyond_the_positions_are_warned_of(page: Any) -> None:
+def test_lengths_beyond_the_positions_give_a_warning(page: Any) -> None:
     moved(page, model="openai-community/gpt2", phase="decode", context=1024)
     assert "decode reaches 1 025 tokens, but openai-community/gpt2 has positions for 1 024" in text(page, "#warning")
     moved(page, context=1023)
@@ -365,7 +365,7 @@ def test_lengths_beyond_the_positions_are_warned_of(page: Any) -> None:
     assert "prefill reaches 5 000 tokens" in text(page, "#warning")
 
 
-def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
+def test_the_shares_of_the_page_equal_those_of_estimate(page: Any) -> None:
     found = moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase="prefill", batch=1, seq=512, context=0)
     titles = [title.text for title in page.find_elements("css selector", "#operators th[scope=col]")]
     place = titles.index("share of bound")
@@ -392,7 +392,7 @@ def test_shares_are_of_the_bound_as_estimate_has_them(page: Any) -> None:
         ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script> is not available"),
     ],
 )
-def test_an_address_that_makes_no_sense_is_mended_and_said(page: Any, hash_: str, said: str) -> None:
+def test_invalid_settings_in_the_link_are_replaced_with_a_message(page: Any, hash_: str, said: str) -> None:
     page.execute_script("location.hash = arguments[0]", hash_)
     page.execute_async_script("setTimeout(arguments[0], 50)")
     assert said in text(page, "#messages")
@@ -415,7 +415,7 @@ def test_a_link_may_name_a_model_and_a_device_in_short(page: Any, hash_: str, mo
     assert (link["model"], link["hw"]) == (model, hw)
 
 
-def test_everything_is_reached_by_keys(page: Any) -> None:
+def test_every_control_can_be_used_with_the_keyboard(page: Any) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -440,7 +440,7 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     assert page.execute_script("return document.documentElement.dataset.theme") == "dark"
 
 
-def test_dark_is_dark_by_the_button_and_by_the_system_and_paper_is_white(page: Any) -> None:
+def test_dark_mode_follows_the_button_and_the_system_and_prints_on_white(page: Any) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     light = page.execute_script(ground)
     page.find_element("id", "theme").click()
@@ -453,7 +453,7 @@ def test_dark_is_dark_by_the_button_and_by_the_system_and_paper_is_white(page: A
     assert page.execute_script(ground) == light
 
 
-def test_a_telephone_scrolls_down_only(page: Any) -> None:
+def test_the_page_has_no_horizontal_scrolling_on_a_phone(page: Any) -> None:
     for width in (360, 800, 1280):
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -461,7 +461,7 @@ def test_a_telephone_scrolls_down_only(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_what_a_name_says_is_never_markup(page: Any) -> None:
+def test_names_are_never_interpreted_as_markup(page: Any) -> None:
     moved(page, model=HOSTILE)
     assert page.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]  # the data, ours
     assert text(page, "h1").startswith(HOSTILE)
@@ -487,7 +487,7 @@ def test_a_page_is_small_and_names_no_folder(made: Path) -> None:
         (("gpt2",), "-o"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_arguments_are_refused(
     arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
