@@ -44,13 +44,13 @@ DESCRIPTION = FormulaDescription(
     ),
     notes=(
         "The time is at least `host`, where kernels were not captured in a graph.",
-        "Some libraries have only tall tiles: at least `tall` rows, or as many as C. Some split K into few `parts`, or "
-        "not at all.",
+        "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
+        "number of parts into which a library splits K.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
-        "quantized at run time, a kernel reads and writes A first: slower by `spill` where L2 cannot hold it, or `row` "
-        "for each row of an SM.",
+        "quantized at run time, a kernel reads and writes A first: slower by `spill` where A does not fit in L2, and "
+        "at least `row` for each row of an SM.",
         "For at most `few` rows a library may have another kernel, of dot products on the CUDA cores, whose threads "
-        "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel counts.",
+        "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel is used.",
     ),
     source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
     "Parameters: GemmTiming, fitted by `roof calibrate`.",

@@ -143,7 +143,9 @@ def _traced(
     try:
         return trace.cases(traced_estimate)
     except Undecided:
-        raise WorkloadError(f"{arch.name} cannot be explored: its {variant.phase} falls into too many cases") from None
+        raise WorkloadError(
+            f"{arch.name} cannot be explored: its {variant.phase} has too many different cases"
+        ) from None
 
 
 def _with_optimizer_step(

@@ -158,5 +158,5 @@ def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch)
         return [1 if step.batch > size else 0 for size in range(2, 100)]
 
     monkeypatch.setattr(explore, "phase_estimate", branches)
-    with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill falls into too many cases"):
+    with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill has too many different cases"):
         explore.explore(hub.load("gpt2"), Trace(), document)

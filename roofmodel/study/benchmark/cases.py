@@ -116,7 +116,7 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
     if options.get("phase") == "generate":
         raise WorkloadError(
             Option("phase", "generate"),
-            ": operators are measured a pass at a time; try ",
+            ": operators are measured for one phase at a time; try ",
             Option("phase", "decode"),
             " ",
             Option("context", "N"),

@@ -100,10 +100,10 @@ def points() -> Iterator[Point]:
     )
     yield Point(
         "pipeline parallelism",
-        "counts and times are for a GPU of the slowest stage, memory is for the stage with the largest memory. The batch is split into "
-        "microbatches. Idle time of a stage per pass: (time of a microbatch through all stages - through this stage) / "
-        "interleaved parts; per decode step: time of a microbatch through all stages - microbatches x time through "
-        "this stage. Transfers between stages do not overlap with computation",
+        "counts and times are for a GPU of the slowest stage, memory is for the stage with the largest memory. The "
+        "batch is split into microbatches. Idle time of a stage per pass: (time of a microbatch through all stages - "
+        "through this stage) / interleaved parts; per decode step: time of a microbatch through all stages - "
+        "microbatches x time through this stage. Transfers between stages do not overlap with computation",
         switch=Message(Option("pp"), " ", Option("vpp"), " ", Option("micro_batch")),
     )
     yield Point(

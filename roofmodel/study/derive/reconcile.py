@@ -96,7 +96,9 @@ def _notes(arch: Architecture, tool: str, known: Tool, fused: bool, options: dic
     yield from (ignored(name, f"{tool} counts a forward pass") for name in unused)
     if tool != "llm-flops" and not isinstance(arch.body, Network):
         how = "fused (SDPA, the default of transformers)" if fused else "eager"
-        yield Message(f"{tool} {known.version} on a model with {how} attention; ", Option("attention"), " selects it")
+        yield Message(
+            f"the count of {tool} {known.version} is for {how} attention; ", Option("attention"), " changes it"
+        )
     if arch.model_type not in known.checked:
         yield (
             f"the rules of {tool} were checked on {', '.join(known.checked)}; for {arch.model_type} they are "

@@ -251,7 +251,7 @@ def achieved(draw: Draw) -> Problem:
             ),
             Question(
                 "fraction",
-                "The achieved fraction of the bound.",
+                "The bound as a share of the achieved time.",
                 "%",
                 placed.bound_seconds / (took * 1e-6),
                 "Max(2*n**3/P_peak, 3*n**2*2/B_mem)/t",

@@ -49,7 +49,7 @@ def with_times(counted: Profile, timed: Profile) -> Profile:
     if averaged:
         warnings.append(
             f"{averaged} of {total} launches have the mean time of launches with the same name"
-            f"{', grid and block' if shapes else ''}: their numbers differ between the two runs"
+            f"{', grid and block' if shapes else ''}: the number of launches differs between the two runs"
         )
     if unmatched:
         files = ", ".join(timed.files)

@@ -182,7 +182,10 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
         kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.extra_kernels)
         words += f", including extra kernels: {', '.join(kernels)}"
     if fused and fused.absorbed:
-        words += ", fused into a neighboring kernel: its bytes without a launch, at most the time of its own kernel"
+        words += (
+            ", fused into a neighboring kernel: the time of its bytes without a launch, at most that of a separate "
+            "kernel"
+        )
     elif fused and fused.merged:
         words += f", its columns' share of one GEMM: {', '.join(fused.merged)}"
     return words

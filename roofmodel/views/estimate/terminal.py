@@ -222,7 +222,7 @@ def _subtotal(stage: str, found: list[Row], margin: str) -> tuple[Cell, ...]:
 def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterator[RenderableType]:
     device, dtype = estimate.device, estimate.workload.dtype
     legend = [f"{name}: {letters}" for name, letters in alphabets(estimate)]
-    legend += ["a letter is a row of the table at its bound", "● precedes the letters of rows at one place"]
+    legend += ["a letter is a row of the table at its bound", "● several rows at one place, their letters follow"]
     yield Text.assemble(("roofline", "bold"), ("  " + "; ".join(legend), "dim"))
     peak = device.matmul_pipe(dtype).peak
     yield Group(*chart.roofline(marks, peak, device.bandwidth, min(64, width - chart.MARGIN - 3)))

@@ -129,5 +129,5 @@ def test_a_case_prints_its_operation_format_kernel_and_shape() -> None:
 def test_a_model_with_an_invalid_workload_is_refused() -> None:
     with pytest.raises(WorkloadError, match="batch"):
         of_model(hub.load("gpt2"), ("fp16",), batch=0)
-    with pytest.raises(WorkloadError, match='a pass at a time; try phase="decode"'):
+    with pytest.raises(WorkloadError, match='one phase at a time; try phase="decode"'):
         of_model(hub.load("gpt2"), ("fp16",), phase="generate", seq=4, new_tokens=2)
