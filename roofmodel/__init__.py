@@ -34,6 +34,7 @@ __all__ = [
     "Report",
     "RoofError",
     "SweepReport",
+    "TraceReport",
     "ValidationReport",
     "WorkloadError",
     "calibrate",
@@ -58,6 +59,7 @@ __all__ = [
     "show_hardware",
     "show_model",
     "sweep",
+    "trace",
     "validate",
 ]
 
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
         ProfileReport,
         Report,
         SweepReport,
+        TraceReport,
         ValidationReport,
         calibrate,
         check_hardware,
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
         show_hardware,
         show_model,
         sweep,
+        trace,
         validate,
     )
     from roofmodel.errors import (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.devices.schema import doubtful_entries
 from roofmodel.study.profile import place
@@ -32,6 +33,16 @@ def test_a_family_is_added_in_one_row_with_the_counts_derived_by_hand() -> None:
     assert done.returncode == 0, done.stderr
     assert "TinyChatForCausalLM" in done.stdout
     assert done.stdout.count(": right") == 2
+
+
+def test_the_training_trace_written_by_hand_has_the_parts_of_its_events() -> None:
+    # of each step of 10 ms: copy 0.5, GEMMs 1.4 + 2.5 of which 0.5 under the all-reduce of 1.5, optimizer 0.3
+    report = roofmodel.trace(str(EXAMPLES / "training_by_hand.json"))
+    expected = {"compute_only": 3.7, "overlap": 0.5, "communication_exposed": 1.0, "copies_exposed": 0.5, "idle": 4.3}
+    for step in report.to_dict()["steps"]:
+        assert {part: step[part] * 1e3 for part in expected} == pytest.approx(expected)
+    # the loader takes 4 of 10 ms: one worker prepares a batch in the other 6 ms
+    assert "DataLoader(num_workers=1)" in report.findings[0]
 
 
 def test_the_export_written_by_hand_gives_the_figures_of_its_walk() -> None:

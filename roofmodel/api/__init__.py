@@ -22,6 +22,7 @@ from roofmodel.api.measurements import (
     ncu_command,
     plot,
     read_profile,
+    trace,
     validate,
 )
 from roofmodel.api.predictions import (
@@ -48,11 +49,13 @@ from roofmodel.reports.measurements import (
     ValidationReport,
 )
 from roofmodel.reports.predictions import Derivation, ExplorePage, HomeworkSheet, Report, SweepReport
+from roofmodel.reports.runs import TraceReport
 
 __all__ = [
     "CalibrationReport", "CollectionCommand", "CompareReport", "CountReport", "Derivation", "Device", "ExplorePage",
     "HardwareCheck", "HomeworkSheet", "Listing", "MeasureReport", "PlotReport", "ProfileReport", "Report",
-    "SweepReport", "ValidationReport", "calibrate", "check_hardware", "check_homework", "compare", "conventions",
-    "count", "crossover", "estimate", "explain", "explore", "homework", "list_families", "list_hardware", "list_models",
-    "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware", "show_model", "sweep", "validate",
+    "SweepReport", "TraceReport", "ValidationReport", "calibrate", "check_hardware", "check_homework", "compare",
+    "conventions", "count", "crossover", "estimate", "explain", "explore", "homework", "list_families",
+    "list_hardware", "list_models", "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware",
+    "show_model", "sweep", "trace", "validate",
 ]  # fmt: skip

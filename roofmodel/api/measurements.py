@@ -17,6 +17,7 @@ from roofmodel.reports.measurements import (
     ProfileReport,
     ValidationReport,
 )
+from roofmodel.reports.runs import TraceReport
 
 if TYPE_CHECKING:
     from roofmodel.counting.workload import Phase
@@ -89,6 +90,28 @@ def compare(
         times=arguments.paths("times", times), steps=steps, device=device, workload=workload,
     )  # fmt: skip
     return CompareReport(found)
+
+
+def trace(
+    *paths: PathLike,
+    by: str = "group",
+    top: int = 10,
+    steps: str | None = None,
+    hw: str | None = None,
+) -> TraceReport:
+    """Where the time of a run goes, from files of Nsight Systems, the PyTorch profiler or nvprof.
+
+    Per rank (GPU of a process of a file): computation, exposed communication and copies, overlap, and idle time by
+    cause; copies, collectives, steps, and GPU work `by` group (kind of work), lecture, name, nvtx, operator, device,
+    stream or step. `top` is the number of kernels in the list of the
+    longest; `steps` selects a range such as "5:8", without the last. Raises RoofError for a file that is not a run.
+    """
+    from roofmodel.study.trace.trace import trace as study
+
+    arguments.check_texts(hw=hw, steps=steps)
+    arguments.check_required_texts(by=by)
+    arguments.check_count(top=top)
+    return TraceReport(study(arguments.paths("paths", paths), by=by, top=top, steps_range=steps, hw=hw))
 
 
 def ncu_command(

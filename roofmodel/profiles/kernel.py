@@ -7,6 +7,7 @@ never guess: `Profile.warnings` lists what is unknown or incomplete.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -35,6 +36,40 @@ def extent(sizes: Iterable[int | None]) -> Extent | None:
     """Three sizes as (x, y, z); None unless there are exactly three and none is missing."""
     found = tuple(size for size in sizes if size is not None)
     return found if len(found) == 3 else None
+
+
+_DIRECTIONS = {
+    "peer-to-peer": "PtoP", "host-to-device": "HtoD", "device-to-host": "DtoH", "device-to-device": "DtoD",
+    "htoa": "HtoD", "atoh": "DtoH",
+}  # fmt: skip
+
+
+class CopySize(NamedTuple):
+    """What a memory copy or memset moves. `memory` is the kind of memory on the host's side of a copy."""
+
+    bytes: int | None = None
+    direction: str | None = None  # HtoD, DtoH, DtoD, PtoP; None for a memset
+    memory: str | None = None  # pageable, pinned, managed; device if both sides are on a GPU
+
+
+def copy_direction(name: str) -> str | None:
+    """The direction in a name such as `[CUDA memcpy HtoD]` or `Memcpy DtoH (Device -> Pinned)`; None if unknown."""
+    if found := re.search(
+        r"mem(?:cpy|ory copy).*?\b(HtoD|DtoH|DtoD|PtoP|HtoH|Peer-to-Peer|Host-to-Device|Device-to-Host"
+        r"|Device-to-Device|HtoA|AtoH)",
+        name,
+        re.I,
+    ):
+        return _DIRECTIONS.get(found[1].lower(), found[1])
+    return None
+
+
+def host_memory(source: str | None, destination: str | None) -> str | None:
+    """The kind of memory on the host's side of a copy; `device` for copies within or between GPUs; None if unknown."""
+    kinds = {each.lower() for each in (source, destination) if each}
+    if kinds == {"device"}:
+        return "device"
+    return next((kind for kind in ("pageable", "pinned", "managed") if kind in kinds), None)
 
 
 def copies_warning(copies: int) -> list[ReaderWarning]:
@@ -105,21 +140,20 @@ class Kernel:
     invocations: int = 1
     seconds: float | None = None
     start: float | None = None  # seconds from the start of the trace
+    launch: float | None = None  # start of the API call that launched it, in the same seconds
     occupancy: float | None = None  # achieved, as a fraction of the maximum warps
     registers: int | None = None  # per thread
     clock: float | None = None  # SM clock in hertz during the measurement
     flops: Flops = NO_FLOPS
     bytes: Traffic = NO_TRAFFIC
+    copy: CopySize | None = None  # of a memory copy or memset
 
 
-def without_copies(activities: Iterable[Kernel]) -> tuple[list[Kernel], int]:
-    """Separate kernels from the memory copies and memsets that nvprof and Nsight Systems list with them.
-
-    Returns the kernels and the number of copies and memsets.
-    """
+def without_copies(activities: Iterable[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
+    """Separate kernels from the memory copies and memsets that nvprof and Nsight Systems list with them."""
     work = list(activities)
-    kernels = [kernel for kernel in work if "[CUDA mem" not in kernel.name]
-    return kernels, sum(kernel.invocations for kernel in work) - sum(kernel.invocations for kernel in kernels)
+    copies = [activity for activity in work if "[CUDA mem" in activity.name]
+    return [activity for activity in work if "[CUDA mem" not in activity.name], copies
 
 
 class Limit(NamedTuple):
@@ -210,6 +244,7 @@ class Profile:
     kernels: Sequence[Kernel]
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[ReaderWarning, ...] = field(default=())
+    copies: tuple[Kernel, ...] = field(default=(), repr=False)  # memory copies and memsets
 
     def summed(self) -> Sequence[Kernel]:
         """The kernels summed by name and NVTX range if there are very many (`KernelColumns`), else all kernels."""

@@ -167,10 +167,11 @@ def _profile(database: Database, name: str) -> Profile:
         graph_note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
         raise ProfileError(f"{name}: the export contains no kernels {graph_note}(table {_KERNELS}); {_HOW_TO_COLLECT}")
     rows = _kernel_rows(database)
-    placed, warnings = _nvtx(database, rows)
+    launches = _launches(database, rows)
+    placed, warnings = _nvtx(database, launches)
     evidence, unknown = _evidence(database, rows)
     names = _strings(database, {row[column] for row in rows for column in _NAMES})
-    kernels = tuple(_kernel(row, i, name, names, placed[i]) for i, row in enumerate(rows))
+    kernels = tuple(_kernel(row, i, name, names, launches[i], placed[i]) for i, row in enumerate(rows))
     if nameless := sum(not kernel.name for kernel in kernels):
         raise ProfileError(f"{name}: {nameless} kernels have no name in StringIds; export the report again")
     warnings += unknown
@@ -200,7 +201,9 @@ def _kernel_rows(database: Database) -> list[sqlite3.Row]:
     return rows
 
 
-def _kernel(row: sqlite3.Row, index: int, file: str, names: dict[object, str], nvtx: tuple[str, ...]) -> Kernel:
+def _kernel(
+    row: sqlite3.Row, index: int, file: str, names: dict[object, str], launch: Launch | None, nvtx: tuple[str, ...]
+) -> Kernel:
     nanoseconds = int(row["end"]) - int(row["start"])
     return Kernel(
         id=str(index),
@@ -214,16 +217,13 @@ def _kernel(row: sqlite3.Row, index: int, file: str, names: dict[object, str], n
         nvtx=nvtx,
         seconds=nanoseconds / 1e9 if nanoseconds >= 0 else None,
         start=int(row["start"]) / 1e9,
+        launch=None if launch is None else launch.time / 1e9,
         registers=None if row["registersPerThread"] is None else int(row["registersPerThread"]),
     )
 
 
-def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, ...]], list[ReaderWarning]]:
-    """The NVTX ranges that enclose the launch of each kernel, and warnings."""
-    ranges = list(_ranges(database))
-    nothing: list[tuple[str, ...]] = [()] * len(rows)
-    if not ranges:
-        return nothing, []
+def _launches(database: Database, rows: list[sqlite3.Row]) -> list[Launch | None]:
+    """The API call that launched each kernel; None if the export lacks it."""
     is_read = {row["correlationId"] for row in rows} - {None}
     calls: dict[tuple[object, int], Launch] = {}
     for call in database.rows(_CALLS, ("correlationId", "globalTid", "start")):
@@ -238,12 +238,20 @@ def _nvtx(database: Database, rows: list[sqlite3.Row]) -> tuple[list[tuple[str, 
         process = only_process if row["globalPid"] is None else _process(row["globalPid"])
         return None if process is None else calls.get((row["correlationId"], process))
 
-    launches = [launch_of(row) for row in rows]
+    return [launch_of(row) for row in rows]
+
+
+def _nvtx(database: Database, launches: list[Launch | None]) -> tuple[list[tuple[str, ...]], list[ReaderWarning]]:
+    """The NVTX ranges that enclose the launch of each kernel, and warnings."""
+    ranges = list(_ranges(database))
+    if not ranges:
+        return [()] * len(launches), []
     placed = enclosing_ranges(launches, ranges)
     warnings = placement_warnings(placed)
     if missing := launches.count(None):
-        text = f"the export has no launches for {missing} kernels: their NVTX ranges are unknown"
-        warnings.append(ReaderWarning(text))
+        warnings.append(
+            ReaderWarning(f"the export has no launches for {missing} kernels: their NVTX ranges are unknown")
+        )
     return placed.labels, warnings
 
 

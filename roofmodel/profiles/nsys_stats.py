@@ -23,19 +23,23 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
+    CopySize,
     Evidence,
     Extent,
     Kernel,
     Profile,
     ReaderWarning,
     copies_warning,
+    copy_direction,
     extent,
+    host_memory,
     without_copies,
 )
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name, split
 
 _HOW_TO_COLLECT = "collect with `nsys stats --report cuda_gpu_trace --format csv report.nsys-rep`"
 _REPORTS = ("cuda_gpu_trace", "cuda_kern_exec_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_sum")
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}  # nsys uses decimal prefixes
 _TABLE = re.compile(r"^\s*(Time ?\(%\)\s{2,}Total Time|Start \(\w+\)\s{2,}Duration \(\w+\))", re.MULTILINE)
 
 _HEADER = re.compile(r'\s*"?(Time ?\(%\)"?,|Start ?\(|API Start|PID"?,|NVTX Range"?,|Name"?,)')
@@ -89,8 +93,8 @@ def read(file: BinaryIO, name: str) -> Profile:
         texts.append(f"{found.skipped_lines} lines between the rows do not belong to a table and were skipped")
     if found.missing_unit:
         texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
-    warnings = [*copies_warning(copies), *map(ReaderWarning, texts)]
-    return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings))
+    warnings = [*copies_warning(sum(copy.invocations for copy in copies)), *map(ReaderWarning, texts)]
+    return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings), copies=tuple(copies))
 
 
 def _reports(lines: Lines) -> _Found:
@@ -166,6 +170,14 @@ class _Row:
             raise ValueError(f"the row has no {column}")
         return value
 
+    def copy_size(self, name: str) -> CopySize:
+        """What a copy or memset moves."""
+        number = cell_values.parse_number(self.get("bytes"))
+        unit = self._units.get("bytes")
+        scale = _BYTES.get(unit[1] if unit else "B")
+        size = None if number is None or scale is None else round(number * scale)
+        return CopySize(size, copy_direction(name), host_memory(self.get("srcmemkd"), self.get("dstmemkd")))
+
 
 def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
     time = {"cuda_gpu_trace": "duration", "cuda_kern_exec_trace": "kernel dur"}.get(report, "total time")
@@ -189,6 +201,7 @@ def _kernel(report: str, row: _Row, index: int, file: str) -> Kernel:
         seconds=row.seconds(time),
         start=row.seconds(begin) if begin else None,
         registers=cell_values.parse_count(row.get("reg/trd")),
+        copy=row.copy_size(name) if name.startswith("[CUDA mem") else None,
     )
 
 

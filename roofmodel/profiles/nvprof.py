@@ -25,6 +25,7 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import (
+    CopySize,
     Evidence,
     Extent,
     Flops,
@@ -33,7 +34,9 @@ from roofmodel.profiles.kernel import (
     ReaderWarning,
     Traffic,
     copies_warning,
+    copy_direction,
     extent,
+    host_memory,
     without_copies,
 )
 from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
@@ -130,10 +133,10 @@ def read(file: BinaryIO, name: str) -> Profile:
         raise ProfileError(f"{name}: no nvprof table of GPU work; {_HOW_TO_COLLECT}")
     warnings = (
         *map(ReaderWarning, _warnings(found)),
-        *copies_warning(copies),
+        *copies_warning(sum(copy.invocations for copy in copies)),
         *(ReaderWarning(text, "counters") for text in _counter_warnings([*found.counted.values()])),
     )
-    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings)
+    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings, copies=tuple(copies))
 
 
 def _add_entry(entry: Entry, found: _Found, file: str) -> None:
@@ -183,7 +186,18 @@ def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
         seconds=seconds,
         start=_seconds(row["Start"], units.get("Start")),
         registers=cell_values.parse_count(row.get("Registers Per Thread", row.get("Regs*", ""))),
+        copy=_copy_size(entry) if row["Name"].startswith("[CUDA mem") else None,
     )
+
+
+def _copy_size(entry: Entry) -> CopySize:
+    row = entry.row
+    match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", row.get("Size", "").strip("- "))
+    number = cell_values.parse_number(match[1]) if match else None
+    unit = (match[2] if match else "") or entry.units.get("Size", "")
+    size = None if number is None or unit not in _BYTES else round(number * _BYTES[unit])
+    memory = host_memory(row.get("SrcMemType", "").strip("-"), row.get("DstMemType", "").strip("-"))
+    return CopySize(size, copy_direction(row["Name"]), memory)
 
 
 def _summary(entry: Entry, index: int, file: str) -> Kernel:

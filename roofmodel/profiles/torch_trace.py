@@ -6,10 +6,14 @@ microsecond as floats, so numbers are read as decimals and converted to integer 
     kernel    complete events (ph X) of category kernel; memory copies and memsets are only counted in a warning, and
               gpu_user_annotation is ignored because its spans cover the same kernels
     launch    the cuda_runtime, cuda_driver or hip event with the same args.correlation
-    call      the cpu_op event with the same args."External id": the framework operator, with shapes if recorded
+    call      the cpu_op event with the same args."External id": the framework operator, with shapes if recorded; else
+              the innermost cpu_op that encloses the launch on its thread
     ranges    user_annotation events (record_function, ProfilerStep#n) that enclose the launch, see `nvtx_ranges.py`
 
 Chrome traces of other tools are rejected: they lack the keys and categories that all PyTorch profilers write.
+
+PyTorch 1.8 wrote `Operator`, for annotations too, `Kernel` and `external id`. Profilers of 2022 and 2023 gave kernels
+their correlation id as `External id`, which then does not identify an operator.
 
 A trace is an object with `traceEvents` or a list of events. The old autograd profiler wrote no categories; its kernels
 are in the process "CUDA functions".
@@ -19,7 +23,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, BinaryIO
 
@@ -39,6 +44,8 @@ _TRACE_KEYS = (
 )
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
+_OPERATORS = ("cpu_op", "operator")  # PyTorch 1.8 wrote Operator
 _CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
 _CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 _HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
@@ -135,15 +142,17 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
     launches = _launches(events, in_order)
     placed = enclosing_ranges(launches, _ranges(events))
     warnings = placement_warnings(placed)
-    calls = _calls(events)
+    calls = _calls_of_kernels(events, in_order, launches)
     table = tuple(
-        _kernel(event, i, name, (start - origin) / 1e9, launches[i], placed.labels[i], calls)
+        _kernel(event, i, name, start, origin, launches[i], placed.labels[i], calls[i])
         for i, (start, _, event) in enumerate(kernels)
     )
     if not table:
         counters = any(_category(event) == "cuda_profiler_range" for event in events)
         content = "hardware counters but no kernel times" if counters else "no kernels"
         warnings.append(ReaderWarning(f"the trace has {content}; {_HOW_TO_COLLECT}"))
+    elif not any(calls) and any(_category(event) in _OPERATORS for event in events):
+        warnings.append(ReaderWarning(f"none of {len(table)} kernels could be joined with a framework operator"))
     warnings += copies_warning(sum(_category(event) in _COPIES for event in events))
     if timeless := sum(kernel.seconds is None for kernel in table):
         text = f"{timeless} kernels have a missing or negative duration: their times are unknown"
@@ -152,11 +161,10 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
 
 
 def _kernel(
-    event: _Event, index: int, file: str, start: float, launch: Launch | None, nvtx: tuple[str, ...],
-    calls: Mapping[int, Call],
+    event: _Event, index: int, file: str, start: int, origin: int, launch: Launch | None, nvtx: tuple[str, ...],
+    call: Call | None,
 ) -> Kernel:  # fmt: skip
     args = _args(event)
-    external = _integer(args.get("External id"))
     duration = _nanoseconds(event.get("dur"))
     occupancy = _decimal(args.get("est. achieved occupancy %"))
     return Kernel(
@@ -169,9 +177,10 @@ def _kernel(
         grid=_sizes(args.get("grid")),
         block=_sizes(args.get("block")),
         nvtx=nvtx,
-        call=None if external is None else calls.get(external),
+        call=call,
         seconds=None if duration is None or duration < 0 else duration / 1e9,
-        start=start,
+        start=(start - origin) / 1e9,
+        launch=None if launch is None else (launch.time - origin) / 1e9,
         occupancy=float(occupancy / 100) if occupancy else None,  # 0 means that it is unknown
         registers=_integer(args.get("registers per thread")),
     )
@@ -193,15 +202,62 @@ def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch |
     return [None if correlation is None else calls.get(correlation) for correlation in correlations]
 
 
-def _calls(events: Iterable[_Event]) -> dict[int, Call]:
-    """The framework operators by External id."""
-    found = {}
-    for event in events:
-        number = _integer(_args(event).get("External id")) if _category(event) == "cpu_op" else None
-        if number is not None and isinstance(event.get("name"), str):
-            shapes = _args(event).get("Input Dims")
-            found[number] = Call(number, event["name"], _shapes(shapes) if isinstance(shapes, list) else ())
+def _calls_of_kernels(
+    events: Sequence[_Event], work: Sequence[_Event], launches: Sequence[Launch | None]
+) -> list[Call | None]:
+    """The framework operator that launched each kernel: by External id, else the one that encloses the launch."""
+    operators = [event for event in events if _category(event) in _OPERATORS and isinstance(event.get("name"), str)]
+    numbers = [_external_id(event) for event in work]
+    correlations = [_integer(_args(event).get("correlation")) for event in work]
+    are_ids = any(number != correlation for number, correlation in zip(numbers, correlations, strict=True))
+    by_number = {_external_id(event): event for event in operators} if are_ids else {}
+    by_number.pop(None, None)
+    missing = [None if n in by_number else launch for n, launch in zip(numbers, launches, strict=True)]
+    enclosing = _enclosing_operators(operators, missing)
+    calls: dict[int, Call] = {}  # by the operator's event: kernels of one operator share a call
+
+    def call(event: _Event | None) -> Call | None:
+        if event is None:
+            return None
+        if id(event) not in calls:
+            number, listed = _external_id(event), _args(event).get("Input Dims")
+            shapes = _shapes(listed) if isinstance(listed, list) else ()
+            calls[id(event)] = Call(len(calls) if number is None else number, event["name"], shapes)
+        return calls[id(event)]
+
+    return [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
+
+
+def _enclosing_operators(operators: Iterable[_Event], launches: Sequence[Launch | None]) -> list[_Event | None]:
+    """For each launch, the innermost operator of its thread that encloses it; None without a launch or an operator."""
+    of_thread: dict[tuple[str, str], list[tuple[int, int, _Event]]] = defaultdict(list)
+    for event in operators:
+        start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        if start is not None and duration is not None:
+            key = str(event.get("pid")), str(event.get("tid"))
+            of_thread[key].append((start, -start - duration, event))
+    found: list[_Event | None] = [None] * len(launches)
+    waiting: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for i, launch in enumerate(launches):
+        if launch is not None:
+            waiting[str(launch.process), str(launch.thread)].append((launch.time, i))
+    for key, times in waiting.items():
+        intervals = sorted(of_thread.get(key, ()), key=lambda item: item[:2])
+        open_now: list[tuple[int, int, _Event]] = []
+        following = 0
+        for time, i in sorted(times):
+            while following < len(intervals) and intervals[following][0] <= time:
+                open_now.append(intervals[following])
+                following += 1
+            while open_now and -open_now[-1][1] <= time:
+                open_now.pop()
+            found[i] = open_now[-1][2] if open_now else None
     return found
+
+
+def _external_id(event: _Event) -> int | None:
+    args = _args(event)
+    return _integer(args.get("External id", args.get("external id")))
 
 
 def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
@@ -215,7 +271,10 @@ def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
 
 def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
     for event in events:
-        if _category(event) == "user_annotation" and isinstance(event.get("name"), str):
+        category, name = _category(event), event.get("name")
+        if isinstance(name, str) and (
+            category == "user_annotation" or (category == "operator" and _ANNOTATION.match(name))
+        ):
             start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
             label = limited_name(printable(event["name"]))
             if start is not None and duration is not None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import torch_trace
+from roofmodel.profiles import reading, torch_trace
 from roofmodel.profiles.kernel import Evidence
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
 
@@ -52,6 +52,52 @@ def test_only_kernels_are_listed_and_copies_are_counted():
     profile = read(text)
     assert [(k.name, k.seconds) for k in profile.kernels] == [("gemm", 10e-6)]
     assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
+
+
+REAL_OPERATORS = {  # kernels in all, with an operator
+    "kineto_resnet50_v100_no_workers.json.gz": (8772, 8772),  # PyTorch 1.8: Operator, `external id`
+    "critical_path_alexnet_benchmark_result_2869224_1695835535_trace.json.gz": (79, 79),  # External id = correlation
+    "Falconsai_nsfw_image_detection__1016002.json.gz": (154, 154),
+    "nccl_parser_config_nccl_data.json.gz": (2700, 2700),
+}
+
+
+@pytest.mark.parametrize("name", REAL_OPERATORS)
+def test_kernels_of_every_generation_have_the_operator_that_launched_them(name):
+    with reading.opened_sources([measured(f"traces/torch/{name}")]) as (source,), source.open() as stream:
+        kernels = torch_trace.read(stream, name).kernels
+    assert (len(kernels), sum(kernel.call is not None for kernel in kernels)) == REAL_OPERATORS[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["Falconsai_nsfw_image_detection__1016002.json.gz", "nccl_parser_config_nccl_data.json.gz"]
+)
+def test_the_operator_that_encloses_a_launch_is_the_one_with_its_external_id(name):
+    document = json.loads(content(measured(f"traces/torch/{name}")))
+    by_id = torch_trace.read(io.BytesIO(json.dumps(document).encode()), name).kernels
+    for item in document["traceEvents"]:
+        if item.get("cat") == "kernel":
+            del item["args"]["External id"]
+    by_launch = torch_trace.read(io.BytesIO(json.dumps(document).encode()), name).kernels
+    assert [kernel.call for kernel in by_launch] == [kernel.call for kernel in by_id]
+
+
+def test_an_external_id_that_is_the_correlation_id_identifies_no_operator():
+    text = trace(
+        event("cpu_op", "aten::other", 0, 5, pid=42, tid=50, **{"External id": 7}),
+        event("cpu_op", "aten::mm", 10, 10, pid=42, tid=50, **{"External id": 8, "Input Dims": [[2, 3], [3, 4]]}),
+        call(12, correlation=7),
+        kernel("gemm", 100, 10, correlation=7, **{"External id": 7}),
+    )
+    (found,) = read(text).kernels
+    assert found.call.name == "aten::mm"
+    assert found.call.shapes == ((2, 3), (3, 4))
+    assert found.launch == pytest.approx(12e-6)
+
+
+def test_kernels_that_no_operator_launched_are_counted_in_a_warning():
+    text = trace(event("cpu_op", "aten::mm", 0, 5, pid=42, tid=50), call(12), kernel("gemm", 100, 10))
+    assert "none of 1 kernels could be joined with a framework operator" in read(text).warnings
 
 
 def test_times_are_microseconds_whatever_is_displayed():

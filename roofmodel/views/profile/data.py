@@ -60,6 +60,10 @@ def _kernel(kernel: Kernel, names: Mapping[str, str]) -> dict[str, Any]:
         "grid": kernel.grid and list(kernel.grid),
         "block": kernel.block and list(kernel.block),
         "nvtx": list(kernel.nvtx),
+        "operator": kernel.call and kernel.call.name,
+        "shapes": kernel.call and [list(shape) for shape in kernel.call.shapes],
+        "launch_seconds": kernel.launch,
+        "start_seconds": kernel.start,
         "invocations": kernel.invocations,
         "seconds": kernel.seconds,
         "occupancy": kernel.occupancy,
@@ -83,6 +87,7 @@ def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
         for key in ("grid", "block"):
             record[key] = record[key] and "x".join(map(str, record[key]))
         record["nvtx"] = " / ".join(record["nvtx"])
+        record["shapes"] = record["shapes"] and " ".join("x".join(map(str, shape)) or "-" for shape in record["shapes"])
         record |= {f"flops_{pipe}": value for pipe, value in kernel["flops"].items()}
         record |= {f"bytes_{level}": value for level, value in kernel["bytes"].items()}
         found.append(record)

@@ -1,0 +1,47 @@
+"""`roof trace`: where the time of a run goes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roofmodel.cli.options import ProfileHardware, examples, format_option, output_option
+from roofmodel.cli.output import check_format, check_outputs, present
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    "trace",
+    epilog=examples(
+        "roof trace trace.json.gz",
+        "roof trace report.sqlite --by nvtx --top 20",
+        "roof trace trace.json --steps 5:8 -o steps.png",
+    ),
+)
+def trace_command(
+    files: Annotated[
+        list[str], typer.Argument(help="Files of Nsight Systems, PyTorch or nvprof; patterns, - for stdin.")
+    ],
+    by: Annotated[
+        str,
+        typer.Option("--by", help="Group GPU work by group, lecture, name, nvtx, operator, device, stream or step."),
+    ] = "group",
+    top: Annotated[int, typer.Option("--top", help="Number of the longest kernels and copies that are listed.")] = 10,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")
+    ] = None,
+    hw: ProfileHardware = None,
+    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .json .csv")] = None,
+) -> None:
+    """Where a run's time goes: compute, communication, copies and idle time by cause, per rank and step."""
+    check_format(form, ("table", "json", "csv"))
+    from roofmodel import api
+    from roofmodel.views.profile import progress
+
+    check_outputs(api.TraceReport, output, files)
+    with progress.shown():
+        report = api.trace(*files, by=by, top=top, steps=steps, hw=hw)
+    present(report, form, output)

@@ -1,0 +1,67 @@
+"""Read tables of GPU activities as timelines: nvprof's GPU trace and the `cuda_gpu_trace` report of `nsys stats`.
+
+They have kernels, copies and memsets with their times, but no CUDA calls, operators or ranges.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles import nsys_stats, nvprof
+from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    COPY,
+    KERNEL,
+    MEMSET,
+    OPERATORS,
+    RANGES,
+    WORK,
+    TableBuilder,
+    Timeline,
+    empty,
+)
+
+
+def read_nvprof(file: BinaryIO, name: str) -> Timeline:
+    """The activities of `nvprof --print-gpu-trace`. Raises ProfileError for a summary, which has no times of starts."""
+    return _timeline(nvprof.read(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
+
+
+def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:
+    """The activities of `nsys stats --report cuda_gpu_trace`. Raises ProfileError for a summary."""
+    return _timeline(
+        nsys_stats.read(file, name), name, "collect with `nsys stats --report cuda_gpu_trace --format csv`"
+    )
+
+
+def _timeline(profile: Profile, name: str, how_to_collect: str) -> Timeline:
+    activities = [each for each in (*profile.kernels, *profile.copies) if each.invocations == 1]
+    timed = [each for each in activities if each.start is not None and each.seconds is not None]
+    if not timed:
+        raise ProfileError(f"{name}: a summary without the start of each kernel; {how_to_collect}")
+    work = TableBuilder(WORK)
+    for activity in sorted(timed, key=lambda each: each.start or 0):
+        work.add(**_cells(activity))
+    warnings = tuple(str(text) for text in profile.warnings if "not listed as kernels" not in text)
+    tables = (empty(CALLS), empty(OPERATORS), empty(RANGES))
+    return Timeline(profile.tool, name, work.frame(), *tables, profile.evidence, warnings)
+
+
+def _cells(activity: Kernel) -> dict[str, int | str | None]:
+    start = round((activity.start or 0) * 1e9)
+    cells: dict[str, int | str | None] = {
+        "kind": KERNEL,
+        "start": start,
+        "end": start + round((activity.seconds or 0) * 1e9),
+        "process": activity.process,
+        "device": activity.device,
+        "stream": activity.stream,
+        "name": activity.name,
+    }
+    if activity.copy is not None:
+        size = activity.copy
+        kind = MEMSET if "memset" in activity.name else COPY
+        cells |= {"kind": kind, "bytes": size.bytes, "direction": size.direction, "memory": size.memory}
+    return cells

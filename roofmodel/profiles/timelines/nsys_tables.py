@@ -1,0 +1,119 @@
+"""Read the events of an Nsight Systems SQLite export. Schema and joins: see `profiles/nsys.py`.
+
+Times are integer nanoseconds from the start of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from roofmodel.profiles import nsys
+from roofmodel.profiles.nvtx_ranges import NEVER_ENDED
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    COPY,
+    KERNEL,
+    MEMSET,
+    OPERATORS,
+    RANGES,
+    UNKNOWN,
+    WORK,
+    TableBuilder,
+    Timeline,
+    count_joined,
+    empty,
+    with_launches,
+)
+
+# CUPTI's copyKind and memory kinds (ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND of an export).
+DIRECTIONS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD", 7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+    11: "unified_HtoD", 12: "unified_DtoH", 13: "PtoP",
+}  # fmt: skip
+_MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
+_TIMES = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+Row = Any
+
+
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The events of an export. Raises ProfileError for a file that is damaged or is not an nsys export."""
+    with nsys.opened(file, name) as database:
+        return _timeline(database, name)
+
+
+def _timeline(database: nsys.Database, name: str) -> Timeline:
+    strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
+    work = TableBuilder(WORK)
+    backwards = 0
+    for kind, row, cells in _activities(database, strings):
+        start, end = int(row["start"]), int(row["end"])
+        backwards += end < start
+        work.add(
+            kind=kind, start=start, end=max(start, end), device=row["deviceId"], stream=row["streamId"],
+            process=None if row["globalPid"] is None else nsys.process_id(row["globalPid"]),
+            correlation=row["correlationId"], **cells,
+        )  # fmt: skip
+    calls = TableBuilder(CALLS)
+    for row in database.rows("CUPTI_ACTIVITY_KIND_RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId")):
+        if row["globalTid"] is not None and row["start"] is not None:
+            calls.add(
+                name=strings.get(row["nameId"], "CUDA call"), start=row["start"], end=_end(row), **_thread(row),
+                correlation=row["correlationId"],
+            )  # fmt: skip
+    ranges = TableBuilder(RANGES)
+    for row in database.rows("NVTX_EVENTS", ("start", "end", "eventType", "text", "textId", "globalTid")):
+        label = strings.get(row["textId"]) if row["text"] is None else str(row["text"])
+        if label and row["globalTid"] is not None and row["eventType"] in nsys.PUSH_POP | nsys.START_END:
+            place = _thread(row)
+            if row["eventType"] in nsys.START_END:
+                place["thread"] = None
+            ranges.add(name=label, start=row["start"], end=_end(row), **place)
+    timeline = with_launches(
+        Timeline(
+            "nsys", name, work.frame(), calls.frame(), empty(OPERATORS), ranges.frame(), tuple(nsys.devices(database))
+        )
+    )
+    return replace(timeline, warnings=tuple(_warnings(timeline, database, backwards)))
+
+
+def _activities(database: nsys.Database, strings: dict[Any, str]) -> Iterator[tuple[str, Row, dict[str, Any]]]:
+    names = ("demangledName", "shortName", "mangledName")
+    for row in database.rows("CUPTI_ACTIVITY_KIND_KERNEL", (*_TIMES, *names)):
+        yield KERNEL, row, {"name": next((strings[row[n]] for n in names if row[n] in strings), "unnamed kernel")}
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
+        direction = DIRECTIONS.get(row["copyKind"], "DtoD")
+        kinds = {_MEMORY.get(row["srcKind"]), _MEMORY.get(row["dstKind"])}
+        memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
+        label = f"[CUDA memcpy {direction}]"
+        yield COPY, row, {"name": label, "bytes": row["bytes"], "direction": direction, "memory": memory}
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*_TIMES, "bytes", "memKind")):
+        yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
+
+
+def _thread(row: Row) -> dict[str, Any]:
+    return {"process": nsys.process_id(row["globalTid"]), "thread": row["globalTid"]}
+
+
+def _end(row: Row) -> int:
+    """A range or call that is open at the end of the trace never ends."""
+    return NEVER_ENDED - 1 if row["end"] is None else int(row["end"])
+
+
+def _warnings(timeline: Timeline, database: nsys.Database, backwards: int) -> Iterator[str]:
+    kernels, joined = count_joined(timeline)
+    if graphs := database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
+        yield (
+            f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; "
+            "collect with `--cuda-graph-trace=node`"
+        )
+    if joined < kernels:
+        yield (
+            f"{kernels - joined} of {kernels} kernels have no launch in the export: the cause of idle time before them "
+            "is unknown; collect with `nsys profile --trace=cuda,nvtx`"
+        )
+    if backwards:
+        yield f"{backwards} activities end before they start: their durations count as zero"
+    if (timeline.work["correlation"] == UNKNOWN).all() and kernels:
+        yield "the export has no correlation ids: launches are unknown"

@@ -1,0 +1,65 @@
+"""Read tables of kernels with their launch and NVTX range: one row per kernel, one file per GPU and step.
+
+Columns: nvtx_text, nvtx_start, nvtx_end, device, crt_name, crt_start, crt_end, kernel_demangled_name, kernel_stream,
+kernel_start, kernel_end, kernel_duration; times in nanoseconds. They are queries over Nsight Systems exports.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import numpy as np
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.streams import printable
+from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, UNKNOWN, Timeline, empty
+
+_NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
+_TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
+_HEAD = 4096  # bytes in which the header must be
+
+
+def recognize(file: BinaryIO) -> bool:
+    """Whether a stream starts with the header of such a table."""
+    first = file.read(_HEAD).split(b"\n", 1)[0]
+    return all(column.encode() in first for column in (*_NUMBERS, *_TEXTS))
+
+
+def read(file: BinaryIO, name: str) -> Timeline:
+    """The kernels, launches and ranges of a table. Raises ProfileError for a missing column or a damaged number."""
+    import pandas
+
+    file.seek(0)
+    try:
+        table = pandas.read_csv(file, dtype=dict.fromkeys(_TEXTS, "category") | dict.fromkeys(_NUMBERS, np.int64))
+    except (ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{name}: a table of kernels by step, but damaged ({error}); export it again") from None
+    if not len(table):
+        raise ProfileError(f"{name}: a table of kernels by step without rows; export it again")
+    texts = {column: table[column].cat.rename_categories(lambda text: printable(str(text))) for column in _TEXTS}
+    missing = pandas.Categorical.from_codes(
+        np.full(len(table), -1, np.int32), categories=pandas.Index([], dtype=object)
+    )
+    unknown = np.full(len(table), UNKNOWN)
+    work = pandas.DataFrame(
+        {
+            "kind": pandas.Categorical([KERNEL] * len(table)), "start": table["kernel_start"],
+            "end": table["kernel_end"], "process": missing, "device": texts["device"],
+            "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"], "correlation": unknown,
+            "bytes": unknown, "direction": missing, "memory": missing, "collective": missing,
+            "message_bytes": unknown, "group_size": unknown, "launch_start": table["crt_start"],
+            "launch_end": table["crt_end"], "launch_thread": missing,
+        }
+    )  # fmt: skip
+    calls = pandas.DataFrame(
+        {"name": texts["crt_name"], "start": table["crt_start"], "end": table["crt_end"], "process": missing,
+         "thread": missing, "correlation": unknown}
+    )  # fmt: skip
+    marks = ~table.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"])
+    ranges = pandas.DataFrame(
+        {"name": texts["nvtx_text"], "start": table["nvtx_start"], "end": table["nvtx_end"], "process": missing,
+         "thread": missing}
+    )[marks].reset_index(drop=True)  # fmt: skip
+    order = np.lexsort((work["end"], work["start"]))
+    work = work.iloc[order].reset_index(drop=True)
+    return Timeline("steps", name, work, calls, empty(OPERATORS), ranges)

@@ -1,0 +1,142 @@
+"""The events of one run as tables: GPU work, CUDA calls, framework operators, and named ranges.
+
+Times are integer nanoseconds of one clock per file. A time of UNKNOWN means that the file does not record it. Text
+columns are categorical, so that a name that occurs a million times is stored once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roofmodel.profiles.kernel import Evidence
+
+if TYPE_CHECKING:
+    import pandas
+
+UNKNOWN = -1
+KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
+
+WORK = {
+    "kind": str,  # KERNEL, COPY or MEMSET
+    "start": int,
+    "end": int,
+    "process": str,
+    "device": str,
+    "stream": str,
+    "name": str,
+    "correlation": int,  # of the call that launched it
+    "bytes": int,  # of copies and memsets
+    "direction": str,  # of copies: HtoD, DtoH, DtoD, PtoP, HtoH, unified_HtoD, unified_DtoH
+    "memory": str,  # of the host side of a copy: pinned, pageable or managed; device if both sides are on a GPU
+    "collective": str,  # of communication kernels, if the file names it: allreduce, allgather, ...
+    "message_bytes": int,  # of one rank, as the collective's metadata state them
+    "group_size": int,  # ranks of the collective
+    "launch_start": int,
+    "launch_end": int,
+    "launch_thread": str,
+}
+CALLS = {"name": str, "start": int, "end": int, "process": str, "thread": str, "correlation": int}
+OPERATORS = {"name": str, "start": int, "end": int, "process": str, "thread": str}
+RANGES = {"name": str, "start": int, "end": int, "process": str, "thread": str}  # thread: missing for all threads
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The events of one file. `work` is sorted by start; `ranges` has the NVTX ranges and user annotations."""
+
+    tool: str  # "nvprof", "nsys", "torch" or "steps"
+    file: str
+    work: pandas.DataFrame
+    calls: pandas.DataFrame
+    operators: pandas.DataFrame
+    ranges: pandas.DataFrame
+    evidence: tuple[Evidence, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> int:
+        """The start of the first activity."""
+        return int(self.work["start"].iloc[0]) if len(self.work) else 0
+
+
+class TableBuilder:
+    """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts."""
+
+    def __init__(self, columns: Mapping[str, type]) -> None:
+        self._columns = columns
+        self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
+        self._texts: dict[str, dict[str, int]] = {column: {} for column, kind in columns.items() if kind is str}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._values.values())))
+
+    def add(self, **cells: int | str | None) -> None:
+        """Add a row; columns that are not given are UNKNOWN or missing."""
+        for column, values in self._values.items():
+            cell = cells.get(column)
+            if column in self._texts:
+                texts = self._texts[column]
+                values.append(-1 if cell is None else texts.setdefault(str(cell), len(texts)))
+            else:
+                values.append(UNKNOWN if cell is None else int(cell))
+
+    def frame(self) -> pandas.DataFrame:
+        """The table."""
+        import pandas
+
+        def column(name: str, values: array[int]) -> object:
+            if name not in self._texts:
+                return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
+            codes = np.frombuffer(values, dtype=np.int32) if values else np.empty(0, np.int32)
+            return pandas.Categorical.from_codes(codes, categories=pandas.Index(list(self._texts[name]), dtype=object))
+
+        return pandas.DataFrame({name: column(name, values) for name, values in self._values.items()})
+
+
+def with_launches(timeline: Timeline) -> Timeline:
+    """Add to each activity the CUDA call that launched it, and sort the activities by start.
+
+    The key is (process, correlation id), or the correlation id alone for activities whose process is unknown and whose
+    id belongs to calls of one process. Of several calls with one id (a driver call inside a runtime call) the earliest
+    counts. Kernels of one CUDA graph share a launch.
+    """
+    import pandas
+
+    work, calls = timeline.work, timeline.calls
+    calls = calls[calls["correlation"] != UNKNOWN].sort_values("start", kind="stable")
+    first = calls.drop_duplicates(["process", "correlation"])[["process", "correlation", "start", "end", "thread"]]
+    columns = {"start": "launch_start", "end": "launch_end", "thread": "launch_thread"}
+    first = first.rename(columns=columns).astype({"process": object, "launch_thread": object})
+    bare = work.drop(columns=list(columns.values())).astype({"process": object})
+    known = bare["process"].notna() & (bare["correlation"] != UNKNOWN)
+    unique = first.drop_duplicates("correlation", keep=False)
+    joined = pandas.concat(
+        [
+            bare[known].reset_index().merge(first, how="left", on=["process", "correlation"]),
+            bare[~known].drop(columns="process").reset_index().merge(unique, how="left", on="correlation"),
+        ]
+    ).set_index("index")
+    for column in ("launch_start", "launch_end"):
+        joined[column] = joined[column].fillna(UNKNOWN).astype(np.int64)
+    joined = joined.sort_values(["start", "end"], kind="stable").reset_index(drop=True)
+    only = joined["process"].dropna().unique()
+    if len(only) == 1:
+        joined["process"] = joined["process"].fillna(only[0])
+    joined = joined.astype({"process": "category", "launch_thread": "category"})
+    return replace(timeline, work=joined[list(WORK)])
+
+
+def empty(columns: Mapping[str, type]) -> pandas.DataFrame:
+    """A table without rows."""
+    return TableBuilder(columns).frame()
+
+
+def count_joined(timeline: Timeline) -> tuple[int, int]:
+    """Kernels, and kernels with a known launch."""
+    kernels = timeline.work[timeline.work["kind"] == KERNEL]
+    return len(kernels), int((kernels["launch_start"] != UNKNOWN).sum())

@@ -1,0 +1,83 @@
+"""Results of `trace`: where the time of a run goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.arguments import PathLike
+from roofmodel.reports.base import Drawn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+
+    from roofmodel.study.trace.trace import Trace
+
+
+class TraceReport(Drawn):
+    """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
+
+    def __init__(self, analyzed: Trace) -> None:
+        self.analyzed = analyzed
+
+    @property
+    def findings(self) -> list[str]:
+        """What limits the run, the largest part of the wall time first."""
+        return [finding.text for finding in self.analyzed.findings]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Data that the files lack."""
+        return tuple(map(str, self.analyzed.warnings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof trace --format json` prints."""
+        from roofmodel.views.trace.data import document
+
+        return document(self.analyzed)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per rank and group, with the columns of `roof trace --format csv`."""
+        import pandas
+
+        from roofmodel.views.trace.data import group_rows
+
+        return pandas.DataFrame(group_rows(self.analyzed))
+
+    def steps_frame(self) -> pandas.DataFrame:
+        """One row per rank and step: wall time and its parts in seconds."""
+        import pandas
+
+        from roofmodel.views.trace.data import step_rows
+
+        return pandas.DataFrame(step_rows(self.analyzed))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        from roofmodel.views.trace.data import SUFFIXES
+
+        return SUFFIXES
+
+    def text(self, form: str) -> str:
+        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.views.trace.data import as_csv
+
+        return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
+        from roofmodel.views.trace.data import save
+
+        return save(self.analyzed, os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.trace.tables import table
+
+        return table(self.analyzed)
+
+    def __repr__(self) -> str:
+        found = self.analyzed
+        return f"<TraceReport of {', '.join(found.files)}: {len(found.ranks)} ranks, by {found.tool}>"

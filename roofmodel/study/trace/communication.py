@@ -1,0 +1,80 @@
+"""Collectives of a rank: time, exposed time, and bandwidth where the file records message sizes.
+
+Algorithm bandwidth is the message size over the time; bus bandwidth multiplies it by the share of the message that
+passes each link, which makes it comparable with the link's rate (NVIDIA nccl-tests, doc/PERFORMANCE.md). A
+collective's kernel runs from the start of this rank until the last rank has taken part, so its time includes waiting.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.study.trace import intervals
+from roofmodel.study.trace.ranks import Rank
+
+_NAME = re.compile(
+    r"(?:nccl|rccl|mscclpp?|nvshmem|deep_?ep|msccl)\w*?(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|"
+    r"send_?recv|reduce|send|recv|dispatch|combine|barrier)", re.I
+)  # fmt: skip
+
+
+class Collective(NamedTuple):
+    """All calls of one collective on one rank."""
+
+    name: str  # allreduce, allgather, ...
+    number: int
+    seconds: float
+    exposed_seconds: float  # without computation at the same time
+    bytes: int | None  # of the messages; None if the file does not record them all
+    bytes_per_second: float | None  # algorithm bandwidth
+    bus_bytes_per_second: float | None
+
+
+def collectives(rank: Rank) -> list[Collective]:
+    """The collectives of a rank, longest first."""
+    work = rank.work[rank.is_collective]
+    if not len(work):
+        return []
+    stated = work["collective"].astype(object)
+    from_name = work["name"].astype(object).map(collective_name)
+    names = stated.where(stated.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
+    rows = []
+    for name, group in work.groupby(names):
+        durations = (group["end"] - group["start"]).to_numpy()
+        covered = intervals.union(group["start"], group["end"])
+        sizes, ranks = group["message_bytes"].to_numpy(), group["group_size"].to_numpy()
+        known = len(sizes) > 0 and not (sizes == UNKNOWN).any()
+        seconds, size = float(durations.sum()) / 1e9, int(sizes.sum()) if known else None
+        rate = size / seconds if size is not None and seconds else None
+        members = int(ranks[0]) if known and len(np.unique(ranks)) == 1 and ranks[0] > 0 else None
+        rows.append(
+            Collective(
+                name=str(name),
+                number=len(group),
+                seconds=seconds,
+                exposed_seconds=intervals.length(intervals.subtract(covered, rank.compute)) / 1e9,
+                bytes=size,
+                bytes_per_second=rate,
+                bus_bytes_per_second=None if rate is None or members is None else rate * bus_factor(str(name), members),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def collective_name(kernel: str) -> str:
+    """The collective that a kernel name shows (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`: allreduce)."""
+    found = _NAME.search(kernel)
+    return found[1].lower().replace("_", "") if found else "other"
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    if name.startswith("allreduce"):
+        return 2 * (ranks - 1) / ranks
+    if any(part in name for part in ("allgather", "reducescatter", "alltoall")):
+        return (ranks - 1) / ranks
+    return 1.0

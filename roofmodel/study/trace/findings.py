@@ -1,0 +1,157 @@
+"""What limits a run, in words, from the parts of the wall time; the largest part first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel import units
+from roofmodel.devices.device import Device
+from roofmodel.study.trace import idle, intervals
+from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies, host_link
+from roofmodel.study.trace.ranks import Rank
+from roofmodel.study.trace.steps import Steps
+
+# Shares of a rank's wall time from which a part is reported.
+INPUT, SYNCHRONIZATION, STRAGGLER, LAUNCH, COMMUNICATION, COPY = 0.05, 0.05, 0.05, 0.15, 0.15, 0.15
+
+
+class Finding(NamedTuple):
+    """A part of a rank's wall time that could be saved, at most `seconds`."""
+
+    kind: str  # input_bound, copy_bound, launch_bound, communication_bound, synchronization, straggler
+    seconds: float
+    text: str
+
+
+def findings(
+    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, float]]], device: Device | None
+) -> list[Finding]:
+    """The findings of all ranks, most seconds first; of equal kinds the rank with the most."""
+    found: dict[str, Finding] = {}
+    every = list(ranks)
+    for rank, steps, copies, causes in every:
+        prefix = f"{rank.label}: " if len(every) > 1 else ""
+        for finding in _of_rank(rank, steps, copies, causes, device):
+            known = found.get(finding.kind)
+            if known is None or finding.seconds > known.seconds:
+                found[finding.kind] = finding._replace(text=prefix + finding.text)
+    if late := _straggler([rank for rank, *_ in every]):
+        found[late.kind] = late
+    return sorted(found.values(), key=lambda finding: -finding.seconds)
+
+
+def _of_rank(
+    rank: Rank, steps: Steps, copies: list[Copies], causes: dict[str, float], device: Device | None
+) -> Iterator[Finding]:
+    low, high = rank.span
+    wall = (high - low) / 1e9
+    if not wall:
+        return
+    if (seconds := causes.get("input", 0)) > INPUT * wall:
+        yield Finding("input_bound", seconds, _input_text(rank, steps, seconds, wall))
+    exposed = intervals.length(rank.exposed_copies) / 1e9
+    if exposed > COPY * wall:
+        yield Finding("copy_bound", exposed, _copy_text(rank, copies, exposed, wall, device))
+    exposed = intervals.length(rank.exposed_communication) / 1e9
+    if exposed > COMMUNICATION * wall:
+        whole = intervals.length(rank.communication) / 1e9
+        yield Finding(
+            "communication_bound",
+            exposed,
+            f"communication takes {_of(exposed, wall)} without computation at the same time "
+            f"({units.seconds(whole)} in all, {rank.overlap or 0:.0%} overlapped). Collectives also wait for the last "
+            "rank: compare the ranks before changing the network",
+        )
+    if (seconds := causes.get("synchronization", 0)) > SYNCHRONIZATION * wall:
+        yield Finding(
+            "synchronization",
+            seconds,
+            f"the GPU idles {_of(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), copies "
+            "to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
+        )
+    if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
+        kernels = int(np.count_nonzero(rank.is_kernel))
+        mean = rank.kernel_seconds / kernels if kernels else 0
+        yield Finding(
+            "launch_bound",
+            seconds,
+            f"the GPU idles {_of(seconds, wall)} because the CPU launches kernels more slowly than the GPU runs them "
+            f"({kernels} kernels of {units.seconds(mean)} on average). CUDA graphs, fused kernels (torch.compile) or "
+            "larger batches help",
+        )
+
+
+def _of(seconds: float, wall: float) -> str:
+    return f"{units.seconds(seconds)} of {units.seconds(wall)} ({seconds / wall:.0%})"
+
+
+def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
+    text = f"the input pipeline limits the run: the GPU idles {_of(seconds, wall)} while the CPU fetches batches"
+    spent = idle.loader_seconds(rank)
+    complete = steps.complete
+    if spent and complete:
+        thread = max(spent, key=spent.__getitem__)
+        loader = idle.thread_time(rank, thread, idle.LOADER)
+        within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
+        fetch, step = float(within.mean()) / 1e9, sum(s.length for s in complete) / len(complete) / 1e9
+        if 0 < fetch < step:
+            workers = math.ceil(fetch / (step - fetch))
+            text += (
+                f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
+                f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it, "
+                f"and a step would take about {units.seconds(step - fetch)}"
+            )
+    return text
+
+
+def _copy_text(rank: Rank, copies: list[Copies], exposed: float, wall: float, device: Device | None) -> str:
+    longest = max(copies, key=lambda each: each.exposed_seconds)
+    busy = intervals.length(rank.kernels) / 1e9
+    memory = f", {longest.memory} memory" if longest.memory else ""
+    text = (
+        f"copies limit the run: they take {_of(exposed, wall)} while no kernel runs; kernels run {busy / wall:.1%} "
+        f"of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
+    )
+    if (rate := longest.bytes_per_second) and longest.kind in HOST_DIRECTIONS:
+        text += f" at {units.si(rate, 'B/s')}, {link_shares(rate, device)}"
+    return text
+
+
+def link_shares(rate: float, device: Device | None) -> str:
+    """A rate as a share of the device's host link, or of the PCIe generations if the device is unknown."""
+    if link := host_link(device):
+        return f"{rate / link:.0%} of {device.name if device else ''}'s PCIe link ({units.si(link, 'B/s')})"
+    reachable = [(name, peak) for name, peak in HOST_LINKS.items() if rate <= peak]
+    return " or ".join(f"{rate / peak:.0%} of {name}" for name, peak in reachable) or "more than PCIe 5.0 x16"
+
+
+def _straggler(ranks: list[Rank]) -> Finding | None:
+    """The rank that starts collectives last, if the others wait long for it; only for ranks of one file (one clock)."""
+    groups: dict[tuple[str, int], list[Rank]] = {}
+    for rank in ranks:
+        if count := int(np.count_nonzero(rank.is_collective)):
+            groups.setdefault((rank.timeline.file, count), []).append(rank)
+    found = []
+    for members in groups.values():
+        if len(members) < 2:
+            continue
+        starts = np.stack([rank.starts[rank.is_collective] for rank in members])
+        waits = (starts.max(axis=0) - starts).sum(axis=1) / 1e9  # of each rank
+        last = int(np.bincount(starts.argmax(axis=0), minlength=len(members)).argmax())
+        count, late = starts.shape[1], int((starts.argmax(axis=0) == last).sum())
+        longest = float(waits.max())
+        low, high = members[int(waits.argmax())].span
+        if longest > STRAGGLER * (high - low) / 1e9:
+            found.append(
+                Finding(
+                    "straggler",
+                    longest,
+                    f"{members[last].label} starts {late} of {count} collectives last; "
+                    f"{members[int(waits.argmax())].label} waits {_of(longest, (high - low) / 1e9)} for it",
+                )
+            )
+    return max(found, key=lambda finding: finding.seconds, default=None)

@@ -1,0 +1,104 @@
+"""Time of GPU work (kernels, copies, memsets) by category, name, range, operator, device, stream or step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.profiles.timelines.timeline import COPY, MEMSET
+from roofmodel.study.profile.points import category, lecture_category
+from roofmodel.study.trace import enclosing
+from roofmodel.study.trace.ranks import Rank
+from roofmodel.study.trace.steps import Steps
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class GroupTime(NamedTuple):
+    """Launches of one group on one rank. Overlapping launches count fully: `seconds` is not wall time."""
+
+    rank: int
+    group: str
+    kernels: int  # launches; with copies and memsets
+    seconds: float
+    share: float  # of the rank's summed time
+    mean: float
+    median: float
+    min: float
+    max: float
+
+
+def grouped(rank: Rank, steps: Steps, by: str) -> list[GroupTime]:
+    """The groups of a rank, longest first. Raises WorkloadError for an unknown grouping."""
+    if by not in GROUPINGS:
+        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
+    if not len(rank.work):
+        return []
+    durations = rank.work["end"] - rank.work["start"]
+    keys = GROUPINGS[by](rank, steps)
+    table = durations.groupby(np.asarray(keys, dtype=object)).agg(["size", "sum", "mean", "median", "min", "max"])
+    whole = float(durations.sum()) or 1.0
+    rows = [
+        GroupTime(rank.number, str(key), int(row["size"]), row["sum"] / 1e9, row["sum"] / whole,
+                  row["mean"] / 1e9, row["median"] / 1e9, row["min"] / 1e9, row["max"] / 1e9)
+        for key, row in table.iterrows()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-row.seconds, row.group))
+
+
+def _of_names(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
+    """A grouping that depends on the name alone."""
+
+    def keys(rank: Rank, steps: Steps) -> object:
+        names = rank.work["name"].cat
+        of_code = np.array([label(name) for name in names.categories], dtype=object)
+        return of_code[names.codes.to_numpy()]
+
+    return keys
+
+
+def _kinds(rank: Rank, steps: Steps) -> object:
+    """The category of kernels; copies and memsets apart, copies by direction."""
+    keys = np.array(_of_names(category)(rank, steps), dtype=object)
+    copies = (rank.work["kind"] == COPY).to_numpy()
+    keys[copies] = "copy " + rank.work["direction"].astype(object).fillna("")[copies]
+    keys[(rank.work["kind"] == MEMSET).to_numpy()] = MEMSET
+    return keys
+
+
+def _ranges(rank: Rank, steps: Steps) -> object:
+    return [label or "(no range)" for label in enclosing.labels(rank.work, rank.timeline.ranges)]
+
+
+def _operators(rank: Rank, steps: Steps) -> object:
+    return [label or "(no operator)" for label in enclosing.labels(rank.work, rank.timeline.operators)]
+
+
+def _steps(rank: Rank, steps: Steps) -> object:
+    keys = np.full(len(rank.work), "(no step)", dtype=object)
+    for step in steps.steps:
+        keys[(rank.starts >= step.start) & (rank.starts < step.end)] = step.label
+    return keys
+
+
+def _column(name: str) -> Callable[[Rank, Steps], object]:
+    def keys(rank: Rank, steps: Steps) -> pandas.Series:
+        return rank.work[name].astype(object).fillna(f"(no {name})")
+
+    return keys
+
+
+GROUPINGS: Mapping[str, Callable[[Rank, Steps], object]] = {
+    "group": _kinds,
+    "lecture": _of_names(lecture_category),
+    "name": _of_names(str),
+    "nvtx": _ranges,
+    "operator": _operators,
+    "device": _column("device"),
+    "stream": _column("stream"),
+    "step": _steps,
+}

@@ -1,0 +1,105 @@
+"""Why a GPU idles, from what the CPU did in the meantime.
+
+A gap ends with the start of an activity. The kernel after a gap is not its cause. The cause is why that kernel was not
+there earlier:
+
+    queued           it was launched before the gap: it waited for its stream, an event, or another device
+    input            the launching thread fetched a batch from the data loader
+    other_rank       the launching thread waited for other ranks (a barrier, a collective on the CPU)
+    synchronization  the thread was blocked until the GPU had finished, so the queue was empty when it continued
+    launch           the CPU had work to launch, but was slower than the GPU
+    unknown          the file does not have the launch
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.study.trace import intervals
+from roofmodel.study.trace.intervals import Intervals
+from roofmodel.study.trace.ranks import Rank
+
+if TYPE_CHECKING:
+    import pandas
+
+CAUSES = ("input", "synchronization", "launch", "other_rank", "queued", "unknown")
+LOADER = re.compile(
+    r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
+)
+_OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
+_SYNCHRONIZES = re.compile(
+    r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|cu(?:Ctx|Stream|Event)Synchronize|(?:cuda|hip)Memcpy(?!\w*Async)|"
+    r"cuMemcpy\w*(?<!Async)(?:_v\d+)?$|aten::(?:item|_local_scalar_dense)$"
+)
+
+
+def by_cause(rank: Rank) -> dict[str, float]:
+    """Idle seconds by cause; they sum to the rank's idle time."""
+    gaps = rank.idle
+    nanoseconds = dict.fromkeys(CAUSES, 0)
+    first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
+    launches = rank.work["launch_start"].to_numpy()[first]
+    threads = rank.work["launch_thread"].astype(object).to_numpy()[first]
+    known = launches != UNKNOWN
+    lengths = gaps[:, 1] - gaps[:, 0]
+    nanoseconds["unknown"] += int(lengths[~known].sum())
+    queued = known & (launches <= gaps[:, 0])
+    nanoseconds["queued"] += int(lengths[queued].sum())
+    late = known & ~queued
+    nanoseconds["launch"] += int(lengths[late & ~_is_text(threads)].sum())
+    for thread in {each for each in threads[late] if isinstance(each, str)}:
+        of_thread = late & (threads == thread)
+        starts, ends = gaps[of_thread, 0], np.minimum(launches, gaps[:, 1])[of_thread]
+        whole = gaps[of_thread, 1] - starts
+        loader = thread_time(rank, thread, LOADER)
+        waits = intervals.subtract(thread_time(rank, thread, _OTHER_RANK), loader)
+        by_input = intervals.covered(loader, starts, ends)
+        by_others = intervals.covered(waits, starts, ends)
+        rest = whole - by_input - by_others
+        blocked = _contains(thread_time(rank, thread, _SYNCHRONIZES), starts)
+        nanoseconds["input"] += int(by_input.sum())
+        nanoseconds["other_rank"] += int(by_others.sum())
+        nanoseconds["synchronization"] += int(rest[blocked].sum())
+        nanoseconds["launch"] += int(rest[~blocked].sum())
+    return {cause: value / 1e9 for cause, value in nanoseconds.items() if value}
+
+
+def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
+    """The time that a thread spends in CUDA calls, operators and ranges whose names match."""
+    found = [intervals.NONE]
+    for events in (rank.timeline.calls, rank.timeline.operators, rank.timeline.ranges):
+        matching = named(events, pattern)
+        matching = matching[matching["thread"].astype(object) == thread]
+        found.append(intervals.union(matching["start"], matching["end"]))
+    return intervals.join(*found)
+
+
+def named(events: pandas.DataFrame, pattern: re.Pattern[str]) -> pandas.DataFrame:
+    """The events whose names match."""
+    names = events["name"].cat
+    codes = [code for code, name in enumerate(names.categories) if pattern.search(name)]
+    return events[names.codes.isin(codes)]
+
+
+def _is_text(values: np.ndarray) -> np.ndarray:
+    return np.array([isinstance(value, str) for value in values], dtype=bool)
+
+
+def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
+    """Whether each time lies inside one of the intervals, ends included."""
+    index = np.searchsorted(intervals_[:, 0], times, side="right") - 1
+    inside = index >= 0
+    inside[inside] = intervals_[index[inside], 1] >= times[inside]
+    return np.asarray(inside)
+
+
+def loader_seconds(rank: Rank) -> Mapping[str, float]:
+    """Seconds in the data loader by launching thread of the rank, threads without are left out."""
+    threads = {each for each in rank.work["launch_thread"].astype(object) if isinstance(each, str)}
+    spent = {thread: thread_time(rank, thread, LOADER) for thread in sorted(threads)}
+    return {thread: intervals.length(time) / 1e9 for thread, time in spent.items() if len(time)}

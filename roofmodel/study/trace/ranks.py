@@ -1,0 +1,153 @@
+"""Ranks of a run, and the sets of time in which each of them computes, communicates, copies or idles.
+
+A rank is one GPU of one process of one file: (file, process, device). Several processes may share a GPU, and a file may
+hold several ranks. Per rank, with K the kernels' intervals, N the collectives' (communication) and C all other
+kernels':
+
+    kernel time = sum of the durations of K        busy time = length of the union of K
+    overlap     = |N and C| / |N|                  exposed communication = N without C
+    idle time   = time within the span of kernels, copies and memsets in which none of them runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, UNKNOWN, Timeline
+from roofmodel.study.profile.points import category
+from roofmodel.study.trace import intervals
+from roofmodel.study.trace.intervals import Intervals
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Rank:
+    """The GPU work of one rank, sorted by start; times in nanoseconds of its file's clock."""
+
+    def __init__(
+        self, number: int, timeline: Timeline, process: str | None, device: str | None, work: pandas.DataFrame
+    ):
+        self.number, self.timeline, self.process, self.device = number, timeline, process, device
+        self.work = work
+        names = work["name"].cat
+        communicates = np.array([category(name) == "communication" for name in names.categories], dtype=bool)
+        self.is_kernel = (work["kind"] == KERNEL).to_numpy()
+        self.is_collective = self.is_kernel & communicates[names.codes.to_numpy()]
+        self.is_copy = (work["kind"] == COPY).to_numpy()
+        self.is_memset = (work["kind"] == MEMSET).to_numpy()
+        self.starts = work["start"].to_numpy()
+        self.ends = work["end"].to_numpy()
+
+    @property
+    def label(self) -> str:
+        """Such as `GPU 0, process 144`."""
+        parts = [f"GPU {self.device}"] * (self.device is not None) + [f"process {self.process}"] * bool(self.process)
+        return ", ".join(parts) or self.timeline.file
+
+    def _set(self, mask: Any) -> Intervals:
+        return intervals.union(self.starts[mask], self.ends[mask])
+
+    @cached_property
+    def kernels(self) -> Intervals:
+        return self._set(self.is_kernel)
+
+    @cached_property
+    def communication(self) -> Intervals:
+        return self._set(self.is_collective)
+
+    @cached_property
+    def compute(self) -> Intervals:
+        return self._set(self.is_kernel & ~self.is_collective)
+
+    @cached_property
+    def copies(self) -> Intervals:
+        """Memory copies and memsets."""
+        return self._set(self.is_copy | self.is_memset)
+
+    @cached_property
+    def active(self) -> Intervals:
+        return self._set(slice(None))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the start of the first activity to the end of the last."""
+        return (int(self.active[0, 0]), int(self.active[-1, 1])) if len(self.active) else (0, 0)
+
+    @cached_property
+    def idle(self) -> Intervals:
+        """The gaps between activities."""
+        return intervals.gaps(self.active, *self.span)
+
+    @property
+    def kernel_seconds(self) -> float:
+        return float((self.ends - self.starts)[self.is_kernel].sum()) / 1e9
+
+    @property
+    def kernel_span_seconds(self) -> float:
+        """From the start of the first kernel to the end of the last."""
+        return float(self.kernels[-1, 1] - self.kernels[0, 0]) / 1e9 if len(self.kernels) else 0.0
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        """Communication without computation at the same time."""
+        return intervals.subtract(self.communication, self.compute)
+
+    @cached_property
+    def exposed_copies(self) -> Intervals:
+        """Copies without a kernel at the same time."""
+        return intervals.subtract(self.copies, self.kernels)
+
+    @cached_property
+    def compute_only(self) -> Intervals:
+        """Computation without communication or copies at the same time."""
+        return intervals.subtract(self.compute, intervals.join(self.communication, self.copies))
+
+    @property
+    def overlap(self) -> float | None:
+        """The share of the communication during which the rank also computes; None without communication."""
+        whole = intervals.length(self.communication)
+        return 1 - intervals.length(self.exposed_communication) / whole if whole else None
+
+    @property
+    def launch_to_start_median_seconds(self) -> float | None:
+        """Median time from the start of the launching call to the start of the kernel; None without launches."""
+        launched = self.is_kernel & (self.work["launch_start"] != UNKNOWN).to_numpy()
+        if not launched.any():
+            return None
+        return float(np.median(self.starts[launched] - self.work["launch_start"].to_numpy()[launched])) / 1e9
+
+
+def ranks(timelines: Iterable[Timeline]) -> list[Rank]:
+    """The ranks of all files, in the order of files, processes and devices."""
+    return [Rank(number, *parts) for number, parts in enumerate(p for each in timelines for p in _split(each))]
+
+
+def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:
+    work = timeline.work
+    keys = work[["process", "device"]].astype(object)
+    found = keys.drop_duplicates().itertuples(index=False)
+    order = sorted(((_text(process), _text(device)) for process, device in found), key=_natural)
+    for process, device in order:
+        mine = _equal(keys["process"], process) & _equal(keys["device"], device)
+        part = work[mine.to_numpy()].reset_index(drop=True)
+        part["name"] = part["name"].cat.remove_unused_categories()
+        yield timeline, process, device, part
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _equal(column: pandas.Series, value: str | None) -> pandas.Series:
+    return column.isna() if value is None else column == value
+
+
+def _natural(key: tuple[str | None, str | None]) -> tuple[tuple[int, int | str], ...]:
+    """Sort key by device, then process; numbers in numeric order."""
+    process, device = key
+    return tuple((0, int(each)) if each and each.isdecimal() else (1, each or "") for each in (device, process))

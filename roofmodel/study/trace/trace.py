@@ -1,0 +1,148 @@
+"""Where the time of a run goes: per rank the parts of the wall time, copies, communication, idle time and steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.errors import Option, Text, WorkloadError
+from roofmodel.profiles.timelines import reading
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.study.trace import idle, steps
+from roofmodel.study.trace.communication import Collective, collectives
+from roofmodel.study.trace.copies import Copies, copies
+from roofmodel.study.trace.findings import Finding, findings
+from roofmodel.study.trace.groups import GROUPINGS, GroupTime, grouped
+from roofmodel.study.trace.ranks import Rank, ranks
+from roofmodel.study.trace.steps import Steps
+
+TOP = 10  # kernels listed by default
+
+
+class RankReport(NamedTuple):
+    """The analysis of one rank."""
+
+    rank: Rank
+    steps: Steps
+    copies: list[Copies]
+    collectives: list[Collective]
+    idle_by_cause: dict[str, float]  # seconds; they sum to the idle time
+    queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The analysis of a run."""
+
+    tool: str
+    files: tuple[str, ...]
+    identified: DeviceIdentification | None  # None: the device is unknown
+    ranks: tuple[RankReport, ...]
+    by: str
+    groups: tuple[GroupTime, ...]
+    top: tuple[GroupTime, ...]  # by name, over all ranks
+    findings: tuple[Finding, ...]
+    warnings: tuple[Text, ...]
+
+
+def trace(
+    files: Sequence[str], *, by: str = "group", top: int = TOP, steps_range: str | None = None, hw: str | None = None
+) -> Trace:
+    """Read the files of a run and analyze it.
+
+    `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
+    for files that are not readable or that hold no run, and for invalid options.
+    """
+    if by not in GROUPINGS:
+        grouped_by_nothing = ", ".join(GROUPINGS)
+        raise WorkloadError(Option("by"), f": unknown grouping {by!r}; known: {grouped_by_nothing}")
+    if top < 1:
+        raise WorkloadError(Option("top", top), " is not a positive number of kernels")
+    wanted = None if steps_range is None else _range(steps_range)
+    timelines = reading.read(files)
+    warnings: list[Text] = [text for timeline in timelines for text in timeline.warnings]
+    identified = None
+    try:
+        evidence = [replace(e, file=t.file) for t in timelines for e in t.evidence]
+        identified = identify(evidence, hw, [t.file for t in timelines])
+        warnings += identified.warnings
+    except UnknownDevice as error:
+        warnings.append(f"no device ceilings: {error.reason}")
+    found = [rank for rank in ranks(timelines) if len(rank.work)]
+    if wanted is not None:
+        found = [_selected(rank, *wanted) for rank in found]
+    reports = tuple(_report(rank) for rank in found)
+    for report in reports:
+        warnings += _rank_warnings(report)
+    device = identified.device if identified else None
+    listed = [row for each in reports for row in grouped(each.rank, each.steps, "name")]
+    return Trace(
+        tool=timelines[0].tool,
+        files=tuple(timeline.file for timeline in timelines),
+        identified=identified,
+        ranks=reports,
+        by=by,
+        groups=tuple(row for each in reports for row in grouped(each.rank, each.steps, by)),
+        top=tuple(sorted(listed, key=lambda row: -row.seconds)[:top]),
+        findings=tuple(findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in reports], device)),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def _report(rank: Rank) -> RankReport:
+    return RankReport(
+        rank, steps.find(rank), copies(rank), collectives(rank), idle.by_cause(rank), _queue_depth_median(rank)
+    )
+
+
+def _queue_depth_median(rank: Rank) -> float | None:
+    launches = rank.work["launch_start"].to_numpy()
+    known = rank.is_kernel & (launches != UNKNOWN)
+    if not known.any():
+        return None
+    starts = rank.starts[known]
+    launched = np.searchsorted(np.sort(launches[known]), starts, side="right")
+    return float(np.median(launched - np.arange(1, len(starts) + 1)))
+
+
+def _rank_warnings(report: RankReport) -> list[str]:
+    rank = report.rank
+    found = []
+    if not len(rank.timeline.calls) and len(rank.idle):
+        found.append(
+            f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
+            + {
+                "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
+                "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
+            }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")
+        )
+    if cut := sum(not step.complete for step in report.steps.steps):
+        found.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
+    return found
+
+
+def _range(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{0,9}):(\d{0,9})", text)
+    if not match:
+        raise WorkloadError(Option("steps", text), " is not a range of steps such as 2:5")
+    low, high = int(match[1] or 0), int(match[2] or 10**9)
+    if low >= high:
+        raise WorkloadError(Option("steps", text), f" is empty; did you mean {high}:{low}?")
+    return low, high
+
+
+def _selected(rank: Rank, low: int, high: int) -> Rank:
+    """The activities that start within the steps from `low` up to `high`. Raises WorkloadError if there are none."""
+    known = [step for step in steps.find(rank).steps if step.label.isdecimal()]
+    chosen = [step for step in known if low <= int(step.label) < high]
+    if not chosen:
+        listed = ", ".join(step.label for step in known[:8]) or "none"
+        raise WorkloadError(Option("steps", f"{low}:{high}"), f": {rank.label} has no such steps; it has {listed}")
+    start, end = min(step.start for step in chosen), max(step.end for step in chosen)
+    inside = (rank.starts >= start) & (rank.starts < end)
+    return Rank(rank.number, rank.timeline, rank.process, rank.device, rank.work[inside].reset_index(drop=True))

@@ -1,0 +1,117 @@
+"""The analysis of a run as a JSON document, records, CSV and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roofmodel.study.trace import intervals
+from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
+from roofmodel.study.trace.groups import GroupTime
+from roofmodel.study.trace.ranks import Rank
+from roofmodel.study.trace.steps import Step
+from roofmodel.study.trace.trace import RankReport, Trace
+from roofmodel.views.kit import encoding, files
+
+SUFFIXES = (*files.PICTURES, "json", "csv")
+
+
+def document(trace: Trace) -> dict[str, Any]:
+    """The document `roofmodel.trace/1`; times in seconds, steps relative to the first activity of their file."""
+    identified = trace.identified
+    link = host_link(identified.device if identified else None)
+    return {
+        "schema": "roofmodel.trace/1",
+        "source": {"tool": trace.tool, "files": list(trace.files)},
+        "hardware": identified and identified.device.id,
+        "hardware_from": identified and identified.source,
+        "ranks": [_rank(each, link) for each in trace.ranks],
+        "by": trace.by,
+        "groups": group_rows(trace),
+        "top": [{"device": trace.ranks[row.rank].rank.device} | _group(row, "name") for row in trace.top],
+        "steps": step_rows(trace),
+        "findings": [finding._asdict() for finding in trace.findings],
+        "warnings": list(map(str, trace.warnings)),
+    }
+
+
+def _rank(report: RankReport, link: float | None) -> dict[str, Any]:
+    rank = report.rank
+    return {
+        "rank": rank.number,
+        "file": rank.timeline.file,
+        "process": rank.process,
+        "device": rank.device,
+        "kernels": int(rank.is_kernel.sum()),
+        "kernel_seconds": rank.kernel_seconds,
+        "busy_seconds": intervals.length(rank.kernels) / 1e9,
+        "span_seconds": rank.kernel_span_seconds,
+        "compute_seconds": intervals.length(rank.compute) / 1e9,
+        "communication_seconds": intervals.length(rank.communication) / 1e9,
+        "communication_exposed_seconds": intervals.length(rank.exposed_communication) / 1e9,
+        "communication_overlap": rank.overlap,
+        "copies_exposed_seconds": intervals.length(rank.exposed_copies) / 1e9,
+        "copies": [_copies(each, link) for each in report.copies],
+        "collectives": [_counted(each._asdict()) for each in report.collectives],
+        "idle_seconds": intervals.length(rank.idle) / 1e9,
+        "idle_by_cause": report.idle_by_cause,
+        "launch_to_start_median_seconds": rank.launch_to_start_median_seconds,
+        "queue_depth_median": report.queue_depth_median,
+    }
+
+
+def _copies(copies: Copies, link: float | None) -> dict[str, Any]:
+    rate = copies.bytes_per_second
+    share = rate / link if copies.kind in HOST_DIRECTIONS and rate is not None and link else None
+    return _counted(copies._asdict()) | {"bytes_per_second": rate, "link_share": share}
+
+
+def _counted(record: dict[str, Any]) -> dict[str, Any]:
+    """The key `number` is `count` in JSON; a named tuple cannot have this field."""
+    return {"count" if key == "number" else key: value for key, value in record.items()}
+
+
+def group_rows(trace: Trace) -> list[dict[str, Any]]:
+    """One record per rank and group."""
+    return [_group(row, "group") for row in trace.groups]
+
+
+def _group(row: GroupTime, key: str) -> dict[str, Any]:
+    return {
+        "rank": row.rank, key: row.group, "kernels": row.kernels, "seconds": row.seconds, "share": row.share,
+        "mean_seconds": row.mean, "median_seconds": row.median, "min_seconds": row.min, "max_seconds": row.max,
+    }  # fmt: skip
+
+
+def step_rows(trace: Trace) -> list[dict[str, Any]]:
+    """One record per rank and step; the parts sum to `seconds`."""
+    return [_step(each.rank, step) for each in trace.ranks for step in each.steps.steps]
+
+
+def _step(rank: Rank, step: Step) -> dict[str, Any]:
+    parts = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
+    return {
+        "rank": rank.number,
+        "step": step.label,
+        "start_seconds": (step.start - rank.timeline.origin) / 1e9,
+        "seconds": step.length / 1e9,
+        **{part: getattr(step, part) / 1e9 for part in parts},
+        "kernels": step.kernels,
+        "complete": step.complete,
+    }
+
+
+def as_csv(trace: Trace) -> str:
+    """One line per rank and group."""
+    return encoding.as_csv(group_rows(trace))
+
+
+def save(trace: Trace, path: str) -> Path:
+    """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
+    from roofmodel.views.trace import picture
+
+    return files.write(
+        path,
+        draw=lambda file, form: picture.draw(trace, file, form),
+        texts={"json": lambda: encoding.as_json(document(trace)), "csv": lambda: as_csv(trace)},
+    )

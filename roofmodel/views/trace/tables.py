@@ -1,0 +1,184 @@
+"""The analysis of a run in the terminal: findings, parts of the wall time, steps, groups, longest kernels, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from roofmodel import units
+from roofmodel.errors import Option
+from roofmodel.study.trace import intervals
+from roofmodel.study.trace.groups import GroupTime
+from roofmodel.study.trace.steps import Step, window
+from roofmodel.study.trace.trace import RankReport, Trace
+from roofmodel.views.profile.tables import FittingTable
+
+MAX_ROWS = 12  # of groups and of steps per rank
+PARTS = ("compute", "communication", "copies", "overlap", "idle")
+LEGEND = {
+    "overlap": "compute, communication, copies: alone; overlap: computation during communication or copies; "
+    "these and idle sum to the wall time",
+    "busy": "busy: share of the wall time in which a kernel runs",
+    "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
+    "share": "share: of the summed time of the rank's GPU work, which counts overlapping work fully",
+    "bus": "algorithm, bus: bandwidths",
+}
+_CAUSES = {
+    "input": "data loader",
+    "synchronization": "after the CPU waited for the GPU",
+    "launch": "the CPU launches too slowly",
+    "other_rank": "the CPU waits for other ranks",
+    "queued": "kernels launched but not started (stream order, events, other devices)",
+    "unknown": "unknown",
+}
+
+
+def table(trace: Trace) -> RenderableType:
+    """Everything, the findings first."""
+    return Group(*_blocks(trace))
+
+
+def _blocks(trace: Trace) -> Iterator[RenderableType]:
+    device = f" on {trace.identified.device.name}" if trace.identified else ""
+    files = ", ".join(trace.files[:3]) + (f" and {len(trace.files) - 3} more" if len(trace.files) > 3 else "")
+    yield Text(f"{files}: {units.count(len(trace.ranks), 'rank')}{device} ({trace.tool})", style="bold")
+    if not trace.ranks:
+        yield Text("no GPU work")
+        return
+    for number, finding in enumerate(trace.findings, 1):
+        yield Text(f"{number}. {finding.text}.")
+    if not trace.findings:
+        yield Text("computation takes most of the wall time: no other part is large")
+    yield Text()
+    yield _parts(trace.ranks)
+    yield from _idle(trace.ranks)
+    yield from _steps(trace.ranks)
+    yield from _groups(trace)
+    yield Text()
+    yield Text("longest kernels and copies, by name", style="bold")
+    yield _times("name", trace.top, several=len(trace.ranks) > 1)
+    yield from _copies(trace.ranks)
+    yield from _collectives(trace.ranks)
+
+
+def _parts(ranks: Iterable[RankReport]) -> RenderableType:
+    titles = ("rank", "wall", *PARTS, "busy", "kernels", "launch → start")
+    shown = FittingTable(titles, "rank", ("launch → start", "kernels", "busy", "overlap"), LEGEND)
+    for report in ranks:
+        rank = report.rank
+        whole = window(rank, "", *rank.span)
+        delay = rank.launch_to_start_median_seconds
+        shown.add(
+            f"{rank.number}: {rank.label}",
+            units.seconds(whole.length / 1e9),
+            *_step_parts(whole),
+            _share(intervals.length(rank.kernels), whole.length),
+            str(whole.kernels),
+            "–" if delay is None else units.seconds(delay),
+        )
+    return shown
+
+
+def _step_parts(step: Step) -> Iterator[str]:
+    for part in (step.compute_only, step.communication_exposed, step.copies_exposed, step.overlap, step.idle):
+        yield _share(part, step.length)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if part and whole else ""
+
+
+def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    for report in ranks:
+        causes = sorted(report.idle_by_cause.items(), key=lambda item: -item[1])
+        if causes:
+            listed = "; ".join(f"{_CAUSES[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
+            yield Text(f"idle time of rank {report.rank.number}: {listed}", style="dim")
+
+
+def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    for report in ranks:
+        steps = report.steps.complete
+        if not steps:
+            continue
+        how = "marked in the trace" if report.steps.source == "marks" else "found as a repeating sequence of kernels"
+        mean = sum(step.length for step in steps) / len(steps) / 1e9
+        kernels = sum(step.kernels for step in steps) / len(steps)
+        heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}"
+        yield Text()
+        yield Text(f"{heading}; mean {units.seconds(mean)}, {units.significant(kernels)} kernels", style="bold")
+        shown = FittingTable(("step", "wall", *PARTS, "kernels"), "step", ("kernels", "overlap"), {})
+        for step in steps[:MAX_ROWS]:
+            shown.add(step.label, units.seconds(step.length / 1e9), *_step_parts(step), str(step.kernels))
+        yield shown
+        yield from _more(len(steps) - MAX_ROWS)
+
+
+def _groups(trace: Trace) -> Iterator[RenderableType]:
+    for report in trace.ranks:
+        rows = [row for row in trace.groups if row.rank == report.rank.number]
+        where = f", rank {report.rank.number}" if len(trace.ranks) > 1 else ""
+        yield Text()
+        yield Text(f"GPU work by {trace.by}{where}", style="bold")
+        yield _times(trace.by, rows[:MAX_ROWS], several=False)
+        yield from _more(len(rows) - MAX_ROWS)
+
+
+def _times(title: str, rows: Iterable[GroupTime], several: bool) -> RenderableType:
+    titles = (title, *(["rank"] * several), "×", "time", "share", "mean", "median", "min", "max")
+    shown = FittingTable(titles, title, ("min", "max", "median", "mean", "×"), LEGEND)
+    for row in rows:
+        times = (units.seconds(value) for value in (row.mean, row.median, row.min, row.max))
+        rank = [str(row.rank)] * several
+        shown.add(row.group, *rank, str(row.kernels), units.seconds(row.seconds), f"{row.share:.1%}", *times)
+    return shown
+
+
+def _more(rest: int) -> Iterator[RenderableType]:
+    if rest > 0:
+        yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
+
+
+def _copies(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    rows = [(report, copies) for report in ranks for copies in report.copies]
+    if not rows:
+        return
+    yield Text()
+    yield Text("copies and memsets", style="bold")
+    shown = FittingTable(("kind", "memory", "rank", "×", "bytes", "time", "rate", "overlapped"), "kind", (), {})
+    for report, copies in rows:
+        rate = copies.bytes_per_second
+        shown.add(
+            copies.kind,
+            copies.memory or "",
+            str(report.rank.number),
+            str(copies.number),
+            "–" if copies.bytes is None else units.si(copies.bytes, "B"),
+            units.seconds(copies.seconds),
+            "–" if rate is None else units.si(rate, "B/s"),
+            f"{copies.overlapped:.0%}",
+        )
+    yield shown
+
+
+def _collectives(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    rows = [(report, collective) for report in ranks for collective in report.collectives]
+    if not rows:
+        return
+    yield Text()
+    yield Text("collectives; their time includes waiting for the last rank", style="bold")
+    titles = ("collective", "rank", "×", "time", "exposed", "bytes", "algorithm", "bus")
+    shown = FittingTable(titles, "collective", ("algorithm", "bytes"), LEGEND)
+    for report, each in rows:
+        shown.add(
+            each.name,
+            str(report.rank.number),
+            str(each.number),
+            units.seconds(each.seconds),
+            units.seconds(each.exposed_seconds),
+            "" if each.bytes is None else units.si(each.bytes, "B"),
+            *("" if r is None else units.si(r, "B/s") for r in (each.bytes_per_second, each.bus_bytes_per_second)),
+        )
+    yield shown
