@@ -1,12 +1,13 @@
-"""Feed the readers whatever a coverage-guided fuzzer (atheris: libFuzzer for Python) makes of the seeds.
+"""Fuzz the profile readers, guided by their coverage (atheris: libFuzzer for Python), starting from the seeds.
 
     python -m tests.profiles.fuzz                        until something fails
     python -m tests.profiles.fuzz -max_total_time=30     for half a minute
     python -m tests.profiles.fuzz crash-1b2c3            once more, one file that failed
     python -m tests.profiles.fuzz CORPUS                 start from, and keep in a folder, inputs that reach new code
 
-Any input is one of two things, within ten seconds and two gigabytes: refused by a message that names the file, or a
-table of kernels whose every figure makes sense and can be printed. `check` says so of one input.
+An input must, within ten seconds and two gigabytes, be rejected by a message that names the file, or give a table of
+kernels whose values make sense and can be printed. `check` tests one input. `tests.fuzz` also fuzzes configs and
+device files.
 """
 
 from __future__ import annotations
