@@ -1,4 +1,4 @@
-"""fvcore's figures, reconciled with ours term by term (`study/derive/reconcile.py`).
+"""FLOP counts of fvcore, reconciled with ours term by term (`study/derive/reconcile.py`).
 
 fvcore counts a multiply-add once, so half of our matmul FLOPs; a layer norm as 5 per element, 4 without
 gain and bias (its norm_flop_counter), a batch norm as 2, where we count such work apart as vector FLOPs; and it has no

@@ -29,7 +29,7 @@ from tests import oracle  # noqa: E402
 
 
 def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Random) -> int:
-    """The length of an encoder-decoder's source; 0 where a model has none."""
+    """The source length of an encoder-decoder; 0 for other models."""
     if suffix in FAMILIES[config["model_type"]].source_classes or not FAMILIES[config["model_type"]].source:
         return 0
     if suffix == "ForSequenceClassification":
@@ -38,7 +38,7 @@ def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Rand
 
 
 def with_source(work: Workload, source: int) -> Workload:
-    """The same work, with a source if there is one."""
+    """The same workload, with a source for an encoder-decoder."""
     return work._replace(seq=source, decoder_seq=work.seq) if source else work
 
 
@@ -91,7 +91,7 @@ def test_vision_families_count_as_the_real_class_at_any_image_size(model_type: s
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.READING))
 def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
-    """With a loss on everything that the model gives, and without the optimizer."""
+    """With a loss on all outputs of the model, without the optimizer."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     if suffix == "ForQuestionAnswering":
@@ -105,7 +105,7 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
 def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
-    """An image needs no gradient."""
+    """The gradient of the image is not computed."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     arch, image = architecture(config, "drawn", "config.json"), oracle.images(config, rng)[0]
@@ -117,7 +117,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
 
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])
 def test_an_untied_t5_has_a_separate_logits_matrix(model_type: str) -> None:
-    """The class ties whatever the config says, and unties where a checkpoint brings another matrix: one table more."""
+    """The class ties the weights in any case; a checkpoint with a separate matrix unties them and adds a table."""
     config = draws.config(model_type, random.Random(5)) | {"tie_word_embeddings": False}
     config["architectures"] = [FAMILIES[model_type].prefix + "ForConditionalGeneration"]
     arch = architecture(config, "drawn", "config.json")

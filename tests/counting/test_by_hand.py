@@ -1,4 +1,4 @@
-"""Bytes and vector FLOPs of one small layer of each kind, derived by hand beside each expectation.
+"""Bytes and vector FLOPs of one small layer of each kind, derived by hand next to each expectation.
 
 torch's counter knows matmul FLOPs only, so what is read, written and computed elsewhere has no other
 stranger to check it: here the shapes are written out as numbers. All in fp16: 2 bytes an element.
@@ -76,7 +76,7 @@ def test_an_indexer_scores_all_tokens_and_attention_reads_the_selected_ones() ->
 
 @pytest.mark.parametrize(("context", "tokens", "seen"), [(0, 10, 4 * 5 // 2 * 2 + 2 * 3 // 2), (5, 1, 2), (8, 1, 1)])
 def test_chunked_attention_is_within_a_chunk(context: int, tokens: int, seen: int) -> None:
-    """Chunks of 4: of 10 tokens two full ones and 2 of the third; the sixth token is the second of its chunk."""
+    """Chunks of 4: 10 tokens are two full chunks and 2 tokens; the sixth token is the second of its chunk."""
     step = Workload(("prefill",), 1, tokens, context=context).steps()[0]
     assert pairs(step, 4, True, chunked=True) == seen
     assert attended(step, 4, chunked=True) == context % 4 + tokens

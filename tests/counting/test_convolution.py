@@ -1,4 +1,4 @@
-"""Convolutions and networks of them: sliding axes, what a filter touches, ResNet-50 as it is published."""
+"""Convolutions and convolutional networks: sliding axes, pixels read by a filter, published figures of ResNet-50."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear attention by the delta rule, with every figure written out as numbers; and the class's own other way.
+"""Linear attention by the delta rule, with all figures derived by hand, and the reference code of the class.
 
 B = 2 sequences, T = 70 new tokens, D = 8 hidden; 2 heads of keys of 3, 4 heads of values of 5, a filter 4 wide; chunks
 of 64 tokens, of which there are two: one full, one of 6 tokens.
@@ -59,7 +59,7 @@ def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between
 
 
 def test_the_inverse_of_a_triangular_matrix_is_computed_row_by_row() -> None:
-    """Row i of the inverse is the sum over the rows j < i, each of j elements: a product and a sum for each."""
+    """Row i of the inverse is the sum over the rows j < i, each of j elements: a multiplication and an addition per element."""
     rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
     (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
     assert invert.vector_flops == 2 * 4 * rows
@@ -151,7 +151,7 @@ def test_a_training_step_of_several_chunks_takes_the_flops_of_the_class(tokens: 
 def test_the_gemms_with_the_inverse_equal_those_of_the_exported_class(
     monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
-    """Otherwise it calls a triangular solver, for which torch's counter has no formula (`oracle.flop_counter`)."""
+    """Otherwise it calls a triangular solver, unknown to torch's counter (`oracle.flop_counter`)."""
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="it is the oracle")
     from torch.utils.flop_counter import FlopCounterMode
@@ -166,7 +166,7 @@ def test_the_gemms_with_the_inverse_equal_those_of_the_exported_class(
 
 
 def test_elementwise_decay_uses_gemms_in_the_kernel_and_pairwise_sums_in_the_class() -> None:
-    """4 heads of 3: no two heads of values share an overlap, as their keys decay apart."""
+    """4 heads of 3: value heads share no key products, because their keys decay differently."""
     scan, parts = count("prefill", "flash", config=KIMI)["linear.scan"], count("prefill", "eager", config=KIMI)
     elements = 2 * 4 * 3  # 2 sequences, 4 heads of 3
     assert scan.cost.matmul_flops == 2 * elements * (5 * PAIRS + 3 * 70 * 3)

@@ -1,4 +1,4 @@
-"""An encoder-decoder by hand: what its prefill does once, what its decode reads again, what stays on the device."""
+"""An encoder-decoder by hand: operators of prefill and decode, reads of the cache, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers lend and what they are given, derived by hand: no stranger knows bytes, or what memory holds when.
+"""Gemma 4: KV caches that layers share and per-layer inputs, with bytes and memory derived by hand.
 
     B = 2 sequences, T = 3 new tokens, D = 8 hidden, 2 query heads on 1 key-value head, of 4 elements where layers
     slide (over 2 tokens) and of 6 where not; F = 10 in the MLP, V = 11 words, 5 elements of a layer's own input
@@ -74,7 +74,7 @@ def test_per_layer_inputs_are_stored_together_and_each_layer_reads_its_own() -> 
 
 
 def test_training_stores_a_shared_kv_cache_once() -> None:
-    """Kept by a layer that borrows beside one that has keys of its own, which is the same layer without `borrowers`."""
+    """Activations of a layer with shared keys compared with the same layer with separate keys, without `borrowers`."""
     kept = {}
     for borrowers in (0, 2):
         passed = walk("forward", num_kv_shared_layers=borrowers)

@@ -1,4 +1,4 @@
-"""Linear attention whose heads fade at a fixed pace, with every figure written out as numbers.
+"""Lightning attention (a fixed decay per head), with all figures derived by hand.
 
 B = 2 sequences, T = 70 new tokens, D = 8 hidden; 2 heads of 4, blocks of 32 tokens: two full ones, and one of 6.
 """
@@ -68,7 +68,7 @@ def test_tensor_parallelism_shards_the_heads() -> None:
 
 @pytest.mark.parametrize("tokens", [6, 32, 64, 70])
 def test_several_blocks_take_the_flops_of_the_class(tokens: int) -> None:
-    """A training step, too, of whole blocks: the class leaves out the first block's state, and the last one's."""
+    """Also a training step of whole blocks: the class omits the state of the first and of the last block."""
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     from tests import oracle
 

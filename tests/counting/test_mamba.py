@@ -1,4 +1,4 @@
-"""State spaces, with every figure written out as numbers: what a fused scan does, what the cache holds, what differs.
+"""State-space models, with all figures derived by hand: fused scan, cache, reference code.
 
 B = 2 sequences, T = 5 new tokens, D = 8 hidden; Mamba: 16 channels, state 3, time steps of rank 1, filter 4 wide;
 Mamba-2: 4 heads of 4 in 2 groups, state 3, chunks of 2 tokens

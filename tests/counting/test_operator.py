@@ -1,4 +1,4 @@
-"""The contraction core: what follows from a line."""
+"""Costs derived from the line of an operator."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_fused_attention_reads_q_k_v_and_writes_o() -> None:
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[Operator]:
-    """Random runs of operators over a few tensors of one shape: reads, overwrites, dead ends and all."""
+    """Random sequences of operators over a few tensors of one shape, with reads, overwrites and unused results."""
     names = st.sampled_from(["x", "y", "z", "w"])
     texts = draw(st.lists(st.tuples(names, names, names), min_size=1, max_size=6))
     return [build(f"{a}[b t d] {b}[b t d] -> {c}[b t d]", 1) for a, b, c in texts if a != b] or [build(CHAIN[1][0])]

@@ -1,4 +1,4 @@
-"""One GPU's part of a model that several share: by hand, by what Megatron-LM's papers publish, and as properties."""
+"""One GPU's part of a sharded model: by hand, compared with Megatron-LM's papers, and as properties."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_state_space_channels_are_sharded_and_selections_all_reduced() -> None:
 
 
 def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
-    """2 x 3 tokens, 2 of 4 experts each: 12 pairs, of which each half of the GPUs has half, and half of the width."""
+    """2 x 3 tokens, 2 of 4 experts each: 12 pairs; each half of the GPUs has half of the pairs and of the width."""
     ops, whole = counted(MIXTRAL, "prefill", tp=4, ep=2), counted(MIXTRAL, "prefill")
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * (12 // 2) * 8 * (2 * 12 // 2)
     assert 4 * ops["mlp.expert_down"].matmul_flops == whole["mlp.expert_down"].matmul_flops
@@ -118,7 +118,7 @@ def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
 
 
 def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
-    """4 replicas with 2 x 3 tokens each, an expert on each GPU: 12 pairs leave it, and 12 of all 48 come to it."""
+    """4 replicas with 2 x 3 tokens each, one expert per GPU: a GPU sends 12 pairs and receives 12 of all 48."""
     ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, across=True)
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * 12 * 8 * (2 * 12)
     pairs = 12 * 8 * 2  # of D = 8 elements of 2 bytes
@@ -137,7 +137,7 @@ def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() ->
 
 
 def test_gradients_of_experts_are_summed_over_the_replicas_that_have_them() -> None:
-    """4 experts over 2 of 4 replicas: each GPU has 2 of them, which one other GPU has too; all else is on all four."""
+    """4 experts over 2 of 4 replicas: each GPU has 2, replicated on one other GPU; all else is on all four GPUs."""
     ops = counted(MIXTRAL, "train", batch=8, dp=4, ep=2, across=True)
     experts = 2 * (2 * 3 * 8 * 12)  # 2 layers, of 2 experts gate, up and down
     attention = 8 * 4 * 3 * 2 + 2 * 8 * 2 * 3  # q and output of 4 heads, k and v of 2
@@ -178,7 +178,7 @@ def test_gpus_of_a_stage_send_one_shard_each_and_all_gather_the_rest() -> None:
 @given(pp=st.integers(1, 7), vpp=st.integers(1, 3), phase=st.sampled_from(["prefill", "decode", "forward", "train"]))
 @settings(deadline=None, max_examples=40)
 def test_the_operators_of_all_stages_add_up_to_those_of_one_gpu(pp: int, vpp: int, phase: Phase) -> None:
-    """Microbatches repeat it: only parameters are read again for each, and updated once."""
+    """Microbatches repeat the step: parameters are read for each and updated once."""
     arch = architecture(MIXTRAL | {"num_hidden_layers": 21, "model_type": "mixtral"}, "x", "x")
 
     def total(stages: int, parts: int) -> list[Any]:

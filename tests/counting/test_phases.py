@@ -1,4 +1,4 @@
-"""Phases of several passes: what they cost is the sum of their passes, counted here one by one."""
+"""Phases of several passes: their cost is the sum of the passes, counted here one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def drawn(model_type: str, rng: random.Random) -> Architecture:
 
 
 def reading(arch: Architecture, work: Workload) -> Workload:
-    """The same work, with a source of 17 tokens where a model reads one."""
+    """The same workload, with a source of 17 tokens for an encoder-decoder."""
     return work._replace(seq=17, decoder_seq=work.seq) if arch.encoder else work
 
 
@@ -83,7 +83,7 @@ def test_generation_without_a_cache_repeats_all_earlier_tokens(model_type: str, 
 
 
 def test_generation_without_a_cache_by_hand() -> None:
-    """A layer's scores at 2 heads of 4, prompt 3, 2 new tokens: 2 x 8 x pairs of 3, 4 and 5 tokens."""
+    """Scores of a layer with 2 heads of size 4, prompt 3, 2 new tokens: 2 x 8 x pairs of 3, 4 and 5 tokens."""
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 10}
     arch = architecture(config, "x", "x")
     work = Workload(("generate",), seq=3, attention="eager", new_tokens=2)

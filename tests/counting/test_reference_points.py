@@ -1,4 +1,4 @@
-"""The published reference points, each with its arithmetic, and the same from the real models."""
+"""Published reference figures, each with its arithmetic, compared with the models."""
 
 from __future__ import annotations
 

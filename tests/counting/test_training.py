@@ -1,4 +1,4 @@
-"""The training step: what autograd saves and computes on the real classes, published formulas, and figures by hand."""
+"""The training step compared with autograd on the real classes, published formulas, and figures by hand."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_gradient_of_softmax_costs_the_operations_of_its_formula() -> None:
 
 
 def test_the_gradient_of_the_loss_is_an_exponential_and_a_subtraction_per_logit() -> None:
-    """d loss / d logits = softmax(logits) - one_hot(target), from the log-softmax that the forward pass keeps."""
+    """d loss / d logits = softmax(logits) - one_hot(target), from the log-softmax that the forward pass stores."""
     ops = {op.name: op for op in step(small(GPT2))}
     assert ops["head.loss.grad"].vector_flops == (1 + 1) * B * T * V
 
@@ -162,13 +162,13 @@ def test_the_backward_of_a_scan_recomputes_it_and_keeps_states_on_chip() -> None
 
 
 def test_gradients_of_a_rewritten_tensor_are_separate() -> None:
-    """Rotary embedding turns q into q: the gradient of the one becomes that of the other, and nothing is added up."""
+    """Rotary embedding overwrites q, so the gradient of q is overwritten too and not summed."""
     specs = {op.name: op.spec for op in step(small(LLAMA))}
     assert specs["attention.rotary.grad"].endswith("=> grad.q[b t k g h] grad.k[b t k h]")
 
 
 def test_an_indexer_receives_no_gradient_of_the_models_loss() -> None:
-    """Its choice of tokens has none. The class computes it without; selective recomputation need not repeat it."""
+    """The token selection has no gradient; the class runs it without; selective recomputation does not repeat it."""
     for recompute in ("none", "selective"):
         index = [op.stage for op in step(small(GLM), recompute=recompute) if "index" in op.name]
         assert index
@@ -229,7 +229,7 @@ def test_full_recomputation_keeps_the_input_of_each_layer() -> None:
 
 
 def test_the_encoder_output_is_stored_once_for_all_layers_that_read_it() -> None:
-    """BartModel, six layers each way, recomputed: input of each layer, input of the norms ahead, the source."""
+    """BartModel, six layers each way, recomputed: the inputs of each layer and of the first norms, and the source."""
     source, decoder, hidden = 1000, 10, 768
     work = Workload(("train",), B, source, decoder_seq=decoder, attention="eager", recompute="full")
     kept = phases.peak_memory(hub.load("bart-base"), work).kept
@@ -302,14 +302,14 @@ def kept(config: dict[str, Any], **options: Any) -> int:
 
 
 def test_stored_activations_equal_what_autograd_saves() -> None:
-    """BERT's kernels are those of the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
+    """BERT's kernels match the lines. It also saves mean and deviation of each norm, 4 bytes each per token."""
     three, four = ({**BERT, "num_hidden_layers": layers} for layers in (3, 4))
     statistics = 2 * 2 * 4 * B * T
     assert saved(four, input_ids=T) - saved(three, input_ids=T) == kept(four) - kept(three) + statistics
 
 
 def test_activations_of_an_encoder_decoder_equal_what_autograd_saves() -> None:
-    """BART's kernels too; mean and deviation of two norms a layer of the encoder, of three a layer of the decoder."""
+    """As BERT; mean and deviation of two norms per encoder layer and of three per decoder layer."""
     source = 7
 
     def more(layers: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Query-key pairs and key positions, against a mask written out cell by cell."""
+"""Query-key pairs and key positions, compared with an explicit mask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def step(tokens: int, context: int, attention: str = "flash") -> Step:
 
 
 def mask(tokens: int, context: int, window: int | None) -> list[list[bool]]:
-    """Row by new token, column by key position; True where the token may look."""
+    """Row by new token, column by key position; True if the token attends to it."""
     return [
         [key <= query and (window is None or query - key < window) for key in range(context + tokens)]
         for query in range(context, context + tokens)

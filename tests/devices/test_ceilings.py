@@ -1,4 +1,4 @@
-"""Ceilings at another clock than the datasheet's, and as far as benchmarks got."""
+"""Ceilings at another clock than the datasheet's, and measured ceilings."""
 
 from __future__ import annotations
 

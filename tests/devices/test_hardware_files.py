@@ -152,7 +152,7 @@ def test_a_device_file_is_read_back_as_written(file: Path) -> None:
 
 
 def driven(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction | None:
-    """What a level moves a second at its clock; None where its file does not say."""
+    """Bytes per second of a level at its clock; None if its file has no clock."""
     return exact(level[key]) * exact(content["clocks"][level["clock"]]) if key in level else None
 
 
@@ -327,7 +327,7 @@ GPUS = {
 
 
 def facts() -> list[tuple[str, dict[str, str]]]:
-    """The rows of the table, each with the name of a file of ours that it speaks about."""
+    """The rows of the table, each with the name of the device file that it describes."""
     if not FACTS.is_file():
         return []
     with FACTS.open(encoding="utf-8", newline="") as file:
@@ -344,7 +344,7 @@ by_fact = pytest.mark.parametrize(
 
 
 def ours(row: dict[str, str]) -> str:
-    """`tc_fp16` and `mx_fp16` are what we call `tensor_fp16`."""
+    """`tc_fp16` and `mx_fp16` correspond to `tensor_fp16`."""
     kind, _, rest = row["pipe"].partition("_")
     return f"tensor_{rest}" if kind in ("tc", "mx") else row["pipe"]
 

@@ -1,4 +1,4 @@
-"""Where the fields of a family stand, for the tests that go through all of them."""
+"""The config keys of a family's fields, for tests over all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roofmodel.models.fields import CORE, REQUIRED, Key
 
 
 def sources(model_type: str) -> dict[str, Any]:
-    """Where each field is read from, by name: the switches as well, and `encoder_layers` of an encoder-decoder."""
+    """The keys of each field by name, switches and `encoder_layers` of an encoder-decoder included."""
     family = family_of(model_type)
     assert family is not None
     own = {field: family.fields.get(field, usual) for field, (_, usual) in family.schema.items()}

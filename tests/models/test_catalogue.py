@@ -1,4 +1,4 @@
-"""The packaged models, and the real config files that stand beside the repository.
+"""The packaged models, and the real config files of the shared data.
 
 Set ROOF_SHARED_CONFIGS to the folder of real configs; the tests that want it skip without it.
 """

@@ -1,4 +1,4 @@
-"""Families whose code comes with the checkpoint: each is another under other keys, which its real class vouches for.
+"""Families whose code comes with the checkpoint, compared with the equivalent family in transformers.
 
 Their published parameters are those of the packaged checkpoints (`test_catalogue.py`).
 """
@@ -75,7 +75,7 @@ def test_the_first_qwen_s_configs_have_gpt_2_s_names_as_well() -> None:
 
 
 def test_a_baichuan_config_without_positions_has_no_rotary_embedding() -> None:
-    """13B's README: ALiBi in place of rotary embedding."""
+    """The README of the 13B model: ALiBi in place of rotary embedding."""
     config = {key: value for key, value in SHAPE.items() if key != "max_position_embeddings"}
     (attention, *_) = read(config | {"model_type": "baichuan"}).stack.parts
     assert attention.alibi

@@ -1,4 +1,4 @@
-"""What training drops out, where a config says nothing of it: as transformers' class has it."""
+"""Default dropout of configs without it, compared with transformers' classes."""
 
 from __future__ import annotations
 

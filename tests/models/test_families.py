@@ -61,7 +61,7 @@ def _names(model_type: str, field: str) -> tuple[str, ...]:
 
 
 def _core(model_type: str) -> dict[str, Any]:
-    """The core sizes and nothing else, by the family's own keys."""
+    """Only the core sizes, by the family's keys."""
     sizes = {_names(model_type, field)[0]: size for field, size in _sizes(model_type).items()}
     return sizes | draws.NEEDED.get(model_type, {})
 
@@ -98,7 +98,7 @@ LEFT_OPEN = object()  # to the modelling code, which the oracle's draws run with
 
 
 def _derived(model_type: str, field: str, real: Any) -> Any:
-    """What the real config class makes of the key."""
+    """The value of the key in the real config class."""
     source = keys.sources(model_type)[field]
     if field == "window" and "uses_window" in FAMILIES[model_type].switches:
         # none while use_sliding_window is off; the default shows when it is on
@@ -130,7 +130,7 @@ def test_a_default_is_that_of_the_real_config_class(model_type: str, field: str)
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
 def test_the_first_name_of_a_core_size_is_that_of_the_real_class(model_type: str) -> None:
-    """A config that the real class writes has every core size under a name that the row knows."""
+    """A config written by the real class has every core size under a known name."""
     written = _real(model_type).to_dict()
     for field, size in _sizes(model_type).items():
         assert [written[name] for name in _names(model_type, field) if name in written] == [size]
@@ -183,7 +183,7 @@ NULLS = [
 
 @pytest.mark.parametrize(("model_type", "field"), NULLS)
 def test_null_has_the_meaning_of_the_real_class(model_type: str, field: str) -> None:
-    """Where the real class takes null at all: it is not always the same as leaving the key out."""
+    """For classes that accept null; it may differ from a missing key."""
     name = _names(model_type, field)[0]
     if field in DROPPED:
         name = next((n for n in _names(model_type, field) if _attribute(_real(model_type), n) is not MISSING), name)
@@ -292,7 +292,7 @@ def test_every_activation_is_one_of_transformers_and_has_a_cost(name: str) -> No
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activations_formula_equals_its_function(name: str) -> None:
-    """`gelu_fast` may be taken for `gelu_new` because both compute the same numbers."""
+    """`gelu_fast` may replace `gelu_new`, because both compute the same numbers."""
     import torch
     from transformers.activations import ACT2FN
 

@@ -1,4 +1,4 @@
-"""The index of families: complete, and without imports of families that nobody asks for."""
+"""The index of families: complete, and without imports of unused families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where configs come from. No test here touches the network: huggingface_hub is a stand-in."""
+"""Sources of configs. No test here uses the network: huggingface_hub is a test double."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Request = tuple[str, str, bool | None]  # name, file, and token: None is the use
 
 
 def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], Any]) -> list[Request]:
-    """Put a stand-in for the module huggingface_hub; the list fills with what it is asked."""
+    """Install a test double for huggingface_hub; returns the list of its requests."""
     asked: list[Request] = []
 
     def hf_hub_download(name: str, file: str, token: bool | None = None) -> Any:
@@ -41,7 +41,7 @@ def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], An
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """An empty cache, no settings of the machine's own, and a huggingface_hub that must not be asked."""
+    """An empty cache, no settings of the machine's own, and a huggingface_hub that must not be called."""
     for name in ("HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
@@ -230,7 +230,7 @@ def test_extreme_json_is_refused(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_any_depth_of_nesting_is_handled(tmp_path: Path) -> None:
-    """Some are too deep for the reader of JSON; those that are not must not be too deep for the message."""
+    """Some depths exceed the JSON reader's limit; the others must not exceed the limit of the message."""
     file = tmp_path / "config.json"
     for depth in range(800, 1010):
         file.write_text(json.dumps(TINY)[:-1] + ', "n_inner": ' + "[" * depth + "]" * depth + "}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Real config files that stand beside the repository: each is counted as its real class, or refused with the reason.
+"""Real config files of the shared data: each is counted as its real class, or refused with the reason.
 
 Set ROOF_SHARED_CONFIGS to their folder; without it, `shared/configs` beside the checkout is looked for.
 """
@@ -45,7 +45,7 @@ def _config(file: Path) -> dict[str, Any]:
 
 
 def _real(config: dict[str, Any]) -> int:
-    """Parameters of the real class, of the language model and its head where the config has more parts."""
+    """Parameters of the real class, only of the language model and its head for multimodal configs."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
     model_type = ALIASES.get(config["model_type"], config["model_type"])

@@ -1,4 +1,4 @@
-"""What one of several GPUs holds: as transformers' own plans for tensor parallelism deal out the real classes."""
+"""Parameters of one GPU, compared with transformers' plans for tensor parallelism of the real classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = [
 
 @pytest.mark.parametrize(("name", "tp"), MODELS)
 def test_tensor_parallelism_follows_the_plan_of_transformers(name: str, tp: int) -> None:
-    """Tables and heads are left out: the plans replicate the former, and give the latter to GPUs by another rule."""
+    """Tables and heads are left out: the plans replicate tables and shard heads by another rule."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     entry = next(entry for entry in hub.catalogue() if entry.id.endswith(f"/{name}"))
     config = transformers.AutoConfig.for_model(**entry.config)

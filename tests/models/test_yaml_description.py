@@ -1,4 +1,4 @@
-"""Architectures told in YAML: the same counts as the config of the same model, and errors with file and line."""
+"""Architectures described in YAML: the same counts as the config of the same model, and errors with file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts under autocast, held to what torch casts when transformers' models run under the same policy.
+"""Casts under autocast, compared with the casts of torch when transformers' models run under the same policy.
 
 Without a GPU `torch.autocast("cuda")` does nothing, so `Autocast` applies what torch documents for CUDA
 (https://docs.pytorch.org/docs/stable/amp.html): which operators take 16 bits and which fp32. What follows of it, which
@@ -60,7 +60,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Autocast(TorchFunctionMode):  # type: ignore[misc]
-    """CUDA's policy: parameters are cast once, everything else whenever an operator takes it."""
+    """CUDA's policy: parameters are cast once, other tensors at each use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Autocast(TorchFunctionMode):  # type: ignore[misc]
 
 
 class Moved(TorchDispatchMode):  # type: ignore[misc]
-    """Bytes that kernels read and write, by kernel; of what is spread over an axis, what there is of it."""
+    """Bytes that kernels read and write, by kernel; expanded tensors count with their stored size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def held(tensor: Any) -> int:
 
 @functools.cache
 def torch_moves(model: str, others: bool = False, autocast: bool = True) -> Counter[str]:
-    """What each kernel of a layer's training step moves: two models that differ by a layer, one less the other."""
+    """Traffic of each kernel of a layer's training step: the difference of two models that differ by a layer."""
     name, settings = (OTHERS if others else MODELS)[model]
     found = []
     for layers in (LAYERS, LAYERS - 1):
@@ -137,7 +137,7 @@ def torch_moves(model: str, others: bool = False, autocast: bool = True) -> Coun
 
 @functools.cache
 def ours(model: str, others: bool = False, runtime: str = "autocast") -> tuple[Placed, ...]:
-    """The operators of a layer's training step, with what runs beside them."""
+    """The operators of a layer's training step, with their extra kernels."""
     name, settings = (OTHERS if others else MODELS)[model]
     config = getattr(transformers, name)(**settings).to_dict() | {"architectures": [model]}
     size = {} if "ViT" in model else {"seq": SEQ}
@@ -147,7 +147,7 @@ def ours(model: str, others: bool = False, runtime: str = "autocast") -> tuple[P
 
 
 def moved(model: str, *endings: str, kernel: str = "in fp32") -> int:
-    """Bytes of operators of a layer whose names end so: as counted, and what is in fp32 of it."""
+    """Bytes of a layer's operators with this suffix: as counted, and the part in fp32."""
     found = [one for one in ours(model) if one.operator.name.endswith(endings)]
     assert found
     wide = sum(other.bytes for one in found for other in one.extra_kernels if other.name == kernel)
@@ -176,7 +176,7 @@ def test_norms_and_softmax_move_fp32_data(model: str) -> None:
 @pytest.mark.parametrize("runtime", ["eager", "autocast"])
 @pytest.mark.parametrize("model", OTHERS)
 def test_the_traffic_of_a_layer_equals_that_of_torch(model: str, runtime: str) -> None:
-    """But for products, and for a norm's second pass, which torch counts as one kernel."""
+    """Except GEMMs, and a norm's second pass, which torch counts as one kernel."""
     products, torch_s = ("mm", "addmm", "bmm", "baddbmm"), torch_moves(model, True, runtime == "autocast")
     torch_s = sum(moved for kernel, moved in torch_s.items() if kernel not in products)
     found = ours(model, True, runtime)
@@ -188,7 +188,7 @@ def test_the_traffic_of_a_layer_equals_that_of_torch(model: str, runtime: str) -
 
 
 def test_a_residual_stream_in_fp32_stays_fp32() -> None:
-    """GPT-2 adds two blocks a layer: it reads and writes fp32, what a block gives has 16 bits, 4 + 2 + 4 bytes."""
+    """GPT-2 adds two blocks a layer: it reads and writes fp32 and reads block outputs in 16 bits, 4 + 2 + 4 bytes."""
     assert moved("GPT2Model", "residual.attention", "residual.mlp") == 2 * (4 + 2 + 4) * BATCH * SEQ * 256
 
 
@@ -199,7 +199,7 @@ def by_name(model: str, dtype: str, **options: Any) -> dict[str, dict[str, int]]
 
 
 def test_softmax_reads_fp16_and_its_dropout_is_in_fp32() -> None:
-    """The kernel converts (`half_to_float`): no cast before it or after its gradient; what it gives is read as fp32."""
+    """The kernel converts (`half_to_float`): no cast before it or after its gradient; its output is read as fp32."""
     scores = 2 * 12 * 128 * 128
     found = by_name("bert-base-uncased", "fp16", seq=128)
     assert found["attention.softmax"]["in fp32"] == 2 * scores  # written
@@ -211,7 +211,7 @@ def test_softmax_reads_fp16_and_its_dropout_is_in_fp32() -> None:
 
 
 def test_batch_norms_keep_16_bits() -> None:
-    """Of a network of convolutions only the image and what is trained are cast; pooled rows are cast by nothing."""
+    """In a convolutional network only the image and the parameters are cast."""
     found = by_name("resnet-18", "fp16")
     names = {name for kernels in found.values() for name in kernels if not name.startswith("gradients")}
     assert "cast image" in names

@@ -32,7 +32,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_short_messages_take_the_steps_of_the_ring() -> None:
-    """8 GPUs: 7 steps each way, and 1000 bytes at a quarter of 100 GB/s, 40 ns."""
+    """8 GPUs: 7 steps in each direction, and 1000 bytes at a quarter of 100 GB/s, 40 ns."""
     assert seconds(CollectiveWork(8, 2, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 14e-6 + 40e-9)
     assert seconds(CollectiveWork(8, 1, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 7e-6 + 40e-9)
     assert seconds(CollectiveWork(8, 0, 1000), 100e9, TIMING) == pytest.approx(5e-6 + 1e-6 + 40e-9)  # all at once
@@ -49,7 +49,7 @@ def test_a_link_counts_one_direction() -> None:
 
 
 def test_published_all_reduce_times_over_pcie_are_reproduced_within_20_percent() -> None:
-    """All-reduces of 2 to 8 GPUs on five machines; on the H100 NVL, whose bridges join two, more GPUs take it."""
+    """All-reduces of 2 to 8 GPUs on five machines; on the H100 NVL, whose bridges join two, more GPUs use PCIe."""
     nvl = Device.load("h100-nvl")
     pcie = replace(nvl, links={"pcie": nvl.links["pcie"]})  # two of these machines have no bridges
     off = []
@@ -63,7 +63,7 @@ def test_published_all_reduce_times_over_pcie_are_reproduced_within_20_percent()
 
 
 def test_published_all_reduce_times_between_nodes_are_reproduced_and_stay_above_the_bound() -> None:
-    """All-reduces and gathers of 16 to 128 GPUs on ten clusters, whose ports are not all those of a DGX."""
+    """All-reduces and gathers of 16 to 128 GPUs on ten clusters, some with other ports than a DGX."""
     off, fastest = [], []
     for row in rows(NETWORK):
         device = A100 if row["gpu"].startswith("A100") else H100

@@ -1,4 +1,4 @@
-"""Every expected time can be derived from what is printed of it: by a reader with a calculator."""
+"""Every expected time can be recomputed from its printed derivation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 
 def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
-    """The stated time, after every line that is printed was evaluated: with the names, and with the numbers."""
+    """The stated time, after evaluating every printed line with names and with numbers."""
     names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
     blocks = list(expected_time(found, bound, expected, fused=fused))

@@ -1,4 +1,4 @@
-"""Operators as an engine runs them: products of one input as one, sums and rotary embedding without a launch; and as
+"""Operators as an engine runs them: GEMMs of one input fused, sums and rotary embedding without a launch; and as
 a framework does, with kernels beside them."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def placed(runtime: str) -> dict[str, Placed]:
 
 
 def test_q_k_and_v_take_the_time_of_one_gemm() -> None:
-    """2048 wide, 32 heads and 8 key-value heads of 64: one product of 2048 + 512 + 512 = 3072 columns."""
+    """2048 wide, 32 heads and 8 key-value heads of 64: one GEMM of 2048 + 512 + 512 = 3072 columns."""
     shape = {"m": 4, "n": 3072, "k": 2048}
     whole = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["float16"])), A100, "fp16")
     parts = [placed("graph")[f"attention.{name}"].expected for name in "qkv"]
@@ -57,7 +57,7 @@ def test_a_cuda_graph_never_increases_expected_times() -> None:
 def beside(
     model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16", runtime: str = "eager"
 ) -> dict[str, dict[str, int]]:
-    """Of 2 x 128 tokens, launched one by one, by operator: the kernels beside it, and their bytes."""
+    """Of 2 x 128 tokens, in eager mode, by operator: its extra kernels and their bytes."""
     options = {"phase": phase, "batch": 2, "seq": 128, "dtype": dtype, "attention": "eager", "runtime": runtime}
     found = estimate(load(model), A100, **options).phases[0]
     return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.extra_kernels} for p in found.placed}
@@ -103,7 +103,7 @@ def test_dropout_of_a_blocks_output_runs_forward_and_backward() -> None:
 
 
 def test_megatron_fuses_scale_mask_and_softmax_and_dropout_with_residual_sums() -> None:
-    """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities, and backward, is as it was."""
+    """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities, and backward, is unchanged."""
     fused, eager = beside(runtime="megatron"), beside()
     dropped = 2 * 2 * SCORES + SCORES
     assert fused["attention.softmax"] == fused["attention.softmax.grad"] == {"dropout": dropped}

@@ -1,4 +1,4 @@
-"""Expected times of a mixture's experts: by hand, the same for ints and arrays, never below the bound."""
+"""Expected times of MoE layers: by hand, the same for ints and arrays, never below the bound."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_arrays_have_the_expected_times_of_ints(shapes: list[dict[str, int]], di
 
 
 def test_the_operators_of_an_moe_add_up_to_the_fused_moe() -> None:
-    """The two products share what is fixed; activation and sum have the parameters of data movement instead."""
+    """The two GEMMs share the fixed time; activation and sum use the elementwise parameters."""
     for tokens in (1, 64, 4096):
         row = {"tokens": tokens, "hidden": 4096, "inter": 14336, "topk": 2, "experts": 8}
         fused = OPERATIONS["moe"].operator(row, BF16)

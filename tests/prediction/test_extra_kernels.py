@@ -1,4 +1,4 @@
-"""What transformers runs as several kernels, held to the bytes that torch's kernels of its own modules move."""
+"""Operators that transformers runs as several kernels, compared with the traffic of torch's kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class Case(NamedTuple):
-    """An operator of a model, and what transformers computes there: of which shapes, and besides them of tables."""
+    """An operator of a model, and the function of transformers, with its input shapes and tables."""
 
     model: str
     operator: str
@@ -100,7 +100,7 @@ def operators(case: Case, dtype: str) -> list[Operator]:
 
 
 def ours(case: Case, dtype: str) -> tuple[int, int]:
-    """What the operators count of rows, and what is composed beside."""
+    """Bytes of rows in the operators, and bytes of the extra kernels."""
     forward, backward = operators(case, dtype)
     width: Width = "wide" if dtype == "fp32" else "narrow"
     found = [composed(one, width).bytes + rows(one) for one in (forward, backward)]
@@ -108,7 +108,7 @@ def ours(case: Case, dtype: str) -> tuple[int, int]:
 
 
 def rows(operator: Operator) -> int:
-    """Bytes that it counts, less those of parameters and tables."""
+    """Counted bytes without parameters and tables."""
     tensors = (*operator.reads, *operator.writes)
     stored = [t for t in tensors if t.name.removeprefix("grad.")[0].isupper() or t.name in ("cos", "sin")]
     return operator.cost.bytes - sum(operator.bytes_of(tensor) for tensor in stored)
@@ -134,7 +134,7 @@ def test_rotary_embedding_also_reads_its_tables(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_traffic_of_a_norm_is_little_more_than_its_rows(dtype: str) -> None:
-    """Its gains, and a few numbers a row: 24 bytes forward, of the mean and its root."""
+    """Its gains, and a few numbers per row: 24 bytes forward for the mean and its root."""
     for torch_s, our in zip(torch_moves(CASES["rmsnorm"], dtype), ours(CASES["rmsnorm"], dtype), strict=True):
         assert 0 <= torch_s - our < 0.004 * our
 
@@ -193,7 +193,7 @@ def test_softmax_is_in_fp32_if_transformers_computes_it_so(family: str) -> None:
 
 
 def test_softmax_in_fp32_includes_the_traffic_of_its_casts() -> None:
-    """Cast, read, written and cast back, 2 + 4, 4 + 4 and 4 + 2 bytes a score; of the gradient two are read."""
+    """Cast, read, written and cast back, 2 + 4, 4 + 4 and 4 + 2 bytes a score; the gradient reads two tensors."""
     for dtype, forward, backward in (("bf16", 20, 24), ("fp16", 20, 24)):
         options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": dtype, "attention": "eager"}
         placed = {one.operator.name: one for one in estimate(load("llama-3.2-1b"), A100, **options).phases[0].placed}

@@ -1,4 +1,4 @@
-"""Bounds: the larger of what each roof asks for."""
+"""Bounds: the largest time over all ceilings."""
 
 from __future__ import annotations
 

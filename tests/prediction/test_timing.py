@@ -1,4 +1,4 @@
-"""Expected times: the same for ints and arrays, never below the bound, and what the formulas say by hand."""
+"""Expected times: the same for ints and arrays, never below the bound, and equal to formulas by hand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_time_of_a_gemm_of_whole_tiles_is_its_number_of_waves() -> None:
 
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
-    """A split costs a second here, so that there is none. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
+    """A split costs a second here, so none is chosen. 100 tiles of 16 x 64 are the finest that cut 1600 x 64."""
     free = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     full, more = (gemm.seconds(GemmWork(1, m, 64, 4096, 0), PLAIN, free) for m in (1600, 1601))
     assert full == pytest.approx(2 * 16 * 64 * 4096 / 1e12, rel=1e-9)
@@ -71,7 +71,7 @@ def test_a_row_is_quantized_by_one_multiprocessor() -> None:
 
 
 def test_rows_that_exceed_l2_are_quantized_more_slowly() -> None:
-    """2 MB at 1 TB/s take 2 us, and three times that where they are more than 0.7 of L2."""
+    """2 MB at 1 TB/s take 2 us, and three times that if they exceed 0.7 of L2."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, spill=2.0)
     plain = gemm.seconds(GemmWork(1, 200, 1000, 1000, 0), PLAIN, timing)
     for l2, quantising in ((3e6, 2e-6), (2.8e6, 6e-6)):
@@ -81,7 +81,7 @@ def test_rows_that_exceed_l2_are_quantized_more_slowly() -> None:
 
 
 def test_tall_tiles_waste_work_on_few_rows() -> None:
-    """129 rows are two tiles of 128 where there are no shorter ones, as 256 are; else they are cut finer."""
+    """129 rows are two tiles of 128, as 256 rows are; with shorter tiles available they use those."""
     fine = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     tall = fine._replace(tall=128)
     few, many = (GemmWork(1, m, 64 * 10000, 4096, 0) for m in (129, 256))
@@ -123,7 +123,7 @@ def test_a_library_that_splits_k_into_few_parts_or_none_takes_longer() -> None:
 
 
 def test_narrow_weights_are_converted_before_the_gemm() -> None:
-    """1024 elements of K at 2 ns: 2.048 us more, whatever else there is to wait for."""
+    """1024 elements of K at 2 ns: 2.048 us more in any case."""
     timing = GemmTiming(3e-6, 1e-6, 4e-9, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
     plain, converted = (
         gemm.seconds(GemmWork(1, 16, 1000, 1024, 1e6), PLAIN, timing._replace(convert=each)) for each in (0.0, 2e-9)

@@ -45,7 +45,7 @@ class MemoryFormula:
         """The traced formula of all sizes except the fixed ones."""
         trace = Trace()
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
-        work = self.work._replace(**inputs | fixed)
+        work = self.work._replace(**{**inputs, **fixed})
         return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
 
 

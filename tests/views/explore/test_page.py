@@ -223,7 +223,7 @@ def test_no_name_in_a_bar_is_cut(page: Any) -> None:
 def test_several_gpus_shard_memory_and_communicate(page: Any) -> None:
     """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
     moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
-    assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s to others" in text(page, "#situation")
+    assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s per direction between GPUs" in text(page, "#situation")
     cards = text(page, "#figures")
     assert "tokens/s on 8 GPUs" in cards
     assert "memory of each GPU" in cards
@@ -235,9 +235,9 @@ def test_several_gpus_shard_memory_and_communicate(page: Any) -> None:
     assert "sent by each GPU: all-reduce over 4 GPUs\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
     assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
     moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
-    assert "32 GB/s to others" in text(page, "#situation")
+    assert "32 GB/s per direction between GPUs" in text(page, "#situation")
     moved(page, tp=2)
-    assert "56.25 GB/s to others" in text(page, "#situation")
+    assert "56.25 GB/s per direction between GPUs" in text(page, "#situation")
 
 
 def test_gpus_without_a_link_give_a_warning(page: Any) -> None:
