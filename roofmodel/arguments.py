@@ -44,8 +44,8 @@ def operator_name(op: str | None) -> str | None:
     return name_of(name) if name else name
 
 
-def several(given: Any) -> Sequence[Any]:
-    """A list of one value, or the list that was given."""
+def as_sequence(given: Any) -> Sequence[Any]:
+    """The value in a list, or the given list or tuple."""
     return given if isinstance(given, list | tuple) else [given]
 
 
@@ -111,4 +111,4 @@ def path(name: str, value: PathLike) -> str:
 
 def paths(name: str, given: PathLike | Sequence[PathLike] | None) -> list[str]:
     """One or several paths as a list of text. Raises RoofError for another type."""
-    return [] if given is None else [path(name, value) for value in several(given)]
+    return [] if given is None else [path(name, value) for value in as_sequence(given)]

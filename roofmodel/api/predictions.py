@@ -94,8 +94,8 @@ def sweep(
     from roofmodel.study.sweep.sweep import sweep as study
 
     arguments.check_texts(family=family, cluster=cluster)
-    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
-    devices = [arguments.device(device) for device in arguments.several(hw)]
+    architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
+    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
     return SweepReport(study(architectures, devices, price=price, cluster=cluster, **options))
 
 
@@ -186,6 +186,6 @@ def explore(
     """
     from roofmodel.views.explore.page import html
 
-    architectures = [arguments.architecture(model, family) for model in arguments.several(models)]
-    page = html(architectures, [arguments.device(device) for device in arguments.several(hw)])
+    architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
+    page = html(architectures, [arguments.device(device) for device in arguments.as_sequence(hw)])
     return ExplorePage(page, [architecture.name for architecture in architectures])

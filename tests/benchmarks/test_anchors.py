@@ -1,4 +1,4 @@
-"""docs/anchors.md shows the errors that the measurements give, and the output of other tools is read correctly."""
+"""docs/anchors.md has the errors of the measurements, and the output of other tools is read correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU kit on the CPU: its torch parts at small size, its ncu parts against a program that answers as ncu does."""
+"""The GPU kit on the CPU: its torch parts at small size, its ncu parts with a test double of ncu."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ sys.exit(kit.main(["-o", "found", "--small"]))
 
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGHUP", "SIGINT SIGINT SIGTERM", "SIGKILL"])
 def test_any_end_of_a_collection_leaves_its_files_and_no_process(signals: str, tmp_path: Path) -> None:
-    """Of two interruptions the second one comes while the first is seen to. nvidia-smi does not listen to any."""
+    """A second interruption comes while the first is handled; nvidia-smi ignores both."""
     smi = tmp_path / "nvidia-smi"
     deaf = "" if signals == "SIGKILL" else "trap '' TERM\n"
     smi.write_text(
@@ -229,7 +229,7 @@ def test_any_end_of_a_collection_leaves_its_files_and_no_process(signals: str, t
 
 
 def written(file: Path, end: str = "\n") -> str:
-    """What a file holds, as soon as it ends so."""
+    """The content of a file, once it ends with this text."""
     deadline = time.monotonic() + 30
     while not (file.exists() and file.read_text().endswith(end)):
         assert time.monotonic() < deadline, f"no {file.name}"
@@ -238,7 +238,7 @@ def written(file: Path, end: str = "\n") -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, which nobody has yet to bury."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -372,7 +372,7 @@ def test_the_environment_file_has_device_and_versions(tmp_path: Path) -> None:
 def test_without_a_gpu_the_reason_is_printed_and_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless it is a trial: nobody wants to wait for 8 billion parameters on a processor."""
+    """Except in a trial: 8 billion parameters take too long on a CPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert environment.main(tmp_path, small=False) == 1
     assert re.search("^error: torch .*; --small tries the kit out without a GPU$", capsys.readouterr().out)
@@ -452,7 +452,7 @@ def test_a_gemm_is_measured_on_the_pipe_of_the_device(dtype: str, capability: st
 
 
 def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path) -> None:
-    """By a machine on which everything takes a second: what is left are the counts."""
+    """On a simulated machine where every call takes a second, only counts matter."""
 
     class Slow(stopwatch.Cpu):
         def time(self, run: Any, cold: bool = True) -> stopwatch.Timing:
@@ -525,7 +525,7 @@ def test_a_smaller_device_gets_a_smaller_llama() -> None:
 
 
 class Asks(TorchDispatchMode):
-    """Counts what waits for the device: a number taken off a tensor. Within a graph that is not allowed."""
+    """Counts synchronizations, such as a number read from a tensor; a graph must not have any."""
 
     count = 0
 
@@ -536,7 +536,7 @@ class Asks(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_does_not_synchronize_so_that_a_graph_can_capture_it(name: str) -> None:
-    """Training's optimizer is the GPU's own there (`capturable`), so only the passes before it are looked at."""
+    """The optimizer on a GPU is `capturable`; only the passes before it are checked here."""
     config = config_of(name, small=True, memory=None)
     built = build(config, "cpu", "fp32")
     for work in works(config, small=True):
@@ -584,7 +584,7 @@ def test_whole_models_are_timed_traced_and_predicted(
 
 
 class Pretended(stopwatch.Gpu):
-    """A processor that runs what only a GPU is asked for: graphs, memory in use."""
+    """A CPU that simulates GPU functions: graphs, memory in use."""
 
     device, dtypes, buffer = "cpu", ("fp32", "bf16"), 2**12
 
@@ -703,7 +703,7 @@ def test_a_trace_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path, m
 
 
 def test_logits_of_all_positions_are_not_measured_as_the_last_position() -> None:
-    """As GPT-2 had them until transformers 4.51."""
+    """As in GPT-2 until transformers 4.51."""
     built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
     built.model.forward = lambda input_ids, use_cache: None
     with pytest.raises(NotImplementedError, match=r"no logits of the last position alone; 4\.57 or newer"):
@@ -770,7 +770,7 @@ SUMMARY = (
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An ncu whose every line of words is kept in a file, which is what is returned."""
+    """A test double of ncu that logs its commands to the returned file."""
     pages, calls = tmp_path / "pages", tmp_path / "calls"
     pages.mkdir()
     (pages / "raw.csv").write_text(RAW)
@@ -846,7 +846,7 @@ def test_the_output_of_an_interrupted_ncu_is_kept(fake: Path, tmp_path: Path, mo
 def test_the_reason_of_an_ncu_failure_is_reported(
     mode: str, why: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That of the program that it ran is not in its own word for it."""
+    """The error of the profiled program is not in ncu's message."""
     monkeypatch.setenv("FAKE_NCU", mode)
     assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == 1
     assert capsys.readouterr().out.splitlines()[-1] == f"error: ncu ended with status 1: {why}"
@@ -871,7 +871,7 @@ def test_ncu_is_asked_for_what_the_chip_has(tmp_path: Path) -> None:
 
 
 def test_recorded_layouts_are_read_as_the_kit_names_them(tmp_path: Path) -> None:
-    """ncu's own export of an A100, under the name that the kit would have given it."""
+    """A real ncu export of an A100, under the kit's file name."""
     recorded = measured("ncu/a100_40_resnet18_raw_wide.csv")
     (tmp_path / "ncu-resnet-18-prefill.raw.csv").write_bytes(Path(recorded).read_bytes())
     found = kernels([str(tmp_path / "ncu-resnet-18-prefill.raw.csv")], "a100-sxm-40gb", [])

@@ -59,7 +59,7 @@ def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between
 
 
 def test_the_inverse_of_a_triangular_matrix_is_computed_row_by_row() -> None:
-    """Row i of the inverse is the sum over the rows j < i, each of j elements: a multiplication and an addition per element."""
+    """Row i of the inverse is the sum over the rows j < i, each of j elements: 2 FLOPs per element."""
     rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
     (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
     assert invert.vector_flops == 2 * 4 * rows

@@ -29,7 +29,7 @@ _TOKENS = (
 
 
 def check(data: bytes, path: Path) -> None:
-    """Read `data`, written to `path`, and fail unless it is refused properly or gives figures that make sense."""
+    """Read `data`, written to `path`; fail unless it is refused properly or gives plausible figures."""
     from roofmodel.profiles import reading  # not before atheris watches what is imported
     from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
     from roofmodel.views.profile.data import kernels_document

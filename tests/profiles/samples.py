@@ -1,4 +1,4 @@
-"""What the tests of measured kernels share: where measured files lie, and how to mutilate a sample."""
+"""Helpers of the profile tests: paths of measured files, and damaged samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reader = Callable[[BinaryIO, str], Profile]
 
 
 def measured(path: str) -> Path:
-    """A file or folder of the measured data; the test is skipped where it is absent."""
+    """A file or folder of the measured data; the test is skipped if it is absent."""
     found = MEASURED / path
     if not found.exists():
         pytest.skip(f"the measured data are not here: set ROOF_MEASURED to the folder that holds {path}")
@@ -42,7 +42,7 @@ def read_text(read: Reader, text: str) -> Profile:
 
 
 def mutilations(sample: bytes) -> st.SearchStrategy[bytes]:
-    """The sample cut short, with bytes changed, removed or doubled, or random bytes altogether."""
+    """The sample truncated, with bytes changed, removed or doubled, or only random bytes."""
 
     def damage(seed: int) -> bytes:
         dice, data = random.Random(seed), bytearray(sample)
@@ -65,7 +65,7 @@ def mutilations(sample: bytes) -> st.SearchStrategy[bytes]:
 
 
 def assert_error_or_table(read: Reader, data: bytes) -> None:
-    """A mutilated file is refused with a message, or gives a table whose every row makes sense."""
+    """A damaged file is refused with a message, or gives a table with plausible rows."""
     try:
         profile = read(io.BytesIO(data), "sample")
     except ProfileError as error:

@@ -1,4 +1,4 @@
-"""One small file of every layout that a reader reads, written by hand: what fuzzing starts from."""
+"""A small handwritten file of every layout: the seeds of the fuzzer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _long(number: str = "1,012,583.25") -> str:
 
 
 def _wide() -> str:
-    """A launch within a range, and an attribute of its device."""
+    """A launch inside a range, and an attribute of its device."""
     head = f"{ncu.LEAD}{test_ncu.PUSH},{test_ncu.START},{ncu.NEW}"
     name = '"gemm"'
     ranges = f'"11  ""<default domain>:step{test_ncu.TAIL}"" ","",'

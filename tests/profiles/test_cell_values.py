@@ -1,4 +1,4 @@
-"""Bytes to lines to cells to numbers: what each may be written as, and that nothing ambiguous is read."""
+"""Decoding of bytes to lines, cells and numbers: accepted spellings, and refusal of ambiguous ones."""
 
 import io
 from decimal import Decimal

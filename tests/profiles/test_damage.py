@@ -1,4 +1,4 @@
-"""Damage is never silent: whatever happens to a line, a cell or a byte of a file, the numbers of all others stand.
+"""Damage of a line, cell or byte is reported, and does not change the numbers of other lines.
 
 What a file says is a bag of facts, one for each figure of each kernel. The oracle of a damaged row is the file without
 that row: its facts must all be there, or the file is refused.
@@ -45,7 +45,7 @@ def read(text: str, file: Path) -> Profile:
 
 
 def facts(kernels: Iterator[Kernel] | tuple[Kernel, ...]) -> Counter[tuple[object, ...]]:
-    """Every figure of every kernel with its name; that of what was not collected is none."""
+    """Every figure of every kernel by name; None for uncollected metrics."""
     found: Counter[tuple[object, ...]] = Counter()
     for kernel in kernels:
         figures = {"seconds": kernel.seconds, "occupancy": kernel.occupancy}
@@ -55,7 +55,7 @@ def facts(kernels: Iterator[Kernel] | tuple[Kernel, ...]) -> Counter[tuple[objec
 
 
 def said(text: str, file: Path) -> tuple[Counter[tuple[object, ...]], tuple[str, ...]] | None:
-    """The facts and the warnings of a file; None for one that is refused."""
+    """The figures and the warnings of a file; None if it is refused."""
     try:
         profile = read(text, file)
     except ProfileError:
@@ -157,7 +157,7 @@ CELLS = {
 
 
 def readings(text: str) -> set[Decimal]:
-    """What a text is as a number, with a point or a comma as its decimal mark, the other one being of no weight."""
+    """The number in a text with a decimal point or comma; the other mark is ignored."""
     total = re.sub(r"\(.*\)\s*$", "", text).strip()
     plain = re.sub(r"(?<=\d)[\s'’](?=\d)", "", total)
     found = set()

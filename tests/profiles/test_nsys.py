@@ -52,7 +52,7 @@ A100_EVIDENCE = Evidence("NVIDIA A100-SXM4-40GB", "8.0", 108, 40 << 20, 15552000
 
 
 class Export:
-    """An SQLite export in the making; columns that a table requires and nobody gives are filled with 0."""
+    """Builder of an SQLite export; required columns without a value are 0."""
 
     def __init__(self, *tables):
         self.database = sqlite3.connect(":memory:")
@@ -318,7 +318,7 @@ def test_a_message_on_a_damaged_database_does_not_quote_it():
 
 
 def schema(name):
-    """The tables that a real export of one version of nsys had, empty."""
+    """The empty tables of a real export of one version of nsys."""
     text = measured(f"traces/nsys_schemas/nsys_{name}.sql").read_text()
     return Export(*re.findall(r"CREATE TABLE.*?^\);", text, re.DOTALL | re.MULTILINE))
 

@@ -314,7 +314,7 @@ def test_a_trace_truncated_in_its_last_row_is_read_without_that_row(kept):
 
 
 def test_a_summary_with_the_unit_in_each_cell_needs_no_row_of_units():
-    """As some programs write nvprof's table again."""
+    """nvprof's table as rewritten by other programs."""
     (kernel,) = read(
         "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.052ms,12.007ms,12.110ms,saxpy\n"
     ).kernels

@@ -1,4 +1,4 @@
-"""Opening files: what a file is, its content says; files of one run are joined, others stand side by side."""
+"""Reading of files: recognition by content; files of one run are joined, others stay separate."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""Numbers that show how they came about: what is written evaluates to what is said."""
+"""Numbers that record their derivation: the printed formulas evaluate to the printed values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERS = st.integers(1, 10**6)
 
 
 def evaluated(text: str, **names: Any) -> Any:
-    """What a reader with a calculator gets."""
+    """The value of a printed formula."""
     for sign, meaning in {
         "×": "*",
         "^": "**",
@@ -33,7 +33,7 @@ def evaluated(text: str, **names: Any) -> Any:
 
 
 def formula(a: Any, b: Any, c: Any) -> Any:
-    """Brackets wherever they may be forgotten."""
+    """Brackets in all positions where they matter."""
     small = part("small", minimum(a, b) - (a - b), "s")
     waves = part("waves", ceil_div(a * b, c) * -(2 - b) / (a / b))
     return (

@@ -20,7 +20,7 @@ def replayed(trace: Trace, result: Any, **inputs: Any) -> Any:
 
 
 def many(n: Any, m: Any, x: Any) -> list[Any]:
-    """Of everything that formulas do; `x` is a float."""
+    """All operations of formulas; `x` is a float."""
     return [
         n + 0, 0 + n, n * 1, n * 0, n - m, 3 - n, n * m + 7, (n + m) // m, n % m, n / m, 2 / m, x**2.5, 2 ** (n % 64),
         -(-n // m), algebra.ceil_div(n, m), algebra.half(n * (n + 1)), algebra.minimum(n, m), algebra.maximum(n, 5),
@@ -153,7 +153,7 @@ class Shape(NamedTuple):
 
 @algebra.formula
 def area(shape: Shape, scale: Any) -> Any:
-    """A formula that asks a question about a parameter."""
+    """A formula with a condition on a parameter."""
     return shape.rows * shape.columns * (2 if scale > 1 else 1)
 
 

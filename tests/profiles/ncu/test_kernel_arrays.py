@@ -1,4 +1,4 @@
-"""Very many launches: read as columns, they are what they are one by one, and take little memory."""
+"""Many launches as arrays: equal to single kernels, with little memory."""
 
 import csv
 import io
@@ -142,7 +142,7 @@ def test_the_longest_of_columns_are_the_longest_of_their_kernels(launches, most)
 
 
 def careful(text: str) -> Profile | str:
-    """What comes of a file where no line is taken as plain."""
+    """The result of a file read only by the general parser."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LongReader, "read_known_rows", RowReader.read_known_rows)
         patch.setattr(streams, "cells", by_the_library)

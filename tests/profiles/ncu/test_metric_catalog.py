@@ -1,4 +1,4 @@
-"""The names that ncu is asked for: against NVIDIA's tables, and against what the readers understand."""
+"""The metric names for ncu, compared with NVIDIA's tables and with the readers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What metrics amount to: each sum with its arithmetic, each missing part a null and a note that names it."""
+"""Sums of metrics, each with its arithmetic; a missing part gives null and a note."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""What Nsight Compute prints for people: metrics by their names are read, labels and all else are refused."""
+"""Nsight Compute's printed text: metrics by name are read, labels and other text are refused."""
 
 import pytest
 

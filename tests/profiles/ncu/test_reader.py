@@ -1,4 +1,4 @@
-"""Nsight Compute's CSV: each layout and each trap, in samples written by hand; then real exports, checked by hand."""
+"""Nsight Compute's CSV: all layouts and special cases in handwritten samples, and real exports checked by hand."""
 
 import contextlib
 import csv

@@ -78,7 +78,7 @@ class IAction:
 
 
 def number(text):
-    """A cell as the package gives it: a float, an integer where a table has attributes, text, None for nothing."""
+    """A cell as the package returns it: a float, an integer where a table has attributes, text, None for nothing."""
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -86,7 +86,7 @@ def number(text):
 
 
 def as_actions(table: str):
-    """What a report of the same launches as a table of `--page raw` would hold."""
+    """A report of the same launches as a table of `--page raw`."""
     columns, units, *rows = csv.reader(io.StringIO(table))
     for row in rows:
         cells = dict(zip(columns, row, strict=True))
@@ -104,7 +104,7 @@ def as_actions(table: str):
 
 @pytest.fixture
 def holding(monkeypatch):
-    """A package whose reports hold these results; it opens only what begins as a report does."""
+    """A test double of the package with these results; it opens only files with a report's header."""
 
     def install(*parts):
         def load_report(path):

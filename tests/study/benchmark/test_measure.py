@@ -1,4 +1,4 @@
-"""`roof measure` on the CPU: a table that `roof validate` and `roof calibrate` take, whatever happens on the way."""
+"""`roof measure` on the CPU: a valid table for `roof validate` and `roof calibrate`, also after errors."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_table_is_measured_validated_and_calibrated(
 def test_every_operation_runs_and_its_row_is_understood(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One case of each operation and type that a processor has."""
+    """One case of each operation and type that a CPU supports."""
     monkeypatch.setattr("roofmodel.study.benchmark.cases.sweep", lambda *a: _one_of_each(a[1]))
     status, _, err = roof("measure -o all.csv --device cpu --l2 warm --dtype fp32,bf16,fp16", monkeypatch, capsys)
     assert status == 0, err
@@ -120,7 +120,7 @@ ON_A_PROCESSOR = [c for c in _one_of_each(("fp32",)) if c.kernel not in ("torch_
 
 @pytest.mark.parametrize("case", ON_A_PROCESSOR, ids=str)
 def test_the_measured_operation_equals_the_counted_one(case: Case) -> None:
-    """Torch's own counter on what is called, where it is a product; the shape of what comes out, everywhere."""
+    """Compares GEMMs with torch's FLOP counter, and all operations with the output's shape."""
     run = prepare(case, "cpu")
     result = run()
     written = sum(tensor.elements(case.operator.sizes) for tensor in case.operator.writes)
@@ -135,7 +135,7 @@ def test_the_measured_operation_equals_the_counted_one(case: Case) -> None:
 
 
 def test_causal_attention_is_causal() -> None:
-    """Were the mask not there, the counted FLOPs would be half of what runs: the first query sees one key only."""
+    """Without the mask, twice the counted FLOPs would run: the first query attends to one key only."""
     shape = dict(batch=1, heads=2, kv_heads=1, head_dim=16, seq=8, kv_len=8, window=0)
     output = prepare(Case("attn_context", "fp32", "torch_math", tuple(shape.items())), "cpu")()
     assert isinstance(output, torch.Tensor)
@@ -161,7 +161,7 @@ def test_a_models_shapes_are_measured_and_the_rest_is_named(
 
 
 class Script:
-    """A machine that does as a test says."""
+    """A simulated machine."""
 
     device, framework, dtypes, largest = "cpu", "torch", ("fp32",), (1e7, 2.0**20)
     evidence = Evidence(name="A script")
@@ -197,7 +197,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *acts: object, dies: bool = False)
 def test_a_run_stops_in_time_and_keeps_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cases of 2, 3, 2, ... seconds in 10: the fourth could take 3 again, and end at 10; no fifth is begun."""
+    """Cases of 2, 3, 2, ... seconds in 10: the fourth could take 3 again and end at 10; a fifth does not start."""
     script = scripted(monkeypatch, 2.0, 3.0, 2.0, 2.0, 2.0)
     monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: script.now))
     status, _, err = roof("measure -o t.csv --ops gemm --budget 10", monkeypatch, capsys)
@@ -224,7 +224,7 @@ def test_an_interrupted_run_keeps_its_rows_and_continues(
 
 
 def table_of(machine: Script, count: int, file: str) -> list[dict[str, str]]:
-    """A table of so many rows of this machine, as it writes them."""
+    """A table with this number of rows, as this machine writes them."""
     table = CsvWriter(file, machine)
     try:
         for case in sweep(["gemm"], ("fp32",), Limits(1e9, 2.0**28))[:count]:
@@ -316,7 +316,7 @@ def test_a_failure_is_reported_and_the_rest_continues(
 
 
 def test_fp8_gemms_support_the_signature_of_torch_2_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There the scales come behind other arguments, and what comes out is two tensors."""
+    """In torch 2.4 the scales follow other arguments, and the result is two tensors."""
     new = torch._scaled_mm
 
     def old(
@@ -359,7 +359,7 @@ def test_without_measurements_nothing_is_written(
 
 
 def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
-    """As a batch system does it, with no warning."""
+    """Killed without a warning, as by a batch system."""
     command = [sys.executable, "-m", "roofmodel", "measure", "-o", "k.csv", "--device", "cpu", "--l2", "warm"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as run:

@@ -1,4 +1,4 @@
-"""Timing: the CPU's by real runs; the GPU's logic on a stand-in for torch whose clock the test sets."""
+"""Timing: the CPU's by real runs; the GPU's logic with a test double of torch whose clock the test sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Simulated:
-    """As much of torch.cuda as the stopwatch uses. Work is a number of seconds that its kernels take."""
+    """The part of torch.cuda that the stopwatch uses. Work is the time of its kernels in seconds."""
 
     FLUSH, GAP = 40e-6, 1e-6
 
@@ -142,7 +142,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulated, stopwatch.Gpu]:
 def test_the_time_of_a_launch_is_its_kernel_and_the_gap_after_it(
     gpu: tuple[Simulated, stopwatch.Gpu], seconds: float, cold: bool
 ) -> None:
-    """Whether the L2 is emptied before it or not: what emptying takes is taken off."""
+    """With and without flushing L2: the time of the flush is subtracted."""
     simulated, watch = gpu
     timing = watch.time(lambda: simulated.kernel(seconds), cold)
     assert timing.seconds == pytest.approx(seconds + simulated.GAP, rel=1e-6)
@@ -160,7 +160,7 @@ def test_torchs_cached_memory_is_freed_before_a_graph_allocates(
 
 
 def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A V100 beside a torch that has dropped it: it is seen, and every kernel fails."""
+    """A V100 with a torch build that no longer supports it: torch lists it, but every kernel fails."""
     message = (
         "CUDA error: no kernel image is available for execution on the device\nCompile with `TORCH_USE_CUDA_DSA`\n"
     )

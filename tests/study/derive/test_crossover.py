@@ -135,7 +135,7 @@ def test_a_phase_lists_its_operators() -> None:
 
 
 def test_over_gpus_only_divisors_are_used_and_estimate_agrees() -> None:
-    """Meta-Llama-3-8B has 32 heads, 8 of keys and values: 2, 4, 8, ... GPUs."""
+    """Meta-Llama-3-8B has 32 heads and 8 KV heads: 2, 4, 8, ... GPUs."""
     answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
     assert [(change["from"], change["to"]) for change in answer["changes"]] == [
         ("compute", "memory"), ("memory", "communication"),

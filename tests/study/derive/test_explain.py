@@ -1,4 +1,4 @@
-"""Derivations: symbols and numbers from the same lines, for every family; what is shown; what is refused."""
+"""Derivations: symbols and numbers from the same lines, for every family; output; errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def workload(arch: Architecture, phase: str, attention: str) -> Workload:
 
 
 def same(expression: Any, values: dict[Any, Any], number: Any) -> bool:
-    """Exact for whole numbers; expected experts are no whole number."""
+    """Exact for ints; the expected number of experts is fractional."""
     found = sympy.sympify(expression).xreplace(values)
     return bool(found == number) or abs(float(found) - float(number)) <= 1e-12 * abs(float(number))
 

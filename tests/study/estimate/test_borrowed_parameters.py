@@ -1,4 +1,4 @@
-"""Expected times on devices that take the A100's parameters, against what others published of whole models on them.
+"""Expected times on devices that take the A100's parameters, compared with published times of whole models.
 
 Two engines that launch little: FasterTransformer's BERT (without those rows that remove padding), and llama.cpp on one
 GeForce with 16-bit weights. Nothing was fitted to any of these devices.

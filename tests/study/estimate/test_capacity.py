@@ -25,7 +25,7 @@ from roofmodel.study.estimate.estimate import estimate
 def test_the_largest_size_is_the_last_that_fits(
     lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool, start: int
 ) -> None:
-    """Needs made of straight lines, bent upwards (as activations) or downwards (as a window's cache)."""
+    """Piecewise linear needs, convex (activations) or concave (the cache of a window)."""
 
     def need(n: int) -> int:
         return (max if convex else min)(a + b * n for a, b in lines) + n

@@ -1,4 +1,4 @@
-"""The main job end to end, without rendering."""
+"""Estimates end to end, without rendering."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
 
 
 def test_gemms_may_use_a_narrower_format_than_activations() -> None:
-    """GPT-2: 12 layers of 4 products of 768 x 768 (3 in one), 2 of 768 x 3072; 8 bits there, 16 elsewhere."""
+    """GPT-2: 12 layers of 4 matrices of 768 x 768 (3 fused), 2 of 768 x 3072 in 8 bits; 16 bits elsewhere."""
     mixed, half = (run("gpt2", "h100", phase="prefill", **options) for options in (MIXED, {}))
     assert mixed.memory.weights == half.memory.weights - 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert mixed.memory.kv_cache == half.memory.kv_cache / 2
@@ -138,7 +138,7 @@ def test_logits_of_the_last_position_reduce_the_head() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"context": 8000, "attention": "eager"}])
 def test_memory_is_that_of_the_phase_that_needs_most(options: dict[str, Any]) -> None:
-    """Not the sum of each role's own peak: a prefill's activations and a decode's cache never meet."""
+    """Not the sum of each role's own peak: a prefill's activations and a decode's cache are at different times."""
     both = run(**options).memory
     prefill = run(phase="prefill", attention=options.get("attention", "flash")).memory
     decode = run(phase="decode", **options).memory
@@ -345,7 +345,7 @@ def test_mfu_counts_all_pairs_and_hfu_includes_recomputation() -> None:
 
 
 def test_an_eager_step_may_be_launch_bound() -> None:
-    """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, and none runs as long."""
+    """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, longer than any kernel."""
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     (graph,) = run("gpt2", phase="decode", seq=8, runtime="graph").phases
     assert eager.host_bound
@@ -359,7 +359,7 @@ def test_an_eager_step_may_be_launch_bound() -> None:
 
 @pytest.mark.parametrize("model", ["olmoe-1b-7b-0924", "mixtral-8x7b-v0.1", "deepseek-v2-lite"])
 def test_gradients_of_expert_gemms_take_about_as_long_as_the_gemms(model: str) -> None:
-    """Each of the two has the FLOPs of the forward product; a shape read wrongly was four times off."""
+    """Both gradients have the FLOPs of the forward GEMM; a wrong shape gave four times as much."""
     (train,) = run(model, phase="train", seq=4096).phases
     seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
     forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
@@ -410,7 +410,7 @@ def test_borrowed_parameters_give_a_note() -> None:
 
 
 def test_an_mfu_above_100_percent_has_a_note() -> None:
-    """Causal prefills: flash attention skips half of the pairs, which MFU counts; of few pairs nothing is said."""
+    """Causal prefills: flash attention skips half of the pairs, which MFU counts; no note for few pairs."""
     for seq, above in ((1024, False), (131072, True)):
         report = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph")
         assert (report.totals["prefill"]["mfu"] > 1) == above
@@ -432,7 +432,7 @@ def test_an_uncalibrated_operator_leaves_only_totals_unknown() -> None:
 
 
 def test_a_note_explains_an_unknown_expected_time_of_a_stage() -> None:
-    """The last stage, which takes longest, sends nothing; those before it do, and nothing is known of that."""
+    """The last stage is the slowest and sends nothing; the sends of earlier stages are not calibrated."""
     device = Device.load("a100")
     assert device.calibration is not None
     alone = replace(device, calibration=device.calibration._replace(collectives={}))
@@ -464,7 +464,7 @@ def test_missing_fields_of_a_calibrated_device_give_a_note(lost: dict[str, Any],
      ("l4", 0.89, ""), ("l4", 0.91, "fragmentation, ECC if enabled (")],
 )  # fmt: skip
 def test_memory_that_barely_fits_gives_a_warning(hw: str, of_capacity: float, said: str) -> None:
-    """The bits of ECC have no room of their own in GDDR."""
+    """GDDR has no extra memory for ECC bits."""
     device, needed = Device.load(hw), run("gpt2").memory.total
     dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
     found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))

@@ -1,4 +1,4 @@
-"""Peak memory of inference against what TensorRT-LLM measured (`peak_mem_gb` of the end-to-end table).
+"""Peak memory of inference compared with TensorRT-LLM (`peak_mem_gb` of the end-to-end table).
 
 Ours is a lower bound that it comes close to: the engine also holds its runtime, about 0.6 GB, and it allocates the
 whole KV cache and the buffers of the prefill at once, where ours counts what is alive at the same time.

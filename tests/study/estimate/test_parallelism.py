@@ -1,4 +1,4 @@
-"""A model on several GPUs, as estimates, sweeps and derivations tell it."""
+"""Models on several GPUs in estimates, sweeps and derivations."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_collective_names_every_link_that_it_uses() -> None:
 
 
 def test_a_bridge_joins_two() -> None:
-    """H100 NVL: 600 GB/s between a pair, PCIe's 128 GB/s among more, both ways together."""
+    """H100 NVL: 600 GB/s within a pair, PCIe's 128 GB/s between more GPUs, both directions together."""
     for tp, bandwidth in ((2, 300e9), (4, 64e9)):
         found = roofmodel.estimate("Meta-Llama-3-8B", "h100-nvl", tp=tp, phase="prefill").to_dict()["phases"][0]
         (op,) = (op for op in found["ops"] if op["name"] == "mlp.all_reduce")
@@ -91,7 +91,7 @@ def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> N
 
 
 def test_more_gpus_than_a_node_has_give_a_note() -> None:
-    """Over a network that the device's file knows; with a warning where it knows none."""
+    """Over the network in the device's file; with a warning without one."""
     notes = [*map(str, estimate(LLAMA, H100, tp=16).notes)]
     assert any("between nodes of 8 GPUs: infiniband, 50 GB/s per GPU" in note for note in notes)
     (told,) = (
@@ -141,14 +141,14 @@ def test_collectives_use_the_links_of_their_ranks(
 
 
 def test_experts_that_are_on_several_nodes_are_reached_by_each_gpus_own_port() -> None:
-    """Of 16 GPUs 8 are on the other node: 8 of the 15 parts that a GPU sends leave by its port of 50 GB/s."""
+    """8 of 16 GPUs are on the other node: 8 of a GPU's 15 parts use its port of 50 GB/s."""
     found = estimate(hub.load("gpt-oss-20b"), H100, phase="prefill", batch=16, dp=16, ep=16).phases[0].placed
     placed = next(one for one in found if one.operator.name == "mlp.dispatch")
     assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) * 8 / 15 / 50e9)
 
 
 def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
-    """Of 6 GPUs that share a layer one group is on each node of 8: their replicas talk from node to node."""
+    """Groups of 6 GPUs, one per node of 8: their replicas communicate between nodes."""
     arch = architecture({**OF_SIX, "model_type": "llama", "vocab_size": 96, "hidden_size": 48}, "six", "six")
     for options, name, leaves in (
         ({"tp": 6, "dp": 2}, "mlp.all_reduce", False), ({"tp": 6, "dp": 2}, "gradients.all_reduce", True),
@@ -163,7 +163,7 @@ def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
 
 
 def test_experts_on_small_nodes_send_most_rows_between_nodes() -> None:
-    """Of 12 GPUs 8 are on one node and 4 on the other, which send 8 of 11 parts out."""
+    """8 of 12 GPUs are on one node and 4 on the other; the 4 send 8 of 11 parts to the other node."""
     way = route(Collective("alltoall", 12), H100)
     assert way is not None
     assert way.bandwidth == pytest.approx(50e9 * 11 / 8)
@@ -186,7 +186,7 @@ def test_collectives_over_different_links_have_no_common_equation() -> None:
 
 
 def test_full_recomputation_repeats_the_all_gathers() -> None:
-    """Ahead of the products that are computed again, and ahead of the gradients of their weights."""
+    """Before the recomputed GEMMs, and before the gradients of their weights."""
 
     def gathers(recompute: str) -> int:
         options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}
@@ -202,7 +202,7 @@ def test_an_indivisible_sequence_gives_a_note() -> None:
 
 
 def test_a_bound_that_changes_at_the_node_size_is_found_there() -> None:
-    """Of 32 heads 2 to 32 GPUs have a part; beyond 8 of them what they exchange leaves the node."""
+    """2 to 32 GPUs shard 32 heads; with more than 8 the communication is between nodes."""
     found = crossover("llama-2-7b-hf", H100, over="gpus", phase="prefill", seq=4096)
     for n in (4, 8, 16, 32):
         one = estimate(hub.load("llama-2-7b-hf"), H100, tp=n, phase="prefill", seq=4096).phases[0]
@@ -215,7 +215,7 @@ def test_a_bound_that_changes_at_the_node_size_is_found_there() -> None:
 
 
 def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
-    """A crossover takes a phase's bytes as if all went the way of most: its time of these is the estimate's sum."""
+    """A crossover assumes one link for all bytes of a phase; its time equals the sum in the estimate."""
     options = {"phase": "train", "batch": 64, "tp": 8, "dp": 2, "seq": 1024}
     one = estimate(LLAMA, H100, **options).phases[0]
     counted = _OperatorsBySize(LLAMA, H100, options, "seq")

@@ -1,4 +1,4 @@
-"""Stages of layers: their schedule against one that is played through, and figures by hand."""
+"""Pipeline stages: compared with a simulated schedule, and figures by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GPT = {
 
 
 class Work(NamedTuple):
-    """What a stage does at a time: forward or backward, which of its parts, which microbatch."""
+    """A step of a stage: forward or backward, model chunk, microbatch."""
 
     forward: bool
     part: int
@@ -82,7 +82,7 @@ def played(p: int, v: int, m: int, there: Fraction, back: Fraction) -> tuple[Fra
 
 
 def before(stage: int, work: Work, p: int, v: int) -> tuple[int, Work] | None:
-    """What a piece of work waits for on another stage, or on the last one for its own forward."""
+    """The step that must precede: on another stage, or the forward pass on the last stage."""
     if work.forward:
         if stage > 0:
             return stage - 1, work

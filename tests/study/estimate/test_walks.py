@@ -1,4 +1,4 @@
-"""How often an estimate walks through the model: operators, memory, all-pairs FLOPs and capacity share one walk."""
+"""Walks through the model per estimate: operators, memory, all-pairs FLOPs and capacity share one walk."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def fixed(**chosen: Any) -> Any:
 
 
 def problem(name: str, **chosen: Any) -> dict[str, float | str]:
-    """The answers to a problem, in the units asked."""
+    """The answers to a problem, in the requested units."""
     found = homework.PROBLEMS[name](fixed(**chosen))
     return {
         q.id: q.value if isinstance(q.value, str) else pytest.approx(q.value / UNITS[q.unit], rel=1e-4)

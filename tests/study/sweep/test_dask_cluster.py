@@ -1,4 +1,4 @@
-"""A sweep on a cluster of this machine: the same rows, from other processes."""
+"""A sweep on a local cluster: the same rows, from other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranges say, and how a grid is cut."""
+"""Ranges of values, and blocks of a grid."""
 
 from __future__ import annotations
 

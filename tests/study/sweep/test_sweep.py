@@ -1,4 +1,4 @@
-"""A sweep says of each point what an estimate of it says."""
+"""Each point of a sweep equals its estimate."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LENGTHS_THAT_MATTER = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)
 
 
 def grid_of(arch: Architecture, phase: str, dice: random.Random) -> dict[str, Any]:
-    """Some lengths, as the architecture and the phase take them."""
+    """Valid lengths for the architecture and phase."""
     asked: dict[str, Any] = {"batch": [1, dice.randint(2, 40)]}
     if not arch.image:
         asked["seq"] = dice.sample(LENGTHS_THAT_MATTER, 4)
@@ -111,7 +111,7 @@ def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
 
 
 def test_rows_of_several_gpus_equal_their_estimates() -> None:
-    """Of 1 or 3 tokens 8 GPUs have no whole number each, of experts that are chosen by chance neither."""
+    """1 or 3 tokens on 8 GPUs, and experts chosen at random, give fractions per GPU."""
     arch, device = hub.load("deepseek-v3"), Device.load("h200")
     rows = list(points(sweep([arch], [device], batch=[1, 3, 8], seq=[1, 100], tp=8, ep=[1, 8])))
     assert len(rows) == 2 * 2 * 3 * 2
@@ -238,7 +238,7 @@ def test_the_cost_of_tokens_is_the_hours_that_they_take_times_the_price() -> Non
 
 
 def test_an_unknown_time_of_the_slower_stage_is_not_taken_from_another() -> None:
-    """The MI300X has no timing model, and the stage that sends is not always the one that takes longest."""
+    """The MI300X has no timing model, and the sending stage is not always the slowest."""
     asked: dict[str, Any] = {"phase": "prefill", "pp": 2, "batch": 64}
     model, device = hub.load("deepseek-v2-lite"), Device.load("mi300x")
     for row in points(sweep([model], [device], seq=[7, 512], **asked)):

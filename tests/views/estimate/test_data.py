@@ -1,4 +1,4 @@
-"""The machine interface's document."""
+"""The JSON document of an estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that people read."""
+"""The rows of an estimate's tables."""
 
 from __future__ import annotations
 

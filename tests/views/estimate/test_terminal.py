@@ -1,4 +1,4 @@
-"""What a person reads in a terminal, line by line: a golden output, and what holds at any width."""
+"""Terminal output of an estimate: golden outputs, and properties at any width."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options
 def test_the_output_equals_the_reviewed_one(
     name: str, width: int, shown: list[str], model: str, hw: str, options: dict[str, Any]
 ) -> None:
-    """Golden outputs: to change one on purpose, delete the file, run the test twice, and read what it wrote."""
+    """Golden outputs: to change one on purpose, delete the file, run the test twice, and review the new file."""
     path = GOLDEN / f"{name}.txt"
     text = render(model, hw, width, shown, **options)
     if not path.exists():
@@ -76,7 +76,7 @@ def test_the_output_equals_the_reviewed_one(
 
 
 def test_one_screen_of_40_lines_at_100_columns_shows_two_phases_with_the_warnings() -> None:
-    """What a terminal of 100 columns shows: header, answers, tables, warnings and notes, each line within the width."""
+    """The output at 100 columns: header, answers, tables, warnings and notes, each line within the width."""
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 100))
     command = [sys.executable, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]

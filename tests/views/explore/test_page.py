@@ -70,14 +70,14 @@ def page(chromium: Any, made: Path) -> Iterator[Any]:
 
 
 def wait(page: Any, condition: str) -> None:
-    """Until a script says true; the data is unpacked while the page is there already."""
+    """Wait until the condition is true; the data is decompressed after the page has loaded."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(page, 30, 0.02).until(lambda page: page.execute_script(condition))
 
 
 def moved(page: Any, **situation: Any) -> dict[str, Any]:
-    """The page's document in a situation: whole numbers as ints, wherever Python has ints."""
+    """The page's document for these settings, with ints where Python has ints."""
     script = """roof.update(arguments[0]);
     const whole = (_, x) => typeof x === "bigint" ? { whole: String(x) } : x;
     return [JSON.stringify(roof.estimate(), whole), roof.messages()];"""
@@ -88,7 +88,7 @@ def moved(page: Any, **situation: Any) -> dict[str, Any]:
 
 
 def differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
-    """Where a document is not Python's: whole numbers and words are to be equal, floats to 1e-12."""
+    """Differences from Python's document: ints and texts must be equal, floats to 1e-12."""
     if isinstance(expected, dict):
         for key, value in expected.items():
             yield from differences(found[key], value, f"{path}/{key}")
@@ -221,7 +221,7 @@ def test_no_name_in_a_bar_is_cut(page: Any) -> None:
 
 
 def test_several_gpus_shard_memory_and_communicate(page: Any) -> None:
-    """Llama's sums of 8 tokens of d = 64 in fp16, 1024 B, of which each of 4 GPUs sends 2 (4 - 1) / 4."""
+    """Llama's all-reduce of 8 tokens of d = 64 in fp16, 1024 B; each of 4 GPUs sends 2 (4 - 1) / 4 of it."""
     moved(page, model=HOSTILE, hw="a100-sxm-80gb", phase="decode", batch=16, context=64, tp=4, dp=2)
     assert "one of 8 GPUs (tp 4, dp 2), 300 GB/s per direction between GPUs" in text(page, "#situation")
     cards = text(page, "#figures")

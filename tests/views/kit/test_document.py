@@ -69,7 +69,7 @@ def test_latex_special_characters_are_escaped() -> None:
 
 
 def compiled(text: str, folder: Path) -> str:
-    """What pdflatex says of a file; skips where there is none."""
+    """The output of pdflatex for a file; skips without pdflatex."""
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed: apt-get install texlive-latex-base")
     (folder / "page.tex").write_text(text, encoding="utf-8")
@@ -116,7 +116,7 @@ def test_text_in_formulas_has_no_commands_that_mathjax_would_show() -> None:
 
 
 def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
-    """A name that is a tag, one that ends what holds it, and one that is half of a letter's code."""
+    """Names with a tag, with a closing delimiter, and with a lone surrogate."""
     name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
     blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]
     shown = Document([*blocks, Code(name)], {})

@@ -1,4 +1,4 @@
-"""Formulas as people write them."""
+"""Formulas in mathematical notation."""
 
 from __future__ import annotations
 

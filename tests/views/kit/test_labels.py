@@ -26,7 +26,7 @@ def overlap(a: labels.Box, b: labels.Box) -> float:
 
 @pytest.mark.parametrize(("x", "y"), [(1, 0), (0, 0), (0, 1), (1, 1), (1, 0.5), (0.5, 0)])
 def test_the_label_of_a_mark_at_the_edge_stays_within_the_axes(axes: Axes, x: float, y: float) -> None:
-    """The first place tried is below on the right: outside, for a mark at the right edge or at the bottom."""
+    """The first position, below right, is outside the axes for a mark at the right edge or at the bottom."""
     axes.scatter([x], [y], s=30)
     labels.place(axes, [("label", x, y)], 100)
     (text,) = axes.texts

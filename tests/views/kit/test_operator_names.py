@@ -1,4 +1,4 @@
-"""What operators are called."""
+"""Names of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of points and estimates: what marks say, and names that stand clear of marks and of one another."""
+"""Pictures of points and estimates: marks, and labels that overlap neither marks nor other labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def plot(path: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `roof plot` writes there."""
+    """The file that `roof plot` writes."""
     assert run("plot", *options, "-o", str(path), monkeypatch=monkeypatch) == 0
     return path.read_text(encoding="utf-8")
 
@@ -140,7 +140,7 @@ def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Pat
 
 
 def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path) -> None:
-    """Of one microbatch each of two equal stages waits half of the time; shares come to all of it."""
+    """With one microbatch, each of two equal stages idles half of the time; the shares add up to 1."""
     api.estimate("gpt2-xl", "a100", phase="prefill", pp=2).save(tmp_path / "x.svg")
     words = [text.get_text() for text in figures[-1].texts]
     shares = [word for word in words if re.fullmatch(r"[0-9]+%", word)]
@@ -153,7 +153,7 @@ def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path)
 
 
 def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
-    """Marks of one size are many with one number for all."""
+    """Several marks of one operator share a number."""
     figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6, 6), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 100), ylim=(0, 100))
     marks = [(50, 50), (57, 48), (57, 52), (43, 50), (50, 57), (50, 43)]
@@ -170,7 +170,7 @@ def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
 def test_texts_after_bars_stay_within_the_picture(
     figures: list[Any], batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a batch of one is the file; of more each kernel would take longer at least than was achieved."""
+    """The file is of batch 1; with a larger batch the bounds exceed the measured times."""
     asked = ("gpt2", str(EXAMPLES / "gpt2_trace_by_hand.json.gz"), "--hw", "a100", "--phase", "prefill", "--seq", "512")
     path = tmp_path / "x.svg"
     assert run("compare", *asked, "--batch", str(batch), "-o", str(path), monkeypatch=monkeypatch) == 0

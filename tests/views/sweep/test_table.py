@@ -146,7 +146,7 @@ def test_every_picture_is_drawn(picture: str, asked: dict[str, Any], tmp_path: P
 
 
 def test_each_cell_has_the_color_of_its_limiting_ceiling_in_the_legend(tmp_path: Path) -> None:
-    """Eight GeForces over PCIe wait for what they send: at 64 x 1024 tokens a prefill is bound by nothing else."""
+    """Eight GeForces over PCIe: a prefill of 64 x 1024 tokens is communication-bound."""
     report = roofmodel.sweep("llama-2-70b-hf", "rtx4090", tp=[2, 8], phase="prefill", batch=[1, 64], seq=[16, 1024])
     assert set(report.to_frame()["bound"]) == {"memory", "compute", "communication", "overhead"}
     drawn: list[Any] = []
@@ -161,7 +161,7 @@ def test_each_cell_has_the_color_of_its_limiting_ceiling_in_the_legend(tmp_path:
 
 
 def test_the_legend_of_costs_names_what_is_drawn(tmp_path: Path) -> None:
-    """One H100 has no room for 70 billion parameters of 16 bits."""
+    """70 billion parameters of 16 bits do not fit on one H100."""
     asked: dict[str, Any] = {"phase": "decode", "tp": [1, 8], "price": 3}
     roofmodel.sweep("llama-3.1-70b", "h100", **asked).save(tmp_path / "grid.svg", "costs")
     text = (tmp_path / "grid.svg").read_text()
