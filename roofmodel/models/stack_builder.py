@@ -14,7 +14,7 @@ from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, Shor
 
 
 def stack(fields: Fields, *, causal: bool, crosses: bool = False) -> Stack:
-    """The layers that the fields tell of, with their entrance. A decoder's may `cross` over to a source."""
+    """The layers that the fields describe, with their embedding. With `crosses`, they have cross attention."""
     norm = _norm(fields)
     return Stack(
         hidden=fields["hidden"],
@@ -62,7 +62,7 @@ def _projection(fields: Fields) -> Projection:
 
 
 def _shared(fields: Fields) -> tuple[int, ...] | None:
-    """For each layer, which set of parameters it uses: ALBERT's rule, runs of equal length as far as it goes."""
+    """The index of each layer's parameter set. ALBERT's rule: consecutive groups of about equal length."""
     layers, groups, inner = fields["layers"], fields["parameter_groups"], fields["layers_per_group"]
     if groups == layers:
         return None
@@ -80,13 +80,13 @@ def _norm(fields: Fields) -> Norm:
 
 
 def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
-    """A layer's sublayers; layers that are alike compare equal. A decoder's layer `crosses` over to the source."""
+    """A layer's sublayers; identical layers compare equal. With `crosses`, the layer has cross attention."""
     before, after = (norm if fields[place] else None for place in ("pre_norm", "out_norm"))
     if fields["post_norm_layers"] and fields["post_norm_layers"][index]:
         before, after = None, norm
     closing = norm if fields["sum_norm"] else None
     first = before if index or fields["first_norm"] else None
-    # Mixers side by side read one norm.
+    # Parallel mixers share one norm.
     mixers = tuple(
         Branch(MIXERS[name](index, fields), None if i else first, after)
         for i, name in enumerate(fields["mixers"][index].split("+"))
@@ -94,7 +94,7 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     if not fields["mlp"]:
         return (Sublayer(mixers, closing),)
     has_experts = fields["experts"] and fields["expert_layers"][index]
-    width = fields["kv_shared_mlp_width" if _borrows(index, fields) else "mlp_width"]
+    width = fields["kv_shared_mlp_width" if _reuses_keys_and_values(index, fields) else "mlp_width"]
     mlp = Branch(_mlp(fields, width), before, after)
     experts = Branch(_moe(fields), before, after)
     if not has_experts:
@@ -104,21 +104,23 @@ def _layer(index: int, fields: Fields, norm: Norm, crosses: bool) -> Layer:
     else:
         block = Sublayer((experts,), closing)
     if not fields["parallel"]:
-        cross = _crossing(index, fields, before, after, closing) if crosses else ()
-        ends = (*_own_input(fields, after), *_convolution(index, fields, norm))
-        return Sublayer(mixers, closing), *cross, block, *ends
+        cross_attention = _cross_attention(index, fields, before, after, closing) if crosses else ()
+        last = (*_per_layer_gate(fields, after), *_convolution(index, fields, norm))
+        return Sublayer(mixers, closing), *cross_attention, block, *last
     (mlp,) = block.branches
     if fields["parallel_norms"] == 1:
         mlp = mlp._replace(before=None)
     return (Sublayer((*mixers, mlp), closing),)
 
 
-def _crossing(index: int, fields: Fields, before: Norm | None, after: Norm | None, closing: Norm | None) -> Layer:
+def _cross_attention(
+    index: int, fields: Fields, before: Norm | None, after: Norm | None, closing: Norm | None
+) -> Layer:
     part = CrossAttention(_attention(index, fields)._replace(relative_bias=False, relative_rows=0))
     return (Sublayer((Branch(part, before, after),), closing),)
 
 
-def _own_input(fields: Fields, after: Norm | None) -> Layer:
+def _per_layer_gate(fields: Fields, after: Norm | None) -> Layer:
     if not fields["per_layer_input"]:
         return ()
     part = PerLayerGate(fields["layers"], fields["per_layer_input"], ACTIVATIONS[fields["activation"]])
@@ -134,41 +136,43 @@ def _convolution(index: int, fields: Fields, norm: Norm) -> Layer:
 
 
 def _attention(index: int, fields: Fields) -> Attention:
-    gains, norm, turned = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
-    slides = fields["layer_types"][index] == SLIDING
-    of = "window_" if slides else ""
-    turns = turned is None or turned[index]
+    gains, norm, rotary_layers = fields["qk_norm_gains"], _norm(fields), fields["rotary_layers"]
+    has_window = fields["layer_types"][index] == SLIDING
+    prefix = "window_" if has_window else ""
+    has_rotary = rotary_layers is None or rotary_layers[index]
     head_norm = HeadNorm(
         norm._replace(gain=gains != "none", bias=fields["qk_norm_bias"] and gains != "none"),
         "each" if gains == "each" else "shared",
     )
     return Attention(
-        heads=fields[f"{of}heads"],
-        kv_heads=fields[f"{of}kv_heads"],
-        head_dim=fields[f"{of}head_dim"],
-        value_dim=fields[f"{of}value_dim"] if fields[f"{of}value_dim"] != fields[f"{of}head_dim"] else None,
+        heads=fields[f"{prefix}heads"],
+        kv_heads=fields[f"{prefix}kv_heads"],
+        head_dim=fields[f"{prefix}head_dim"],
+        value_dim=fields[f"{prefix}value_dim"] if fields[f"{prefix}value_dim"] != fields[f"{prefix}head_dim"] else None,
         fused=fields["fused_qkv"],
         qkv_bias=fields["qkv_bias"],
         keys_without_bias=fields["keys_without_bias"],
         out_bias=fields["out_bias"],
-        rotary_dim=fields[f"{of}rotary_dim"] if turns else 0,
+        rotary_dim=fields[f"{prefix}rotary_dim"] if has_rotary else 0,
         alibi=fields["alibi"],
         relative_bias=fields["relative_bias"],
         relative_rows=fields["relative_rows"] if fields["relative_table_per_layer"] else 0,
         disentangled=_disentangled(fields) if fields["relative_rows"] and not fields["relative_bias"] else None,
-        window=(fields["window"] or None) if slides else None,
+        window=(fields["window"] or None) if has_window else None,
         window_evicts=fields["window_evicts"],
         chunked=fields["chunked"],
-        norm=head_norm if fields["qk_norm"] and (turns or not fields["qk_norm_rotary_only"]) else None,
-        sinks=fields[f"{of}sinks"],
-        values_from_keys=fields["values_from_keys"] and not slides,
+        norm=head_norm if fields["qk_norm"] and (has_rotary or not fields["qk_norm_rotary_only"]) else None,
+        sinks=fields[f"{prefix}sinks"],
+        values_from_keys=fields["values_from_keys"] and not has_window,
         value_norm=norm._replace(gain=False, bias=False) if fields["value_norm"] else None,
         gate=fields["attention_gate"],
-        kv_sharing=("reuses" if _borrows(index, fields) else "source") if fields["kv_shared_layers"] else "",
+        kv_sharing=("reuses" if _reuses_keys_and_values(index, fields) else "source")
+        if fields["kv_shared_layers"]
+        else "",
     )
 
 
-def _borrows(index: int, fields: Fields) -> bool:
+def _reuses_keys_and_values(index: int, fields: Fields) -> bool:
     return index >= fields["layers"] - fields["kv_shared_layers"]  # type: ignore[no-any-return]
 
 
