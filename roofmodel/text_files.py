@@ -15,6 +15,7 @@ import yaml
 
 from roofmodel import units
 from roofmodel.errors import RoofError, Text, shorten, suggest
+from roofmodel.file_names import printable
 
 LARGEST_TEXT = 16 * 2**20
 """Maximum file size in bytes. Config and device files have a few kilobytes."""
@@ -99,10 +100,13 @@ class YamlValue(NamedTuple):
         return bool(self.node.tag == "tag:yaml.org,2002:null")
 
     def text(self) -> str:
-        """A scalar as text. Raises an error of `kind` for a list, a mapping, or an empty value."""
+        """A scalar as one line without control characters.
+
+        Raises an error of `kind` for a list, a mapping, or an empty value.
+        """
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             raise self.error(f"{self.path} must be text")
-        return str(self.node.value)
+        return printable(str(self.node.value))
 
     def integer(self, low: int = 1, high: int = 10**6) -> int:
         """An integer from `low` to `high`."""

@@ -21,6 +21,7 @@ import pytest
 
 from roofmodel import cli
 from roofmodel.profiles.ncu.report import MAGIC
+from roofmodel.views.kit.encoding import as_csv
 from tests.profiles import test_nsys, test_nvprof, test_torch_trace
 from tests.profiles.ncu import samples as ncu
 from tests.profiles.ncu import test_reader as test_ncu
@@ -189,6 +190,54 @@ def test_a_name_is_escaped_in_every_output(kind: str, roof, tmp_path: Path) -> N
     if name.isprintable():
         assert kernel["name"] == name
     ElementTree.parse(tmp_path / "hostile.svg")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_names_of_devices_and_models_are_harmless(kind: str, roof, tmp_path: Path) -> None:
+    name = HOSTILE[kind]
+    device = (Path(__file__).parents[1] / "hardware" / "a100-sxm-80gb.yaml").read_text("utf-8")
+    escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in name)
+    Path("device.yaml").write_text(re.sub(r"(?m)^name: .*", lambda _: f'name: "{escaped}"', device, count=1), "utf-8")
+    folder = tmp_path / name.replace("/", "_")[:60]
+    folder.mkdir()
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    for command in ("estimate", "explain", "sweep"):
+        for form in ("table", "csv") if command == "sweep" else ("table", "markdown"):
+            ran = roof(command, str(folder), "--hw", "device.yaml", "--format", form)
+            assert ran.status == 0, ran.err
+            assert not [line for line in (ran.out + ran.err).split("\n") if not line.isprintable()]
+    rows = "op,dtype,m,n,k,latency_us,kernel\ngemm,fp16,64,64,64,10," + '"' + name.replace('"', '""') + '"\n'
+    Path("table.csv").write_text(rows, encoding="utf-8", newline="")
+    ran = roof("validate", "table.csv", "--hw", "device.yaml")
+    assert ran.status == 0, ran.err
+    assert not [line for line in (ran.out + ran.err).split("\n") if not line.isprintable()]
+
+
+def test_links_in_names_are_text_in_markdown(roof, tmp_path: Path) -> None:
+    folder = tmp_path / "[l](javascript:alert(1))"
+    folder.mkdir()
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100, "n_positions": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    for command in ("estimate", "explain"):
+        shown = roof(command, str(folder), "--hw", "a100", "--format", "markdown").out
+        assert "&#91;l](javascript:" in shown
+        assert "[l]" not in shown
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3+cmd", "@SUM(1)"])
+def test_no_cell_of_a_csv_file_is_a_formula(name: str, roof) -> None:
+    Path("k.csv").write_text(named(name), encoding="utf-8", newline="")
+    for command in ("kernels k.csv --hw a100", "plot k.csv --hw a100 -o x.svg"):
+        (row,) = csv.DictReader(io.StringIO(roof(*command.split(), "--format", "csv").out))
+        assert row["name"] == f"'{name}"
+    (kernel,) = json.loads(roof("kernels", "k.csv", "--format", "json").out)["kernels"]
+    assert kernel["name"] == name
+
+
+def test_negative_numbers_of_a_csv_file_stay_numbers() -> None:
+    record = {"number": -1.5, "text": "-1.5", "exponent": "-1e-05", "infinite": "-inf", "plus": "+3"}
+    assert as_csv([record]).splitlines()[1] == "-1.5,-1.5,-1e-05,-inf,+3"
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

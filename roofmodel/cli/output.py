@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Option, Text, WorkloadError, choices
+from roofmodel.file_names import printable
 from roofmodel.output_files import check_not_input
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output without a terminal
 
@@ -79,12 +83,26 @@ def print_rich(renderable: Any) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     console.width = max(console.width or DEFAULT_WIDTH, MINIMUM_WIDTH)
     if console.is_terminal:
-        console.print(renderable)
+        console.print(_Printable(renderable))
         return
     with console.capture() as printed:
-        console.print(renderable)
+        console.print(_Printable(renderable))
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
     sys.stdout.flush()  # before the notes, if both go to one file
+
+
+class _Printable:
+    """A renderable whose texts have no control characters: cells of a user's table may contain some."""
+
+    def __init__(self, renderable: Any) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.renderable, options):
+            if segment.control or segment.text.isprintable() or segment.text == "\n":
+                yield segment
+            else:
+                yield segment._replace(text="\n".join(map(printable, segment.text.split("\n"))))
 
 
 def note(message: Text) -> None:
@@ -94,7 +112,8 @@ def note(message: Text) -> None:
 
 
 def print_line(text: str) -> None:
-    """A line on stderr; on a terminal wrapped between words."""
+    """A line on stderr, without control characters; on a terminal wrapped between words."""
+    text = printable(text)
     if sys.stderr.isatty():
         import shutil
         import textwrap

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from roofmodel.errors import Message, ModelError, Option, Text, choices, shorten, suggest
+from roofmodel.file_names import printable
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Stack
 from roofmodel.models.convolutional import Network
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
@@ -75,8 +76,8 @@ def architecture_from_row(
             body, limit, plan = encoder, source_limit, source_plan
             encoder = source_limit = source_plan = None
     return Architecture(
-        name=name,
-        model_type=model_type,
+        name=printable(name),
+        model_type=printable(model_type),
         body=body,
         head=head,
         tied=fields.get("tied", False),

@@ -33,7 +33,7 @@ MAX_EXPANSION = 200
 MIN_EXPANDED = 64 * 2**20
 """Decompressed bytes from which MAX_EXPANSION applies: small files may be very regular."""
 
-MAX_NAME = 8192
+MAX_NAME = 2**14
 """Characters of a kernel's or range's name. The longest measured name has 5123; the patterns that classify names take
 quadratic time."""
 

@@ -32,7 +32,7 @@ def as_markdown(estimate: Estimate) -> str:
             lines += ["", _sentence(remark)]
     lines += ["", "## memory", "", *_memory(estimate)]
     lines += ["", *(f"- {note}" for note in estimate.notes)]
-    return escape_markdown("\n".join(lines))
+    return "\n".join(map(escape_markdown, lines))
 
 
 def _table(phase: PhaseEstimate) -> Iterator[str]:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roofmodel.file_names import printable
+
 
 def as_json(document: Any) -> str:
     """A document as JSON, numbers unrounded. Raises ValueError for NaN and infinity, which JSON cannot express."""
@@ -16,7 +18,7 @@ def as_json(document: Any) -> str:
 def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     """One line per record, with the keys of the first record as the header; an unknown value is an empty field.
 
-    Without records the text is empty.
+    Texts are those of `csv_cell`. Without records the text is empty.
     """
     import csv
     import io
@@ -26,8 +28,27 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows({key: csv_cell(value) for key, value in record.items()} for record in records)
     return out.getvalue().rstrip("\n")
+
+
+def csv_cell(value: Any) -> Any:
+    """The value; a text that a spreadsheet would run as a formula gets an apostrophe in front.
+
+    Spreadsheets take a cell for a formula if it begins with `=`, `+`, `-` or `@`, or with a tab or a line end before
+    one of these (OWASP, "CSV injection"). Numbers are unchanged, also as text.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 ASCII_FALLBACK = "roofmodel.ascii_fallback"
@@ -51,5 +72,8 @@ codecs.register_error(ASCII_FALLBACK, _replace)
 
 
 def escape_markdown(text: str) -> str:
-    """Text with `&` and `<` escaped, so that Markdown shows it literally and reads no tag or entity in it."""
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    """Text as one line with `&`, `<` and `[` escaped, so that Markdown reads no tag, entity, link or block in it.
+
+    Entities and not backslashes: renderers of formulas take `\\[` for the begin of a formula.
+    """
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from roofmodel import units
+from roofmodel.file_names import printable
 from roofmodel.profiles.reading import watching
 
 AFTER, EVERY = 1.0, 10.0  # seconds before the first output, and between two lines
@@ -35,7 +36,7 @@ class _Lines:
 
     def update(self, name: str, done: int, total: int) -> None:
         if time.monotonic() >= self.next:
-            sys.stderr.write(f"reading {name}: {units.si(done, 'B')} of {units.si(total, 'B')}\n")
+            sys.stderr.write(f"reading {printable(name)}: {units.si(done, 'B')} of {units.si(total, 'B')}\n")
             self.next = time.monotonic() + EVERY
 
     def end(self) -> None:
@@ -56,7 +57,7 @@ class _Bar:
     def update(self, name: str, done: int, total: int) -> None:
         if time.monotonic() >= self.begin:
             self.bar.start()
-            self.bar.update(self.task, description=name.replace("[", r"\["), completed=done, total=total)
+            self.bar.update(self.task, description=printable(name).replace("[", r"\["), completed=done, total=total)
 
     def end(self) -> None:
         self.bar.stop()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from roofmodel import output_files
 from roofmodel.errors import OutputError
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES
+from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
 from roofmodel.study.sweep.sweep import Sweep
+from roofmodel.views.kit.encoding import csv_cell
 from roofmodel.views.sweep.data import TEXT_COLUMNS, full_column, known_values, rows, summary
 
 Item = TypeVar("Item")
@@ -73,7 +74,13 @@ def write_csv(sweep: Sweep, out: TextIO) -> None:
     writer, blocks = csv.writer(out, lineterminator="\n"), _with_first_computed(sweep.blocks())
     writer.writerow(COLUMNS)
     for block in blocks:
-        writer.writerows(zip(*(known_values(full_column(block, name)) for name in COLUMNS), strict=True))
+        writer.writerows(zip(*(_csv_column(block, name) for name in COLUMNS), strict=True))
+
+
+def _csv_column(block: Columns, name: str) -> Iterable[Any]:
+    """The cells of a column; texts are those of `csv_cell`."""
+    values = known_values(full_column(block, name))
+    return map(csv_cell, values) if name in TEXT_COLUMNS else values
 
 
 def write_parquet(sweep: Sweep, file: Path) -> None:
