@@ -319,7 +319,7 @@ def test_folders_above_the_last_one_reach_no_output(command: str, home: Path, ro
         assert SECRET.encode() not in readable(path), path.name
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(home: Path, roof) -> None:
+def test_files_with_equal_names_are_distinguished_by_their_folders(home: Path, roof) -> None:
     files = [str(home / rank / "profile.csv") for rank in "01"]
     document = json.loads(roof("kernels", *files, "--hw", "a100", "--format", "json").out)
     assert document["source"]["files"] == ["0/profile.csv", "1/profile.csv"]

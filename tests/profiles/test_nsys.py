@@ -270,7 +270,7 @@ def test_graphs_traced_as_one_launch_give_a_warning():
     assert any("traced as a whole" in warning for warning in sample.kernel().read().warnings)
 
 
-def test_copies_beside_the_kernels_are_counted_in_a_warning():
+def test_copies_are_counted_in_a_warning():
     sample = export("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER)").kernel()
     sample.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=1)
     assert any(warning.startswith("1 memory copy or memset is") for warning in sample.read().warnings)

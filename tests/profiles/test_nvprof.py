@@ -165,7 +165,7 @@ def test_collected_and_zero_is_not_the_same_as_not_collected():
     assert kernel.seconds is None
 
 
-def test_metrics_that_are_not_used_are_named_and_tensor_cores_are_said_to_be_missing():
+def test_unused_metrics_and_missing_tensor_metrics_give_warnings():
     warnings = " ".join(read(METRICS).warnings)
     assert "gld_throughput, sm_efficiency, tensor_precision_fu_utilization" in warnings
     assert "cannot count tensor-core operations" in warnings

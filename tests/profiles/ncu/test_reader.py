@@ -363,7 +363,7 @@ def test_a_file_that_is_not_a_table_is_refused_with_a_command(text, says):
         read(text)
 
 
-def test_an_error_beside_a_table_is_a_warning():
+def test_an_error_message_next_to_a_table_is_a_warning():
     assert any("==ERROR==" in w for w in read("==ERROR== Failed\n" + HEADER + row(BYTES, "byte", "7")).warnings)
 
 

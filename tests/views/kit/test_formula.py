@@ -13,7 +13,7 @@ B, S, D, H, L, V, W, E, k = map(symbol, ("B", "S", "D", "H", "L", "V", "W", "E",
 D_h, H_kv = symbol("D_h"), symbol("H_kv")
 
 
-def test_the_common_factor_stands_in_front_and_the_highest_degree_first() -> None:
+def test_the_common_factor_comes_first_and_then_the_highest_degree() -> None:
     assert formula.text(formula.readable(24 * B * S * D**2 * L + 4 * B * S**2 * D * L + 2 * B * S * D * V)) == (
         "2BSD(12DL + 2SL + V)"
     )

@@ -62,7 +62,7 @@ def test_keys_are_those_of_an_estimates_totals() -> None:
     assert set(totals) <= set(COLUMNS)
 
 
-def test_counts_that_a_float_cannot_hold_stay_exact_beside_fractions() -> None:
+def test_counts_beyond_float_precision_stay_exact_with_fractions() -> None:
     large = 2**53 + 1
     joined = data._joined([numpy.array([large]), numpy.array([0.5])])
     assert joined.tolist() == [large, 0.5]
