@@ -110,6 +110,20 @@ class Message:
         return hash(self.parts)
 
 
+class WarningNote(Message):
+    """A note that warns. Its text begins with `warning: `, its parts do not.
+
+    Examples:
+        >>> print(WarningNote("16 GPUs exceed one node; see ", Option("tp")))
+        warning: 16 GPUs exceed one node; see tp
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"warning: {super().__str__()}"
+
+
 Text = str | Option | Message
 """What messages are made of."""
 
@@ -131,13 +145,8 @@ def ignored(option: str, why: Text) -> Message:
 
 
 def warnings_in(notes: Iterable[Text]) -> list[Message]:
-    """The notes that begin with `warning: `, without that beginning."""
-    parts = [Message(note).parts for note in notes]
-    return [
-        Message(first.removeprefix("warning: "), *rest)
-        for first, *rest in parts
-        if isinstance(first, str) and first.startswith("warning: ")
-    ]
+    """The notes that warn, as messages without `warning: `."""
+    return [Message(*note.parts) for note in notes if isinstance(note, WarningNote)]
 
 
 class RoofError(Exception):

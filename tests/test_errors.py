@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel import errors
-from roofmodel.errors import Message, Option, RoofError, WorkloadError, joined, option_spelling
+from roofmodel.errors import (
+    Message,
+    Option,
+    RoofError,
+    WarningNote,
+    WorkloadError,
+    joined,
+    option_spelling,
+    warnings_in,
+)  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
 KEYS = ("peak", "per_multiprocessor", "clock", "bandwidth", "capacity", "source")
@@ -155,3 +164,9 @@ def test_extras_named_in_messages_exist() -> None:
     ]
     assert len(told) > 5
     assert set(told) <= known
+
+
+def test_a_warning_is_known_by_its_class_and_begins_with_the_word() -> None:
+    warning, note = WarningNote("see ", Option("tp", 8)), Message("warning: of a text")
+    assert str(warning) == "warning: see tp=8"
+    assert warnings_in([note, warning, "warning: of a text"]) == [Message("see ", Option("tp", 8))]

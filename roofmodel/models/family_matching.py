@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from roofmodel.errors import Message, ModelError, Option, Text, shorten, suggest
+from roofmodel.errors import Message, ModelError, Option, Text, WarningNote, shorten, suggest
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import Key
@@ -100,7 +100,7 @@ def _ignored_keys(family: Family, config: Config) -> list[str]:
     return sorted(key for key in config if key in relevant - known and config[key] not in (None, False))
 
 
-def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[str, ...]]:
+def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[Text, ...]]:
     """The config with another family's `model_type`, and notes on what that assumes.
 
     The head is the family's head with the same suffix, else its usual one. Raises ModelError for an unknown family.
@@ -114,10 +114,10 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[st
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))
-    notes = [
+    notes: list[Text] = [
         f"{where}: model_type {json.dumps(config.get('model_type'))} is read as {family}: layers, norms, biases "
         f"and defaults of {row.prefix}{suffix} are assumed"
     ]
     if ignored := _ignored_keys(row, config):
-        notes.append(f"warning: {where}: {family} ignores {', '.join(ignored)}")
+        notes.append(WarningNote(f"{where}: {family} ignores {', '.join(ignored)}"))
     return {**config, "model_type": family, "architectures": [row.prefix + suffix]}, tuple(notes)

@@ -19,7 +19,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Phase, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
+from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.prediction.links import link_bandwidth
@@ -201,8 +201,8 @@ def _position_warnings(
         one.name for one in others if any(exceeds_positions(arch, counted.sized(each.value)[0]) for each in one.changes)
     ]
     if far:
-        yield (
-            f"warning: {', '.join(dict.fromkeys(far))} change at a {counted.over} beyond the position limit of "
+        yield WarningNote(
+            f"{', '.join(dict.fromkeys(far))} change at a {counted.over} beyond the position limit of "
             f"{arch.name}; counted without the limit"
         )
 

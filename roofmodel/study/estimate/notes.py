@@ -11,7 +11,7 @@ from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device, Level
-from roofmodel.errors import Message, Option, Text
+from roofmodel.errors import Message, Option, Text, WarningNote
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.models.norms_and_activations import Norm
@@ -60,12 +60,12 @@ def length_notes(arch: Architecture, work: Workload) -> list[Text]:
     notes: list[Text] = []
     if arch.padded_to not in (None, work.seq):
         notes.append(
-            f"warning: {arch.name} pads every source to {arch.padded_to} tokens; counted with {work.seq} tokens"
+            WarningNote(f"{arch.name} pads every source to {arch.padded_to} tokens; counted with {work.seq} tokens")
         )
     elif arch.max_source is not None and work.seq > arch.max_source:
         notes.append(
-            Message(
-                f"warning: the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
+            WarningNote(
+                f"the source has {work.seq} tokens, but {arch.name} has positions for {arch.max_source}; "
                 "the limit is not enforced (",
                 Option("seq", arch.max_source),
                 " is within the limit)",
@@ -74,8 +74,8 @@ def length_notes(arch: Architecture, work: Workload) -> list[Text]:
     for step in work.steps():
         if limit is not None and _positions_needed(work, step) > limit:
             notes.append(
-                Message(
-                    f"warning: {step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
+                WarningNote(
+                    f"{step.phase} reaches {step.reach} tokens, but {arch.name} has positions for {limit}; "
                     "the limit is not enforced",
                     _within_limit(arch, step),
                 )
@@ -127,14 +127,14 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
     return notes
 
 
-def memory_notes(device: Device, needed: Number) -> Iterator[str]:
+def memory_notes(device: Device, needed: Number) -> Iterator[Text]:
     """A warning if the workload fits, but leaves less memory than inference engines reserve."""
     dram = device.levels["dram"]
     if dram.capacity is None or not GPU_MEMORY_UTILIZATION * dram.capacity < needed <= dram.capacity:
         return
     ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"
-    yield (
-        f"warning: {units.binary(dram.capacity - needed)} of {device.id}'s memory are left for memory that is not "
+    yield WarningNote(
+        f"{units.binary(dram.capacity - needed)} of {device.id}'s memory are left for memory that is not "
         f"counted: CUDA context and libraries (some hundred MB), fragmentation"
         f"{f', {ecc}' if _ecc_uses_capacity(dram) else ''}; inference engines use {GPU_MEMORY_UTILIZATION:.0%} by "
         "default"
@@ -146,7 +146,7 @@ def _ecc_uses_capacity(dram: Level) -> bool:
     return (dram.kind or "").startswith("GDDR")
 
 
-def link_notes(device: Device, gpus: int) -> Iterator[str]:
+def link_notes(device: Device, gpus: int) -> Iterator[Text]:
     """The links between this number of GPUs, and missing figures of them."""
     if gpus > 1 and not device.links:
         yield f"{device.id} has no link between GPUs: the bound of communication is from DRAM bytes alone"
@@ -156,8 +156,8 @@ def link_notes(device: Device, gpus: int) -> Iterator[str]:
             f"{units.si(network.bandwidth / 2, 'B/s')} per GPU and direction; rank order: TP, DP, PP"
         )
     elif gpus > gpus_per_node(device):
-        yield (
-            f"warning: {gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network "
+        yield WarningNote(
+            f"{gpus} GPUs exceed one node of {gpus_per_node(device)}, and {device.id}'s file has no network "
             "between nodes: the links within a node are used for all of them"
         )
 

@@ -15,7 +15,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
+from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.study.estimate.notes import device_notes, exceeds_positions, timing_notes, utilization_notes
@@ -218,9 +218,9 @@ def _case(
             )
         ] = None
     if exceeds_positions(arch, work):
-        notes[f"warning: points beyond the maximum positions of {arch.name} are marked; the limit is not enforced"] = (
-            None
-        )
+        notes[
+            WarningNote(f"points beyond the maximum positions of {arch.name} are marked; the limit is not enforced")
+        ] = None
     unused = {
         *(["seq"] if arch.image else []),
         *([] if arch.encoder else ["decoder_seq"]),

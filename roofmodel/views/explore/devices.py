@@ -29,7 +29,7 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
         "links": {name: link and _link(link) for name, link in _links(device).items()},
-        "no_link_note": next(link_notes(device, 2), None),
+        "no_link_note": next(map(str, link_notes(device, 2)), None),
         "node_size": gpus_per_node(device),
         "network_note": _network_note(device),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
@@ -45,7 +45,7 @@ def _links(device: Device) -> dict[str, Link | None]:
 def _network_note(device: Device) -> str:
     """The note for more GPUs than a node has, with `{gpus}` for their number."""
     node_size = gpus_per_node(device)
-    note = next(link_notes(device, node_size + 1)).replace(f"{node_size + 1} GPUs", "{gpus} GPUs")
+    note = str(next(link_notes(device, node_size + 1))).replace(f"{node_size + 1} GPUs", "{gpus} GPUs")
     return f"{note[0].upper()}{note[1:]}."
 
 
