@@ -74,7 +74,7 @@ def test_reading_a_config_as_another_family_notes_the_assumptions() -> None:
     assert arch.stack == read(TEXT | {"model_type": "llama"}).stack
     assert arch.head.name == "LlamaForCausalLM"
     assert 'model_type "yodel" is read as llama' in arch.notes[0]
-    assert arch.notes[1].endswith("llama ignores n_routed_experts")
+    assert str(arch.notes[1]).endswith("llama ignores n_routed_experts")
 
 
 def test_an_unknown_family_is_refused_with_a_suggestion() -> None:
