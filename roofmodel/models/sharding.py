@@ -21,6 +21,7 @@ from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
 
 MAX_SUGGESTED_GPUS = 64  # the largest number of GPUs that a message suggests
+MAX_SUGGESTED_EXPERT_GPUS = 1024  # the same for expert parallelism
 
 
 def shard(arch: Architecture, tp: Number, within: Number) -> Architecture:

@@ -111,7 +111,7 @@ class SweepReport(Saved):
         return tuple(map(str, self.sweep.notes))
 
     def evaluated(self) -> SweepReport:
-        """The same report with all rows in memory, to read them more than once."""
+        """The same report with all rows in memory, to read them more than once; unchanged above a million points."""
         return SweepReport(self.sweep.in_memory())
 
     def to_frame(self) -> pandas.DataFrame:

@@ -12,7 +12,7 @@ from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.pipeline_stages import pipeline_obstacles
-from roofmodel.models.sharding import MAX_SUGGESTED_GPUS, obstacles
+from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles
 
 GPUS = tuple(ONE_GPU.ways)
 """The options of the parallel layout."""
@@ -148,9 +148,10 @@ def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
 
 def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     """Values of one option that work with the others as they are; else the values that always work."""
+    largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     found = [
-        ("", "ep", [n for n in range(1, tp * dp + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))]),
+        ("", "ep", [n for n in range(1, largest_ep + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))]),
         ("", "tp", [*possible_tp(arch, dp, ep)]),
         ("with a divisible batch ", "dp", over_replicas),
     ]

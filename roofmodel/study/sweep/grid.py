@@ -12,11 +12,11 @@ from math import log, prod
 from operator import index
 from typing import TypedDict
 
-from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.errors import Message, Option, WorkloadError, shorten
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
-EXAMPLES = "1,8,64 or 1:64, 0:4096:512, 1:256:*2"
+LIST_EXAMPLE, RANGE_EXAMPLES = "1,8,64", "1:64, 0:4096:512, 1:256:*2"
 
 
 Numbers = int | str | Iterable[int]
@@ -55,18 +55,18 @@ class GridOptions(TypedDict, total=False):
     sequence_parallel: Names | None
 
 
-def numbers(option: str, given: object, low: int, high: int) -> list[int]:
-    """The whole numbers of an axis, given as text, as an int or as several ints.
+def numbers(option: str, given: object, low: int, high: int, limit: int = MAX_VALUES) -> list[int]:
+    """The whole numbers of an axis, given as text, as an int or as several ints; at most `limit` per range.
 
     Raises WorkloadError, which quotes the invalid part, for a number outside `low` to `high` or text of another form.
     """
     if isinstance(given, str):
-        found: Iterable[object] = (value for part in given.split(",") for value in _range(option, part.strip()))
+        found: Iterable[object] = (value for part in given.split(",") for value in _range(option, part.strip(), limit))
     else:
         found = given if isinstance(given, Iterable) else [given]
     values = [_whole(option, value, low, high) for value in found]
     if not values:
-        raise WorkloadError(Option(option), f": no values; try {EXAMPLES}")
+        raise WorkloadError(Option(option), ": no values; ", _examples(option))
     return list(dict.fromkeys(values))
 
 
@@ -77,11 +77,15 @@ def names(given: object) -> list[object]:
     return list(dict.fromkeys(given if isinstance(given, Iterable) else [given]))
 
 
-def _range(option: str, text: str) -> Sequence[int]:
+def _examples(option: str) -> Message:
+    return Message("try ", Option(option, LIST_EXAMPLE), f" or {RANGE_EXAMPLES}")
+
+
+def _range(option: str, text: str, limit: int) -> Sequence[int]:
     """`8`, `1:8`, `0:100:25`, `1:256:*2` as whole numbers."""
 
     def refuse(token: str, why: str) -> WorkloadError:
-        return WorkloadError(Option(option), f": {shorten(token)} {why}; examples: {EXAMPLES}")
+        return WorkloadError(Option(option), f": {shorten(token)} {why}; ", _examples(option))
 
     def whole(token: str) -> int:
         try:
@@ -101,13 +105,13 @@ def _range(option: str, text: str) -> Sequence[int]:
         if first < 1:
             raise refuse(ends[0], "is below 1; a range with a factor must start at 1 or more")
         factor = _factor(step, refuse)
-        if (log(last) - log(first)) / log(factor) >= MAX_VALUES:
-            raise refuse(text, f"has more than {MAX_VALUES} values")
+        if (log(last) - log(first)) / log(factor) >= limit:
+            raise refuse(text, f"has more than {limit} values")
         return list(_powers(first, last, factor))
     if whole(step) < 1:
         raise refuse(step, "is not a valid step: it must be 1 or more")
-    if (last - first) // whole(step) >= MAX_VALUES:
-        raise refuse(text, f"has more than {MAX_VALUES} values")
+    if (last - first) // whole(step) >= limit:
+        raise refuse(text, f"has more than {limit} values")
     return range(first, last + 1, whole(step))
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, shorten
+from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.convolutional import Network
 from roofmodel.study.estimate.notes import device_notes, exceeds_positions, timing_notes, utilization_notes
@@ -44,6 +45,11 @@ from roofmodel.study.sweep.case import (
     evaluate,
 )
 
+MAX_CASES = 10_000
+"""Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
+MAX_POINTS_IN_MEMORY = 10**6
+"""Limit of the points that are kept for a second output; a point takes about 500 bytes. More are computed again."""
+
 
 class Sweep(NamedTuple):
     """The cases of a grid, evaluated on demand."""
@@ -69,8 +75,8 @@ class Sweep(NamedTuple):
         return evaluate_on_cluster(evaluate, pieces, self.cluster)
 
     def in_memory(self) -> Sweep:
-        """The sweep with all rows in memory, for repeated use."""
-        return self._replace(rows=tuple(self.blocks()))
+        """The sweep with all rows in memory, for repeated use; unchanged above MAX_POINTS_IN_MEMORY points."""
+        return self if self.points > MAX_POINTS_IN_MEMORY else self._replace(rows=tuple(self.blocks()))
 
 
 def sweep(
@@ -91,6 +97,7 @@ def sweep(
     axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
+    _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
     prices = _prices(price, devices)
     cases: dict[object, Case] = {}
     notes: dict[Text, None] = {}
@@ -115,10 +122,23 @@ def sweep(
     return Sweep(tuple(cases.values()), tuple(notes), cluster)
 
 
+def _check_cases(systems: int, values: Mapping[str, int]) -> None:
+    """Raises WorkloadError for more than MAX_CASES combinations of models, devices and options other than lengths."""
+    if (count := systems * prod(values.values())) > MAX_CASES:
+        several = sorted((name for name in values if values[name] > 1), key=lambda name: -values[name])
+        cure: list[Text] = [" of ", joined(", ", [Option(name) for name in several])] if several else []
+        raise WorkloadError(
+            f"{count} combinations of models, devices and options other than batch and lengths; at most {MAX_CASES} "
+            "are possible; give fewer values",
+            *cure,
+        )
+
+
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
     if name in MIN_VALUES:
-        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUE))
+        limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
+        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUE, limit))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
     if name not in CHOICES:

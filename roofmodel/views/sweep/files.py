@@ -19,6 +19,8 @@ from roofmodel.views.sweep.data import TEXT_COLUMNS, full_column, known_values, 
 Item = TypeVar("Item")
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json", "parquet")
+MAX_PICTURE_POINTS = 2_000_000
+"""A picture needs all points in memory, about 300 bytes each."""
 INTEGER_COLUMNS = (
     *LENGTHS,
     "new_tokens",
@@ -37,6 +39,11 @@ def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
     """Write the rows, or a picture of this kind (see picture.py), in the format that the suffix names."""
     target = output_files.check(path, SUFFIXES)
     suffix = target.suffix.lower().lstrip(".")
+    if suffix in output_files.PICTURES and sweep.points > MAX_PICTURE_POINTS:
+        raise OutputError(
+            f"{path}: a picture shows at most {MAX_PICTURE_POINTS} points, and this sweep has {sweep.points}; "
+            "give fewer values, or write .csv"
+        )
     texts = {"csv": write_csv, "json": write_json}
 
     def write(file: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -347,3 +349,12 @@ def test_a_layout_within_a_node_gets_no_network_note() -> None:
 
     assert not any("nodes of 8" in note for note in notes(tp=8, dp=2, batch=2, phase="decode"))
     assert any("nodes of 8" in note for note in notes(tp=8, dp=2, batch=2, phase="train"))
+
+
+@pytest.mark.parametrize("size", ["tp", "dp", "pp", "ep"])
+@pytest.mark.parametrize("model", ["gpt2", "mixtral-8x7b-v0.1", "deepseek-v3"])
+def test_a_billion_gpus_are_refused_at_once(size: str, model: str) -> None:
+    arch, start = hub.load(model), time.monotonic()
+    with contextlib.suppress(WorkloadError):  # ep is ignored where the model has no experts
+        estimate(arch, H100, **{size: 10**9})  # type: ignore[arg-type]
+    assert time.monotonic() - start < 2

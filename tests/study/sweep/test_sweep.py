@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import OutputError, WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -23,6 +24,7 @@ from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
 from roofmodel.study.sweep.sweep import Sweep, sweep
+from roofmodel.views.sweep.files import save
 from tests import draws
 
 A100 = Device.load("a100")
@@ -198,7 +200,9 @@ def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
         ({"dtype": ["fp16", None]}, "dtype: unknown value None"),
         ({"bacth": 1}, "unknown option 'bacth'; did you mean 'batch'"),
         ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be sharded evenly"),
-        ({"seq": "1:x"}, "'x' is not a whole number"),
+        ({"seq": "1:x"}, "seq: 'x' is not a whole number; try seq=\"1,8,64\" or 1:64, 0:4096:512, 1:256:*2"),
+        ({"seq": ""}, "'' is not a whole number; try seq="),
+        ({"seq": []}, "seq: no values; try seq="),
         ({"new_tokens": "0"}, "new_tokens is 0"),
         ({"price": "cheap"}, "price: 'cheap' is not a valid price"),
         ({"price": "h100=3"}, "h100-sxm is not a device of this sweep"),
@@ -290,3 +294,30 @@ def test_a_device_without_calibration_has_only_bounds() -> None:
 def test_kept_rows_are_the_same_rows() -> None:
     found = sweep([hub.load("gpt2")], [A100], batch=[1, 2])
     assert list(points(found.in_memory())) == list(points(found))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"tp": "1:1000000000"}, "tp: '1:1000000000' has more than 10000 values; try tp="),
+        ({"tp": "1:10000", "dp": "1:10000"}, "100000000 combinations of models, devices and options other than batch"),
+        ({"tp": "1:10000", "dp": "1:10000"}, "at most 10000 are possible; give fewer values of tp, dp"),
+        ({"batch": "1:1000000000"}, "batch: '1:1000000000' has more than 10000000 values"),
+        ({"tp": "1000000000"}, "cannot be sharded evenly"),
+    ],
+)
+def test_a_grid_that_is_too_large_is_refused_at_once(asked: dict[str, Any], said: str) -> None:
+    model, start = hub.load("mixtral-8x7b-v0.1"), time.monotonic()
+    with pytest.raises(WorkloadError) as caught:
+        sweep([model], [Device.load("h100")], **asked)
+    assert said in str(caught.value)
+    assert time.monotonic() - start < 2
+
+
+def test_a_large_grid_is_not_kept_in_memory() -> None:
+    found = sweep([hub.load("gpt2")], [A100], phase="decode", batch="1:10000", context="1:10000")
+    assert found.points == 10**8
+    assert found.in_memory() is found
+    assert len(next(found.blocks())["batch"]) < 10**5
+    with pytest.raises(OutputError, match="a picture shows at most 2000000 points, and this sweep has 100000000"):
+        save(found, "rates.png")

@@ -211,7 +211,7 @@ def test_the_command_writes_the_requested_formats(roof: Roof, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["gpt2", "--hw", "a100", "--batch", "1:x"], "'x' is not a whole number; try 1,8,64"),
+        (["gpt2", "--hw", "a100", "--batch", "1:x"], "'x' is not a whole number; try --batch 1,8,64 or 1:64"),
         (["gpt2", "--hw", "a100", "--dtype", "fp61"], "did you mean"),
         (["gpt2", "--hw", "a100,h1o0"], "h1o0"),
         (["gpt2"], "--hw is missing"),
