@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.file_names import display_names
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
@@ -157,10 +158,11 @@ def profiler_files(sources: Iterable[Source]) -> tuple[list[tuple[tuple[str, Rea
     names_of: dict[str, list[str]] = {}
     for file in foreign:
         names_of.setdefault(file.reason, []).append(file.name)
-    warnings = []
+    warnings, shown = [], display_names(file.name for file in foreign)
     for reason, names in names_of.items():
         more = f" and {len(names) - _LISTED} more files" if len(names) > _LISTED else ""
-        warnings.append(ReaderWarning(f"{', '.join(names[:_LISTED])}{more}: skipped: {reason}"))
+        listed = ", ".join(shown[name] for name in names[:_LISTED])
+        warnings.append(ReaderWarning(f"{listed}{more}: skipped: {reason}"))
     return found, warnings
 
 
