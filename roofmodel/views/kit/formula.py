@@ -1,7 +1,7 @@
-"""SymPy expressions as people write them, in plain text and in LaTeX: `2BSD(12DL + 2SL + V)`.
+"""SymPy expressions as plain text and as LaTeX: `2BSD(12DL + 2SL + V)`.
 
-SymPy orders symbols by the alphabet; here batch and tokens come first, then the sizes of a layer, then how many layers
-there are. Of the same expression with numbers in place of symbols: `2 · 1 · 1024 · 1600 · (12 · 1600 · 48 + …)`.
+SymPy orders symbols by the alphabet. Here batch and tokens come first, then the sizes of a layer, then the number of
+layers. The same expression with values instead of symbols: `2 · 1 · 1024 · 1600 · (12 · 1600 · 48 + …)`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from roofmodel.models.symbols import SYMBOLS
 
 ORDER = ("n", "B", "S", "T", "C", "N_tp", "N_dp", "N_ep", *(name for name in SYMBOLS.values() if name != "V"), "L", "V")
-FEW = 4  # terms up to which a sum stays as it is, whatever they have in common
+COLLECTED_TERMS = 4  # sums of more terms are also collected by numbers of layers
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 Values = Mapping[Any, Any]
 
 
 def readable(expression: Any) -> Any:
-    """The expression collected as a person would: the common factor in front; many terms by what layers repeat."""
+    """An equal expression that is shorter: common factors in front, long sums collected by numbers of layers."""
     import sympy
 
     expanded = sympy.expand(sympy.sympify(expression))
@@ -29,7 +29,7 @@ def readable(expression: Any) -> Any:
         scale = -scale
     expanded = sympy.expand(scale * expanded)
     ways = [sympy.gcd_terms(expanded, clear=False), sympy.factor_terms(expanded)]
-    if len(terms) > FEW or any(term.as_numer_denom()[1] != 1 for term in terms):
+    if len(terms) > COLLECTED_TERMS or any(term.as_numer_denom()[1] != 1 for term in terms):
         counts = sorted((s for s in expanded.free_symbols if s.name.startswith("L")), key=str)
         inner = sympy.collect(expanded, counts, sympy.factor_terms) if counts else ways[0]
         ways += [sympy.gcd_terms(inner, clear=False), sympy.factor_terms(inner), inner]
@@ -38,21 +38,21 @@ def readable(expression: Any) -> Any:
 
 
 def text(expression: Any, values: Values | None = None) -> str:
-    """In Unicode; with `values`, the numbers in the symbols' places."""
+    """The expression as Unicode text, with values in place of the symbols in `values`."""
     return _write(expression, _Writer(TEXT, values))
 
 
 def latex(expression: Any, values: Values | None = None) -> str:
-    """For amsmath."""
+    """The expression as LaTeX for amsmath, with values in place of the symbols in `values`."""
     return _write(expression, _Writer(LATEX, values))
 
 
-class Dialect(NamedTuple):
-    """How the parts of a formula are put down."""
+class Notation(NamedTuple):
+    """The signs of plain text or of LaTeX."""
 
     symbol: Callable[[str], str]
     number: Callable[[Any], str]
-    dot: str  # between factors that would run into one another
+    dot: str  # between factors that cannot be told apart without a sign
     times: str  # between numbers
     power: Callable[[str, str], str]
     fraction: Callable[[str, str], str]
@@ -83,7 +83,7 @@ def _latex_symbol(name: str) -> str:
     return f"{stem}_{{{index}}}" if len(index) == 1 else f"{stem}_{{\\mathrm{{{index}}}}}"
 
 
-TEXT = Dialect(
+TEXT = Notation(
     symbol=str,
     number=_plain_number,
     dot="·",
@@ -96,7 +96,7 @@ TEXT = Dialect(
     },
     minus="−",
 )  # fmt: skip
-LATEX = Dialect(
+LATEX = Notation(
     symbol=_latex_symbol,
     number=_plain_number,
     dot=r"\,",
@@ -113,16 +113,16 @@ LATEX = Dialect(
 
 
 class _Writer(NamedTuple):
-    dialect: Dialect
+    notation: Notation
     values: Values | None
 
     def symbol(self, symbol: Any) -> str:
         if self.values is not None and symbol in self.values:
-            return self.dialect.number(self.values[symbol])
-        return self.dialect.symbol(symbol.name)
+            return self.notation.number(self.values[symbol])
+        return self.notation.symbol(symbol.name)
 
     def bracketed(self, inside: str) -> str:
-        left, right = self.dialect.brackets
+        left, right = self.notation.brackets
         return f"{left}{inside}{right}"
 
 
@@ -130,7 +130,7 @@ def _write(expression: Any, writer: _Writer) -> str:
     import sympy
 
     expression = sympy.sympify(expression)
-    dialect = writer.dialect
+    notation = writer.notation
     if expression.is_Add:
         return _sum(expression, writer)
     if expression.is_Symbol:
@@ -138,61 +138,66 @@ def _write(expression: Any, writer: _Writer) -> str:
     top, bottom = sympy.fraction(expression)
     if bottom != 1 and not expression.is_Float:
         grouped = _write(bottom, writer)
-        if dialect is TEXT and not (bottom.is_Symbol or bottom.is_Integer):
+        if notation is TEXT and not (bottom.is_Symbol or bottom.is_Integer):
             grouped = writer.bracketed(grouped)
-        if dialect is TEXT and top.is_Add:
-            return dialect.fraction(writer.bracketed(_write(top, writer)), grouped)
-        return dialect.fraction(_write(top, writer), grouped)
+        if notation is TEXT and top.is_Add:
+            return notation.fraction(writer.bracketed(_write(top, writer)), grouped)
+        return notation.fraction(_write(top, writer), grouped)
     if expression.is_Mul:
         return _product(expression, writer)
     if expression.is_Pow:
         return _power(expression, writer)
     if expression.is_number:
-        return dialect.number(expression)
-    left, right = dialect.functions[type(expression).__name__]
-    arguments = sorted(expression.args, key=_rank) if type(expression).__name__ in ("Min", "Max") else expression.args
-    return left + dialect.comma.join(_write(argument, writer) for argument in arguments) + right
+        return notation.number(expression)
+    left, right = notation.functions[type(expression).__name__]
+    arguments = (
+        sorted(expression.args, key=_factor_order) if type(expression).__name__ in ("Min", "Max") else expression.args
+    )
+    return left + notation.comma.join(_write(argument, writer) for argument in arguments) + right
 
 
 def _sum(expression: Any, writer: _Writer) -> str:
-    words = ""
+    formula = ""
+    minus = writer.notation.minus
     terms = sorted(expression.args, key=_term_order)
     if terms[0].could_extract_minus_sign():  # 1 − k/E rather than −k/E + 1
         terms.sort(key=lambda term: term.could_extract_minus_sign())
     for term in terms:
         negative = term.could_extract_minus_sign()
-        word = _write(-term if negative else term, writer)
-        minus = writer.dialect.minus
-        words += (f" {minus} " if negative else " + ") + word if words else (minus if negative else "") + word
-    return words
+        if formula:
+            formula += f" {minus} " if negative else " + "
+        elif negative:
+            formula = minus
+        formula += _write(-term if negative else term, writer)
+    return formula
 
 
 def _product(expression: Any, writer: _Writer) -> str:
     coefficient, factors = expression.as_coeff_mul()
-    ordered = sorted(factors, key=_rank)
-    words = [_grouped(factor, writer) for factor in ordered]
+    ordered = sorted(factors, key=_factor_order)
+    texts = [_factor(factor, writer) for factor in ordered]
     sign = ""
     if coefficient < 0:
-        sign, coefficient = writer.dialect.minus, -coefficient
+        sign, coefficient = writer.notation.minus, -coefficient
     if coefficient != 1:
-        words.insert(0, writer.dialect.number(coefficient))
+        texts.insert(0, writer.notation.number(coefficient))
         ordered.insert(0, coefficient)
     if writer.values is not None:
-        return sign + writer.dialect.times.join(words)
-    joined = words[0]
-    for word, before, after in zip(words[1:], ordered, ordered[1:], strict=False):
-        joined += (writer.dialect.dot if _runs_in(before, after) else "") + word
+        return sign + writer.notation.times.join(texts)
+    joined = texts[0]
+    for factor, before, after in zip(texts[1:], ordered, ordered[1:], strict=False):
+        joined += (writer.notation.dot if _needs_dot(before, after) else "") + factor
     return sign + joined
 
 
-def _runs_in(before: Any, after: Any) -> bool:
-    """Whether two factors side by side would be read as one: a name of several letters beside another."""
+def _needs_dot(before: Any, after: Any) -> bool:
+    """Whether two factors need a sign between them: two numbers, or a name of several letters and another factor."""
     numbers = [part.as_base_exp()[0].is_number for part in (before, after)]
-    long = (len(part.as_base_exp()[0].name) > 1 for part in (before, after) if part.as_base_exp()[0].is_Symbol)
-    return (any(long) and not (before.is_number or after.is_Add)) or all(numbers)
+    long_names = (len(part.as_base_exp()[0].name) > 1 for part in (before, after) if part.as_base_exp()[0].is_Symbol)
+    return (any(long_names) and not (before.is_number or after.is_Add)) or all(numbers)
 
 
-def _grouped(factor: Any, writer: _Writer) -> str:
+def _factor(factor: Any, writer: _Writer) -> str:
     return writer.bracketed(_write(factor, writer)) if factor.is_Add else _write(factor, writer)
 
 
@@ -201,11 +206,11 @@ def _power(expression: Any, writer: _Writer) -> str:
     written = _write(base, writer)
     if base.is_Add or base.is_Mul:
         written = writer.bracketed(written)
-    return writer.dialect.power(written, _write(exponent, writer))
+    return writer.notation.power(written, _write(exponent, writer))
 
 
-def _rank(factor: Any) -> tuple[Any, ...]:
-    """Numbers, then symbols in their order, then sums and functions."""
+def _factor_order(factor: Any) -> tuple[Any, ...]:
+    """Sort key of a factor: numbers, then symbols in ORDER, then functions, then sums."""
     base = factor.as_base_exp()[0]
     if base.is_number:
         return (0,)
@@ -217,13 +222,13 @@ def _rank(factor: Any) -> tuple[Any, ...]:
 
 
 def _term_order(term: Any) -> tuple[Any, ...]:
-    """The term of the highest degree first; of those, the one with the largest coefficient."""
+    """Sort key of a term: descending degree, then descending coefficient."""
     coefficient, factors = term.as_coeff_mul()
-    return not term.free_symbols, -_degree(term), -float(abs(coefficient)), sorted(map(_rank, factors))
+    return not term.free_symbols, -_degree(term), -float(abs(coefficient)), sorted(map(_factor_order, factors))
 
 
 def _degree(term: Any) -> float:
-    """How many symbols are multiplied; in a sum, in its largest product."""
+    """The number of symbols that are multiplied; of a sum, the largest number in a term."""
     if term.is_Add:
         return max(map(_degree, term.args))
     if term.is_Mul:
