@@ -80,4 +80,4 @@ class TraceReport(Drawn):
 
     def __repr__(self) -> str:
         found = self.analyzed
-        return f"<TraceReport of {', '.join(found.files)}: {len(found.ranks)} ranks, by {found.tool}>"
+        return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"

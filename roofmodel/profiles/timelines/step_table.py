@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.streams import printable
+from roofmodel.file_names import printable
 from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, UNKNOWN, Timeline, empty
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")

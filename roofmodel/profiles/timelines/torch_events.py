@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.file_names import printable
 from roofmodel.profiles.kernel import Evidence, copy_direction, host_memory
-from roofmodel.profiles.streams import printable
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,

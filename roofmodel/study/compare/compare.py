@@ -6,17 +6,18 @@ the operators that were matched with them. Kernels and operators without a match
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, joined, warnings_in
+from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.study.compare.comparison import Comparison, LayerMismatch
+from roofmodel.study.compare.comparison import Comparison, Finding, LayerMismatch
 from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
 from roofmodel.study.compare.kernel_groups import KernelGroup
 from roofmodel.study.compare.matching import Matching
@@ -29,8 +30,10 @@ from roofmodel.study.estimate.parallelism import refuse_stages
 from roofmodel.study.profile import inputs
 from roofmodel.study.profile.device import DeviceIdentification, identify
 from roofmodel.study.profile.points import flops_by_pipe
+from roofmodel.study.trace.trace import trace
 
 MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model
+MOSTLY_BUSY = 0.9  # share of the run with kernels, above which neither its input nor its copies limit it
 OPPOSITE_PHASE = {"prefill": "decode", "decode": "prefill"}
 
 
@@ -74,7 +77,25 @@ def compare(
     comparison = _comparison(predicted, identified, profile, matched._replace(notes=notes), mismatch)
     names = display_names(profile.files)
     notes = tuple(rename_files(note, names) for note in comparison.notes)
-    return comparison._replace(findings=diagnosis.findings(comparison), notes=notes)
+    findings = (*_limits_of_run(profile, comparison.passes[0].phase), *diagnosis.findings(comparison))
+    return comparison._replace(findings=findings[: diagnosis.MAX_FINDINGS], notes=notes)
+
+
+def _limits_of_run(profile: Profile, phase: str) -> Iterator[Finding]:
+    """What no model predicts: a data loader or memory copies that limit the run, as `roof trace` finds them."""
+    ends = [(k.start, k.start + k.seconds) for k in profile.kernels if k.start is not None and k.seconds is not None]
+    if not ends or not all(os.path.isfile(file) for file in profile.files):
+        return
+    span = max(end for _, end in ends) - min(start for start, _ in ends)
+    if sum(end - start for start, end in ends) > MOSTLY_BUSY * span:
+        return
+    try:
+        run = trace(profile.files)
+    except RoofError:  # such as a summary, which has no times of starts
+        return
+    for found in run.findings:
+        if found.kind in ("input_bound", "copy_bound"):
+            yield Finding("run", phase, found.seconds, found.seconds / span, detail=found.text)
 
 
 class _Matched(NamedTuple):

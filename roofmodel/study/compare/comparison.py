@@ -103,7 +103,8 @@ class Finding(NamedTuple):
     """A cost in time, or a doubt about the comparison."""
 
     # Doubts: "weights", "rows", "layers", "attention", "too fast".
-    # Costs: "idle", "unmatched kernels", "unmatched operators", "slow", "longest".
+    # Costs: "run" (a data loader or copies, over the whole file), "idle", "unmatched kernels", "unmatched operators",
+    # "slow", "longest".
     kind: str
     phase: str
     seconds: float  # per pass

@@ -47,7 +47,7 @@ class Rank:
     def label(self) -> str:
         """Such as `GPU 0, process 144`."""
         parts = [f"GPU {self.device}"] * (self.device is not None) + [f"process {self.process}"] * bool(self.process)
-        return ", ".join(parts) or self.timeline.file
+        return ", ".join(parts) or f"rank {self.number}"
 
     def _set(self, mask: Any) -> Intervals:
         return intervals.union(self.starts[mask], self.ends[mask])

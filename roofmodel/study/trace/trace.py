@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.errors import Option, Text, WorkloadError
+from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
@@ -49,6 +50,11 @@ class Trace:
     findings: tuple[Finding, ...]
     warnings: tuple[Text, ...]
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the files in results, without folders."""
+        return display_names(self.files)
+
 
 def trace(
     files: Sequence[str], *, by: str = "group", top: int = TOP, steps_range: str | None = None, hw: str | None = None
@@ -80,6 +86,7 @@ def trace(
     for report in reports:
         warnings += _rank_warnings(report)
     device = identified.device if identified else None
+    names = display_names(timeline.file for timeline in timelines)
     listed = [row for each in reports for row in grouped(each.rank, each.steps, "name")]
     return Trace(
         tool=timelines[0].tool,
@@ -90,7 +97,7 @@ def trace(
         groups=tuple(row for each in reports for row in grouped(each.rank, each.steps, by)),
         top=tuple(sorted(listed, key=lambda row: -row.seconds)[:top]),
         findings=tuple(findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in reports], device)),
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
     )
 
 

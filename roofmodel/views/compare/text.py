@@ -95,6 +95,10 @@ def _too_fast(comparison: Comparison, finding: Finding) -> Text:
     )  # fmt: skip
 
 
+def _run(comparison: Comparison, finding: Finding) -> Text:
+    return finding.detail
+
+
 def _idle(comparison: Comparison, finding: Finding) -> Text:
     return (
         f"the GPU is idle between kernels for {duration(finding.seconds)} of the "
@@ -154,6 +158,7 @@ _SENTENCES: Mapping[str, Callable[[Comparison, Finding], Text]] = {
     "layers": _layers,
     "attention": _attention,
     "too fast": _too_fast,
+    "run": _run,
     "idle": _idle,
     "unmatched kernels": _unmatched_kernels,
     "unmatched operators": _unmatched_operators,

@@ -22,10 +22,10 @@ def document(trace: Trace) -> dict[str, Any]:
     link = host_link(identified.device if identified else None)
     return {
         "schema": "roofmodel.trace/1",
-        "source": {"tool": trace.tool, "files": list(trace.files)},
+        "source": {"tool": trace.tool, "files": list(trace.names.values())},
         "hardware": identified and identified.device.id,
         "hardware_from": identified and identified.source,
-        "ranks": [_rank(each, link) for each in trace.ranks],
+        "ranks": [_rank(each, trace.names, link) for each in trace.ranks],
         "by": trace.by,
         "groups": group_rows(trace),
         "top": [{"device": trace.ranks[row.rank].rank.device} | _group(row, "name") for row in trace.top],
@@ -35,11 +35,11 @@ def document(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _rank(report: RankReport, link: float | None) -> dict[str, Any]:
+def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict[str, Any]:
     rank = report.rank
     return {
         "rank": rank.number,
-        "file": rank.timeline.file,
+        "file": names[rank.timeline.file],
         "process": rank.process,
         "device": rank.device,
         "kernels": int(rank.is_kernel.sum()),

@@ -33,7 +33,7 @@ def draw(trace: Trace, path: Path, form: str) -> None:
 
     bars = _bars(trace)
     device = f" on {trace.identified.device.name}" if trace.identified else ""
-    heading = f"Where the time goes: {', '.join(Path(file).name for file in trace.files[:2])}{device}"
+    heading = f"Where the time goes: {', '.join([*trace.names.values()][:2])}{device}"
     about = f"parts of the wall time · {units.count(len(trace.ranks), 'rank')} · {trace.tool}"
     foot = "The parts of a bar sum to its wall time. Exposed: while no computation runs."
     if len(bars) > MAX_BARS:

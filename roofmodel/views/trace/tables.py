@@ -42,7 +42,9 @@ def table(trace: Trace) -> RenderableType:
 
 def _blocks(trace: Trace) -> Iterator[RenderableType]:
     device = f" on {trace.identified.device.name}" if trace.identified else ""
-    files = ", ".join(trace.files[:3]) + (f" and {len(trace.files) - 3} more" if len(trace.files) > 3 else "")
+    files = ", ".join([*trace.names.values()][:3]) + (
+        f" and {len(trace.files) - 3} more" if len(trace.files) > 3 else ""
+    )
     yield Text(f"{files}: {units.count(len(trace.ranks), 'rank')}{device} ({trace.tool})", style="bold")
     if not trace.ranks:
         yield Text("no GPU work")

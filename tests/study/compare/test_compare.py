@@ -371,3 +371,14 @@ def test_the_report_equals_the_output_of_the_command(tmp_path: Path) -> None:
     assert "text/html" in report._repr_mimebundle_()
     report.save(tmp_path / "t.svg")
     assert "predicted and achieved" in (tmp_path / "t.svg").read_text(encoding="utf-8")
+
+
+def test_a_run_that_waits_for_its_data_loader_is_said_to() -> None:
+    file = str(measured_file("traces/torch/kineto_resnet50_v100_no_workers.json.gz"))
+    workload = {"phase": "train", "batch": 32, "dtype": "fp32", "optimizer": "momentum"}
+    found = compare("resnet-50", [file], None, workload=workload)
+    text = finding_texts(found)[0]
+    assert text.startswith("the input pipeline limits the run")
+    assert "DataLoader(num_workers=1)" in text
+    # 63 to 73 ms of each step of about 176 ms are in DataLoader.__next__
+    assert "The data loader takes 69.3 ms of each step of 175 ms" in text
