@@ -211,7 +211,7 @@ def _compose(text: str) -> Any:
 
     try:
         while loader.check_event():
-            event = loader.get_event()
+            event: Any = loader.get_event()
             mark = event.start_mark
             if isinstance(event, yaml.ScalarEvent):
                 tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)

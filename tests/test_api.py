@@ -263,6 +263,16 @@ def test_a_notebook_shows_the_table_as_html() -> None:
     assert "residual adds" in bundle["text/html"]
 
 
+def test_a_notebook_shows_notes_and_warnings() -> None:
+    bundle = roofmodel.estimate("gpt2", "v100", context=1024)._repr_mimebundle_()
+    for text in bundle.values():
+        assert "note: decode is launch-bound" in text
+        assert "warning: decode reaches 1025 tokens" in text
+    markdown = roofmodel.explain("gpt2", hw="v100", context=1024)._repr_mimebundle_()["text/markdown"]
+    assert "\n\nnote: decode is launch-bound" in markdown
+    assert "\n\nwarning: decode reaches 1025 tokens" in markdown
+
+
 def test_a_report_names_itself_in_a_repr() -> None:
     assert repr(roofmodel.estimate("gpt2", "a100")).startswith("<Report openai-community/gpt2 on NVIDIA A100")
 

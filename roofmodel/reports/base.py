@@ -37,12 +37,12 @@ class Shown(ABC):
 
         from roofmodel.views.kit.notebook import mimebundle
 
-        return mimebundle(Group(self.__rich__(), *map(RichText, self._all_warnings())))
+        return mimebundle(Group(self.__rich__(), *map(RichText, self._remarks())))
 
-    def _all_warnings(self) -> list[str]:
+    def _remarks(self) -> list[str]:
         """Lines for a notebook, where notes and warnings do not reach stderr."""
         return [
-            *(note for note in self.notes if note.startswith("warning: ")),
+            *(note if note.startswith("warning: ") else f"note: {note}" for note in self.notes),
             *(f"warning: {warning}" for warning in self.warnings),
         ]
 

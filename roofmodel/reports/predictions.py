@@ -211,8 +211,8 @@ class Derivation(WithText, Saved):
         return rich(self.document.blocks)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        warnings = "".join(f"\n\n{warning}" for warning in self._all_warnings())
-        return {"text/markdown": self.to_markdown() + warnings, "text/plain": repr(self)}
+        remarks = "".join(f"\n\n{remark}" for remark in self._remarks())
+        return {"text/markdown": self.to_markdown() + remarks, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"<Derivation: {self.document.title}>"
