@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.devices.device import Device
@@ -17,6 +17,12 @@ Model = PathLike
 """A packaged name, the path of a config.json or its folder, or a Hub id."""
 Hardware = PathLike | Device
 """A device's name, alias, YAML file, or a Device."""
+ProgressCallback = Callable[[str, int, int | None], None]
+"""Called with the current part of the work, the amount that is complete, and the whole amount (None: unknown)."""
+
+
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """The callback that ignores progress."""
 
 
 def architecture(model: Model, family: str | None) -> Architecture:

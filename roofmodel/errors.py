@@ -11,7 +11,8 @@
 Every message states the place, the problem (with the offending text in quotes), and a value that works.
 Any other exception is a bug, and the command line reports it as one (exit 1).
 
-The library names an option as an `Option`. Python writes it `ep=8`, the command line `--ep 8`.
+The library names an option as an `Option`. Python writes it `ep=8`, the command line `--ep 8`. It names a command as a
+`Command`: Python writes `roofmodel.list_models()`, the command line `roof models list`.
 """
 
 from __future__ import annotations
@@ -36,13 +37,25 @@ class Option(NamedTuple):
         return _spelling.get()(self)
 
 
-def python_spelling(option: Option) -> str:
+class Command(NamedTuple):
+    """A command of `roof` that a message recommends, and the Python call that does the same."""
+
+    line: str
+    call: str
+
+    def __str__(self) -> str:
+        return _spelling.get()(self)
+
+
+def python_spelling(option: Option | Command) -> str:
     """`ep=8`, `phase="decode"`, or `ep` without a value. A format is the method that returns it: `.to_dict()`.
 
     Examples:
         >>> print(Option("dtype", "fp16"), Option("context", "N"), Option("micro_batch"))
         dtype="fp16" context=N micro_batch
     """
+    if isinstance(option, Command):
+        return option.call
     name, value = option
     if name == "format":
         return {"csv": ".to_frame()", "json": ".to_dict()"}.get(str(value), name)
@@ -54,12 +67,12 @@ def python_spelling(option: Option) -> str:
     return f"{name}={json.dumps(value, ensure_ascii=False) if quoted else value}"
 
 
-_spelling: ContextVar[Callable[[Option], str]] = ContextVar("spelling", default=python_spelling)
+_spelling: ContextVar[Callable[[Option | Command], str]] = ContextVar("spelling", default=python_spelling)
 
 
 @contextmanager
-def option_spelling(spelling: Callable[[Option], str]) -> Iterator[None]:
-    """Within this context, texts are written with `spelling(option)` in place of each Option."""
+def option_spelling(spelling: Callable[[Option | Command], str]) -> Iterator[None]:
+    """Within this context, texts are written with `spelling(part)` in place of each Option and Command."""
     token = _spelling.set(spelling)
     try:
         yield
@@ -78,10 +91,10 @@ class Message:
 
     __slots__ = ("parts",)
 
-    parts: tuple[str | Option, ...]
+    parts: tuple[str | Option | Command, ...]
 
     def __init__(self, *parts: Text) -> None:
-        flat: list[str | Option] = []
+        flat: list[str | Option | Command] = []
         for part in parts:
             flat += part.parts if isinstance(part, Message) else (part,)
         self.parts = tuple(flat)
@@ -124,7 +137,7 @@ class WarningNote(Message):
         return f"warning: {super().__str__()}"
 
 
-Text = str | Option | Message
+Text = str | Option | Command | Message
 """What messages are made of."""
 
 

@@ -218,6 +218,54 @@ def test_measurement_functions_raise_only_roof_errors(
     raises_roof_errors_only(roofmodel.calibrate, tables, strange)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"l2": "lukewarm"}, r"^l2: unknown value 'lukewarm'; did you mean 'warm'\? known: cold, warm$"),
+        ({"budget": 0}, r"^budget is 0; give a number of seconds greater than 0$"),
+        ({"budget": float("nan")}, r"^budget is nan; give a number of seconds greater than 0$"),
+    ],
+)
+def test_measure_refuses_invalid_settings_before_it_measures(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(roofmodel.WorkloadError, match=message):
+        roofmodel.measure(tmp_path / "m.csv", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_measure_writes_nothing_to_stderr_and_reports_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
+    monkeypatch.setattr("roofmodel.study.benchmark.stopwatch.Cpu.largest", (1e6, 2.0**16))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    steps: list[tuple[str, int, int | None]] = []
+    report = roofmodel.measure(
+        tmp_path / "m.csv", ops="add", dtype="fp32", device="cpu", l2="warm", budget=5,
+        progress=lambda *step: steps.append(step),
+    )  # fmt: skip
+    assert capsys.readouterr() == ("", "")
+    assert [done for _, done, _ in steps] == list(range(1, len(steps) + 1))
+    assert report.notes[0].startswith("measured the CPU, ")
+    assert report.notes[-1] == f"next: roofmodel.validate({str(tmp_path / 'm.csv')!r}, 'DEVICE.yaml')"
+
+
+def test_reading_a_profile_reports_progress() -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    roofmodel.read_profile(EXPORT, progress=lambda *step: steps.append(step))
+    size = EXPORT.stat().st_size
+    assert steps[-1] == (str(EXPORT), size, size)
+
+
+def test_a_message_names_commands_as_python_functions() -> None:
+    with pytest.raises(
+        roofmodel.WorkloadError, match=r'as in: roofmodel\.ncu_command\(\["python", "train.py"\], "a100"\)$'
+    ):
+        roofmodel.ncu_command([], "a100")
+    assert 'roofmodel.estimate("gpt2-xl", "a100")' in roofmodel.list_models()._repr_mimebundle_()["text/plain"]
+
+
 def test_a_report_names_its_formats() -> None:
     known = {
         roofmodel.estimate("gpt2", "a100"): "json, csv, markdown",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from roofmodel import arguments
-from roofmodel.arguments import Hardware, Model, PathLike
+from roofmodel.arguments import Hardware, Model, PathLike, ProgressCallback, no_progress
 from roofmodel.reports.measurements import (
     CalibrationReport,
     CollectionCommand,
@@ -24,17 +24,24 @@ if TYPE_CHECKING:
     from roofmodel.study.estimate.options import WorkloadOptions
 
 
-def read_profile(*paths: PathLike, hw: str | None = None, times: PathLike | Sequence[PathLike] = ()) -> ProfileReport:
+def read_profile(
+    *paths: PathLike,
+    hw: str | None = None,
+    times: PathLike | Sequence[PathLike] = (),
+    progress: ProgressCallback = no_progress,
+) -> ProfileReport:
     """Kernels from files of Nsight Compute, nvprof, Nsight Systems or PyTorch. Files of one device form one run.
 
     A path may name its device, as in `a.csv@v100`; `hw` names the device of the other files, where they do not state
-    it. `times` are files whose times replace theirs. Raises RoofError for a file that is not a profile.
+    it. `times` are files whose times replace theirs. `progress` is called with a file's name, the bytes that were read,
+    and its size. Raises RoofError for a file that is not a profile.
     """
+    from roofmodel.profiles.reading import report_progress
     from roofmodel.study.profile.place import kernels
 
-    return ProfileReport(
-        kernels(arguments.paths("paths", paths), arguments.text("hw", hw), arguments.paths("times", times))
-    )
+    files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
+    with report_progress(progress):
+        return ProfileReport(kernels(files, arguments.text("hw", hw), timed))
 
 
 def plot(
@@ -46,22 +53,26 @@ def plot(
     times: PathLike | Sequence[PathLike] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
+    progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> PlotReport:
     """Measured kernels on a device's roofline, grouped `by` name, base, nvtx, category or lecture.
 
-    `paths`, `hw` and `times` are as for `read_profile`. With `model`, its operators under `workload` are added at their
-    bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings` is datasheet or
-    measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
+    `paths`, `hw`, `times` and `progress` are as for `read_profile`. With `model`, its operators under `workload` are
+    added at their bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings`
+    is datasheet or measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
     """
+    from roofmodel.profiles.reading import report_progress
     from roofmodel.study.profile.place import place
 
     arguments.check_texts(hw=hw, model=model, family=family)
     arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
-    placed = place(
-        arguments.paths("paths", paths), hw, by=by, model=model, family=family, workload=workload,
-        times=arguments.paths("times", times), clock=clock, ceilings=ceilings,
-    )  # fmt: skip
+    files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
+    with report_progress(progress):
+        placed = place(
+            files, hw, by=by, model=model, family=family, workload=workload, times=timed, clock=clock,
+            ceilings=ceilings,
+        )  # fmt: skip
     return PlotReport(placed)
 
 
@@ -73,22 +84,27 @@ def compare(
     times: PathLike | Sequence[PathLike] = (),
     steps: int | None = None,
     device: str | None = None,
+    progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> CompareReport:
     """Predicted and measured figures of a model's operators, from profiler files of one run.
 
-    `paths`, `hw` and `times` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`. `steps` is
-    the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold several.
-    Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+    `paths`, `hw`, `times` and `progress` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`.
+    `steps` is the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold
+    several. Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
     """
+    from roofmodel.profiles.reading import report_progress
     from roofmodel.study.compare.compare import compare as study
 
     arguments.check_texts(hw=hw, family=family, device=device)
     arguments.check_count(steps=steps)
-    found = study(
-        arguments.path("model", model), arguments.paths("paths", paths), hw, family=family,
-        times=arguments.paths("times", times), steps=steps, device=device, workload=workload,
-    )  # fmt: skip
+    name, files, timed = (
+        arguments.path("model", model),
+        arguments.paths("paths", paths),
+        arguments.paths("times", times),
+    )
+    with report_progress(progress):
+        found = study(name, files, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
     return CompareReport(found)
 
 
@@ -165,12 +181,12 @@ def calibrate(
     hw: PathLike,
     *,
     source: str = "own measurements",
-    progress: Callable[[str], None] = lambda what: None,
+    progress: ProgressCallback = no_progress,
 ) -> CalibrationReport:
     """The timing model's parameters, fitted to CSV tables of measured operations. Needs scipy.
 
-    `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save`
-    writes. `progress` is called with a description before each fit. Raises RoofError.
+    `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save` writes.
+    `progress` is called before each fit with its description, the number of finished fits, and None. Raises RoofError.
     """
     from roofmodel.devices import library
     from roofmodel.devices.calibration_writer import device_file
@@ -180,7 +196,7 @@ def calibrate(
 
     files = arguments.paths("tables", tables)
     path, device = library.find(hw), library.load(hw)
-    found = study(files, device, source, begin=progress)
+    found = study(files, device, source, progress=progress)
     yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
     warnings = [text for table in files for text in others(device, read(table).get("gpu", ()), table)]
     return CalibrationReport(device, found.calibration, yaml, found.remarks, warnings)
@@ -202,16 +218,17 @@ def measure(
     seed: int = 0,
     resume: bool = False,
     force: bool = False,
-    remark: Callable[[str], None] = lambda text: None,
+    progress: ProgressCallback = no_progress,
 ) -> MeasureReport:
     """Measure operations on this machine with torch and write them to a CSV table, for `validate` and `calibrate`.
 
     `ops` and `dtype` are names separated by commas (all without them). With `model`, its operators under `phase`,
     `batch`, `seq` and `context` are measured instead of a sweep of shapes drawn with `seed`. `l2` says whether caches
     are flushed before each launch; `budget` is seconds. `resume` continues an earlier table; `force` replaces it.
-    `remark` is called with what is left out. An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+    `progress` is called after each case with its text, the number of finished cases and of all cases. An interrupt
+    (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
     """
-    from roofmodel.views.benchmark.measure import run
+    from roofmodel.study.benchmark.measured_table import run
 
     architecture = None if model is None else arguments.architecture(model, None)
     arguments.check_texts(ops=ops, dtype=dtype, device=device)
@@ -219,6 +236,6 @@ def measure(
     measurement = run(
         arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
         workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,
-        seed=seed, resume=resume, force=force, remark=remark,
+        seed=seed, resume=resume, force=force, progress=progress,
     )  # fmt: skip
     return MeasureReport(measurement)

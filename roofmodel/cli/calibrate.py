@@ -34,5 +34,5 @@ def calibrate_command(
     from roofmodel import api
 
     check_outputs(api.CalibrationReport, [output], [*tables, hw])
-    report = api.calibrate(tables, hw, source=source, progress=lambda what: note(f"fitting {what}"))
+    report = api.calibrate(tables, hw, source=source, progress=lambda what, *_: note(f"fitting {what}"))
     present(report, "table", [output])

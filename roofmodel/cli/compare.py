@@ -47,11 +47,19 @@ def compare_command(
     """Compare the bound and expected time of each operator with its achieved time in a profile."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.profile import progress
+    from roofmodel.views.kit import progress
 
     check_outputs(api.CompareReport, output, [model, hw, *files, *(times or ())])
-    with progress.shown():
+    with progress.of_reading() as callback:
         report = api.compare(
-            model, *files, hw=hw, family=family, times=times or (), steps=steps, device=device, **workload
+            model,
+            *files,
+            hw=hw,
+            family=family,
+            times=times or (),
+            steps=steps,
+            device=device,
+            progress=callback,
+            **workload,
         )
     present(report, form, output)

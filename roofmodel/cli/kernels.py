@@ -29,8 +29,8 @@ def kernels_command(
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.profile import progress
+    from roofmodel.views.kit import progress
 
-    with progress.shown():
-        report = api.read_profile(*files, hw=hw, times=times or ())
+    with progress.of_reading() as callback:
+        report = api.read_profile(*files, hw=hw, times=times or (), progress=callback)
     present(report, form)

@@ -8,7 +8,6 @@ import typer
 
 from roofmodel.cli.options import examples
 from roofmodel.cli.output import ignored, note, print_rich, remark
-from roofmodel.errors import WorkloadError, choices
 
 app = typer.Typer(add_completion=False)
 
@@ -46,19 +45,17 @@ def measure_command(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
 ) -> None:
     """Measure operations on this machine with torch, for `roof validate` and `roof calibrate`."""
-    if l2 not in ("cold", "warm"):
-        raise WorkloadError(f"--l2: unknown value {l2!r}{choices(l2, ('cold', 'warm'))}")
-    if not budget > 0:
-        raise WorkloadError(f"--budget {budget:g}: give a number of seconds greater than 0")
     from roofmodel import api
+    from roofmodel.views.kit import progress
 
     if model is None:
         given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
         ignored((name for name, value in given.items() if value is not None), MODEL_ONLY)
-    report = api.measure(
-        output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,  # type: ignore[arg-type]
-        l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, remark=note,  # type: ignore[arg-type]
-    )  # fmt: skip
+    with progress.of_measuring(budget) as callback:
+        report = api.measure(
+            output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,  # type: ignore[arg-type]
+            l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, progress=callback,  # type: ignore[arg-type]
+        )  # fmt: skip
     print_rich(report)
     note(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")
     remark(report)

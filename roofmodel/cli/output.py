@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.errors import Option, Text, WorkloadError, choices
+from roofmodel.errors import Command, Option, Text, WorkloadError, choices
 from roofmodel.file_names import printable
 from roofmodel.output_files import check_not_input
 
@@ -18,8 +18,10 @@ DEFAULT_WIDTH, MINIMUM_WIDTH = 80, 40  # columns; the default is for output with
 DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
 
 
-def flag(option: Option) -> str:
-    """An option as it is written on the command line: `--ep 8`, `-o FILE`."""
+def flag(option: Option | Command) -> str:
+    """An option or a command as it is written on the command line: `--ep 8`, `-o FILE`, `roof models list`."""
+    if isinstance(option, Command):
+        return option.line
     name = "-o" if option.name == "output" else f"--{option.name.replace('_', '-')}"
     value = ", ".join(map(str, option.value)) if isinstance(option.value, tuple) else option.value
     return name if value is None else f"{name} {value}"

@@ -56,14 +56,14 @@ def plot_command(
     """Show measured kernels and a model's operators on the roofline (default picture: ./FILE.roofline.png)."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.profile import progress
+    from roofmodel.views.kit import progress
 
     inputs = [model, hw, *(files or ()), *(times or ())]
     check_outputs(api.PlotReport, output, inputs)
-    with progress.shown():
+    with progress.of_reading() as callback:
         report = api.plot(
             *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
-            **workload,
+            progress=callback, **workload,
         )  # fmt: skip
     present(report, form, output)
     if not output:  # the picture was not asked for: without a writable folder, the table is still a result

@@ -55,10 +55,21 @@ class Source:
     path: Path | None = None
 
 
-ProgressCallback = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int | None], None]
 """Called with a file's name, the number of bytes read, and the file's size in bytes."""
 
-watching: ContextVar[ProgressCallback] = ContextVar("watching", default=lambda name, done, total: None)
+_progress: ContextVar[ProgressCallback] = ContextVar("progress", default=lambda name, done, total: None)
+
+
+@contextmanager
+def report_progress(progress: ProgressCallback) -> Iterator[None]:
+    """Within this context, reading a file calls `progress`."""
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
 
 Recognize = Callable[[bytes], bool]
 Read = Callable[[Sequence[Source], str | None], Profile]
@@ -292,7 +303,7 @@ class _FileWithProgress(io.FileIO):
 
     def __init__(self, file: Path | int, name: str) -> None:
         super().__init__(file, "r")
-        self._label, self._report, self._size = name, watching.get(), os.fstat(self.fileno()).st_size
+        self._label, self._report, self._size = name, _progress.get(), os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         count = super().readinto(buffer)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from roofmodel.devices.calibration import Calibration
     from roofmodel.devices.device import Device
     from roofmodel.profiles.kernel import Kernel
+    from roofmodel.study.benchmark.measured_table import Measurement
     from roofmodel.study.benchmark.validate import Validation
     from roofmodel.study.compare.comparison import Comparison
     from roofmodel.study.count import Count
     from roofmodel.study.profile.ncu_command import Collection
     from roofmodel.study.profile.place import MeasuredKernels, RooflinePlot
     from roofmodel.views import listing
-    from roofmodel.views.benchmark.measure import Measurement
 
 
 class ProfileReport(WithText, Saved):

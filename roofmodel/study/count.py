@@ -116,7 +116,7 @@ def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | 
     try:
         import torch
     except ImportError:
-        raise WorkloadError("roof count needs torch; install it with pip install torch") from None
+        raise WorkloadError("counting a module needs torch; install it with pip install torch") from None
     module = _build(target, torch)
     with user_errors(f"{target} on {' '.join(inputs)}"):
         return _run(module, printable(os.path.basename(target)), shapes, tuple(inputs), dtype, device)

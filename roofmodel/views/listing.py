@@ -13,7 +13,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option
+from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
@@ -22,6 +22,8 @@ from roofmodel.models.hub import Entry
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.views.kit.columns import bare
 from roofmodel.views.kit.workload_text import describe_parameters
+
+EXAMPLE = Command("roof estimate gpt2-xl --hw a100", 'roofmodel.estimate("gpt2-xl", "a100")')
 
 
 class Listing(NamedTuple):
@@ -58,7 +60,7 @@ def models(entries: list[Entry]) -> Listing:
     return Listing(
         Group(
             table,
-            Text("The part after the slash is enough: roof estimate gpt2-xl --hw a100", style="dim"),
+            Text(f"The part after the slash is enough: {EXAMPLE}", style="dim"),
         ),
         [{"name": e.id, "model_type": e.config["model_type"], "parameters": e.parameters} for e in entries],
     )

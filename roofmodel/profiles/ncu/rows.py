@@ -12,7 +12,7 @@ from array import array
 from math import isnan
 from typing import NamedTuple
 
-from roofmodel.errors import ProfileError, shorten
+from roofmodel.errors import Command, Message, ProfileError, shorten
 from roofmodel.file_names import printable
 from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent, ReaderWarning
@@ -21,7 +21,10 @@ from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, 
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
-RERUN = "run the line that `roof ncu-command` prints, or `ncu --import REPORT --csv --page raw`"
+RERUN = Message(
+    "run the line of ", Command("`roof ncu-command`", "`roofmodel.ncu_command`"),
+    ", or `ncu --import REPORT --csv --page raw`",
+)  # fmt: skip
 HEADER = re.compile(r'^\ufeff?(?:"?ID"?|"?Process ID"?),.*\bKernel Name\b', re.MULTILINE)
 _QUOTED_ROW, _BARE_ROW = re.compile(r'"\d*",'), re.compile(r"\d*,")
 # Columns that determine the kind of a launch. Rows of the same launch agree in the first fields of `LaunchKind`.

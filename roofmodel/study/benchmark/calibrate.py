@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,13 +136,17 @@ def _select_rows(operator: Operator, rows: Array) -> Operator:
 
 
 def calibrate(
-    paths: list[str], device: Device, source: str, third: int = 0, begin: Callable[[str], None] = lambda _: None
+    paths: list[str],
+    device: Device,
+    source: str,
+    third: int = 0,
+    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
 ) -> Calibrated:
     """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the cells is held out.
 
-    It needs scipy. A set takes up to some minutes; `begin` is called with its name and number of rows before each fit.
-    Raises ProfileError if a file is not a table of measurements, DeviceError if the device's file lacks a field of the
-    timing model, WorkloadError if nothing can be fitted.
+    It needs scipy. A set takes up to some minutes; `progress` is called before each fit with its name and number of
+    rows, the number of finished fits, and None. Raises ProfileError if a file is not a table of measurements,
+    DeviceError if the device's file lacks a field of the timing model, WorkloadError if nothing can be fitted.
     """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install scipy")
@@ -152,6 +157,11 @@ def calibrate(
             f"add the device's value, such as '{example}'"
         )
     remarks: list[str] = []
+    fits = count()
+
+    def begin(what: str) -> None:
+        progress(what, next(fits), None)
+
     found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
     if not any(kinds.values()):

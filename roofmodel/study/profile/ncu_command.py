@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
-from roofmodel.errors import DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
+from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.profiles.ncu import metric_catalog
 
-EXAMPLE = "roof ncu-command --hw a100 -- python train.py"
+EXAMPLE = Command(
+    "roof ncu-command --hw a100 -- python train.py", 'roofmodel.ncu_command(["python", "train.py"], "a100")'
+)
 
 
-def collection_advice(hw: str | None) -> str:
+def collection_advice(hw: str | None) -> Text:
     """How to collect missing counters on a device."""
     if hw and library.load(hw).compute_capability is None:
         return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(hw)} have times only"
     device = shlex.quote(hw) if hw else "HW"
-    return f"to collect the missing metrics, run the command that `roof ncu-command --hw {device} -- CMD` prints"
+    command = Command(f"`roof ncu-command --hw {device} -- CMD`", f"`roofmodel.ncu_command(CMD, {hw or 'HW'!r})`")
+    return Message("to collect the missing metrics, run the command that ", command, " returns")
 
 
 class Part(NamedTuple):
@@ -66,7 +69,7 @@ def collect(
     """
     if not program or program[0].startswith("-"):
         problem = f"{shorten(program[0])} is not a program" if program else "no program to profile was given"
-        raise WorkloadError(f"{problem}; give it after --, as in: {EXAMPLE}")
+        raise WorkloadError(f"{problem}; give its words, as in: ", EXAMPLE)
     for option, value, least in (("skip", skip, 0), ("count", count, 1)):
         if value is not None and value < least:
             raise WorkloadError(Option(option, value), f": expected a number of launches, {least} or more")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.device import Device, Pipe
-from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
+from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
@@ -25,6 +25,8 @@ from roofmodel.study.profile.inputs import Run, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
 from roofmodel.text_files import expand
+
+KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
 
 
 class DeviceProfile(NamedTuple):
@@ -199,7 +201,8 @@ def _measured_points(
     if all(point.intensity is None for point in found):
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
-            f"'roof kernels' lists the kernels; {collection_advice(hw or identification.device.id)}"
+            f"{KERNELS} lists the kernels; ",
+            collection_advice(hw or identification.device.id),
         )
     found = with_findings(found, groups, profile.evidence, identification, ceilings)
     return found, [

@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roofmodel import output_files
-from roofmodel.errors import Message, Option
+from roofmodel.errors import Command, Message, Option
 from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare
 
@@ -76,7 +76,7 @@ class Document(NamedTuple):
 
     blocks: Sequence[Block]
     data: Any
-    notes: Sequence[str | Option | Message] = ()
+    notes: Sequence[str | Option | Command | Message] = ()
 
     @property
     def title(self) -> str:

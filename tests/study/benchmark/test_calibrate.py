@@ -82,7 +82,9 @@ def test_remarks_list_the_sets_that_are_not_fitted_or_fit_badly(tmp_path: Path) 
     path.write_text("\n".join((header, *rows, *lines)), encoding="utf-8")
     (tmp_path / "sums.csv").write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
     begun: list[str] = []
-    found = calibrate([str(path), str(tmp_path / "sums.csv")], H100, "synthetic", begin=begun.append)
+    found = calibrate(
+        [str(path), str(tmp_path / "sums.csv")], H100, "synthetic", progress=lambda what, *_: begun.append(what)
+    )
     assert begun == ["gemm any fp16/fp16: 900 rows", "gemm any fp8/fp8: 280 rows"]
     remarks = "\n".join(found.remarks)
     assert re.search(r"gemm any fp8/fp8: error \d+% on held-out rows; other kernels, formats and devices", remarks)

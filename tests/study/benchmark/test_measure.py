@@ -22,10 +22,10 @@ from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.benchmark import measure, stopwatch
 from roofmodel.study.benchmark.cases import KERNELS, Case, Limits, sweep
 from roofmodel.study.benchmark.clocks import Reading
+from roofmodel.study.benchmark.measured_table import CsvWriter
 from roofmodel.study.benchmark.stopwatch import Timing
 from roofmodel.study.benchmark.torch_calls import prepare
 from roofmodel.study.benchmark.validate import validate
-from roofmodel.views.benchmark.measure import CsvWriter
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
 
@@ -75,7 +75,7 @@ def test_a_table_is_measured_validated_and_calibrated(
     status, out, err = roof("measure -o table.csv --ops add,softmax --device cpu --budget 60", monkeypatch, capsys)
     assert status == 0, err
     assert "torch_softmax" in out
-    assert "measuring the CPU" in err
+    assert "measured the CPU" in err
     assert "next: roof validate table.csv --hw DEVICE.yaml" in err
     table = rows("table.csv")
     assert {(row["op"], row["dtype"], row["l2"]) for row in table} == {
@@ -387,7 +387,7 @@ def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
         "--dtype int3": "--dtype: unknown 'int3'",
         "--ops softmax --dtype fp8": "softmax is measured in fp32, fp16, bf16 only",
         "--l2 hot": "--l2: unknown value 'hot'",
-        "--budget 0": "--budget 0: give seconds",
+        "--budget 0": "--budget is 0.0; give a number of seconds greater than 0",
         "--model no-such": "no-such",
         "--model gpt2 --batch 0": "batch",
         "--device tpu": "unknown device 'tpu'",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.errors import RoofError
+from roofmodel.cli.output import flag
+from roofmodel.errors import RoofError, option_spelling
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.study.profile.ncu_command import collect, collection_advice
 from roofmodel.views.kit.encoding import as_json
@@ -108,8 +109,10 @@ def test_an_error_names_the_problem_and_a_correction(program, options, message):
 
 
 def test_ncu_is_not_suggested_for_other_vendors():
-    assert "roof ncu-command --hw h100 -- CMD" in collection_advice("h100")
-    assert "--hw HW" in collection_advice(None)
+    assert "`roofmodel.ncu_command(CMD, 'h100')`" in str(collection_advice("h100"))
+    with option_spelling(flag):
+        assert "`roof ncu-command --hw h100 -- CMD`" in str(collection_advice("h100"))
+    assert "`roofmodel.ncu_command(CMD, 'HW')`" in str(collection_advice(None))
     assert collection_advice("mi300x") == (
         "counters are supported on NVIDIA GPUs only; kernels on 'mi300x' have times only"
     )

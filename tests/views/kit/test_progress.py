@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from roofmodel.profiles import reading
-from roofmodel.views.profile import progress
+from roofmodel.views.kit import progress
 from tests.profiles.ncu.samples import HEADER, row
 from tests.views.conftest import run
 
@@ -21,14 +21,14 @@ def file(tmp_path):
 
 
 def test_reading_within_a_second_shows_nothing(file, capsys):
-    with progress.shown():
+    with progress.of_reading() as callback, reading.report_progress(callback):
         reading.read([file])
     assert capsys.readouterr() == ("", "")
 
 
 def test_longer_reading_shows_progress_on_stderr(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "AFTER", 0)
-    with progress.shown():
+    with progress.of_reading() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
@@ -41,7 +41,7 @@ def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "AFTER", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.shown():
+    with progress.of_reading() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
@@ -51,11 +51,8 @@ def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
 
 def test_progress_reaches_the_end_of_the_file(file):
     steps = []
-    token = reading.watching.set(lambda *step: steps.append(step))
-    try:
+    with reading.report_progress(lambda *step: steps.append(step)):
         reading.read([file])
-    finally:
-        reading.watching.reset(token)
     size = file.stat().st_size
     assert steps[-1] == (str(file), size, size)
 

@@ -1,0 +1,97 @@
+"""Progress on stderr: one line or bar that is overwritten on a terminal, otherwise occasional lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from roofmodel import units
+from roofmodel.file_names import printable
+
+AFTER, EVERY = 1.0, 10.0  # seconds before the first output, and between two lines
+LINE_WIDTH = 100  # columns of a line that is overwritten
+
+Callback = Callable[[str, int, int | None], None]
+"""Called with the current part of the work, the amount that is complete, and the whole amount."""
+
+
+@contextmanager
+def of_reading() -> Iterator[Callback]:
+    """A callback that shows how much of the profiler files was read, if that takes longer than a second."""
+    progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines(_bytes_read, AFTER)
+    try:
+        yield progress.update
+    finally:
+        progress.end()
+
+
+@contextmanager
+def of_measuring(budget: float) -> Iterator[Callback]:
+    """A callback that shows the number of measured cases and the time; `budget` in seconds."""
+    begin = time.monotonic()
+
+    def cases(case: str, done: int, total: int | None) -> str:
+        return f"{done} of {total} cases, {time.monotonic() - begin:.0f} of at most {budget:.0f} s: {case}"
+
+    progress = _Line(cases) if sys.stderr.isatty() else _Lines(cases, EVERY)
+    try:
+        yield progress.update
+    finally:
+        progress.end()
+
+
+def _bytes_read(name: str, done: int, total: int | None) -> str:
+    return f"reading {printable(name)}: {units.si(done, 'B')} of {units.si(total or 0, 'B')}"
+
+
+class _Lines:
+    """Progress as separate lines, for output that is not a terminal; the first after `delay` seconds."""
+
+    def __init__(self, text: Callable[[str, int, int | None], str], delay: float) -> None:
+        self.text, self.next = text, time.monotonic() + delay
+
+    def update(self, name: str, done: int, total: int | None) -> None:
+        if time.monotonic() >= self.next:
+            sys.stderr.write(f"{self.text(name, done, total)}\n")
+            self.next = time.monotonic() + EVERY
+
+    def end(self) -> None:
+        pass
+
+
+class _Line:
+    """Progress as one line of a terminal, which is overwritten, and erased at the end."""
+
+    def __init__(self, text: Callable[[str, int, int | None], str]) -> None:
+        self.text = text
+
+    def update(self, name: str, done: int, total: int | None) -> None:
+        sys.stderr.write(f"\r\x1b[K{self.text(name, done, total)[:LINE_WIDTH]}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        sys.stderr.write("\r\x1b[K")
+
+
+class _Bar:
+    """Progress bar on a terminal; it is erased at the end."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        self.begin = time.monotonic() + AFTER
+        self.bar = Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task("", total=None)
+
+    def update(self, name: str, done: int, total: int | None) -> None:
+        if time.monotonic() >= self.begin:
+            self.bar.start()
+            self.bar.update(self.task, description=printable(name).replace("[", r"\["), completed=done, total=total)
+
+    def end(self) -> None:
+        self.bar.stop()
