@@ -114,6 +114,7 @@ def trace(
     top: int = 10,
     steps: str | None = None,
     hw: str | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> TraceReport:
     """Where the time of a run goes, from files of Nsight Systems, the PyTorch profiler or nvprof.
 
@@ -122,12 +123,15 @@ def trace(
     stream or step. `top` is the number of kernels in the list of the
     longest; `steps` selects a range such as "5:8", without the last. Raises RoofError for a file that is not a run.
     """
+    from roofmodel.profiles.reading import report_progress
     from roofmodel.study.trace.trace import trace as study
 
     arguments.check_texts(hw=hw, steps=steps)
     arguments.check_required_texts(by=by)
     arguments.check_count(top=top)
-    return TraceReport(study(arguments.paths("paths", paths), by=by, top=top, steps_range=steps, hw=hw))
+    files = arguments.paths("paths", paths)
+    with report_progress(progress):
+        return TraceReport(study(files, by=by, top=top, steps_range=steps, hw=hw))
 
 
 def ncu_command(

@@ -39,9 +39,9 @@ def trace_command(
     """Where a run's time goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.profile import progress
+    from roofmodel.views.kit import progress
 
     check_outputs(api.TraceReport, output, files)
-    with progress.shown():
-        report = api.trace(*files, by=by, top=top, steps=steps, hw=hw)
+    with progress.of_reading() as callback:
+        report = api.trace(*files, by=by, top=top, steps=steps, hw=hw, progress=callback)
     present(report, form, output)

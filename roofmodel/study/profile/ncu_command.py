@@ -25,7 +25,7 @@ def collection_advice(hw: str | None) -> Text:
         return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(hw)} have times only"
     device = shlex.quote(hw) if hw else "HW"
     command = Command(f"`roof ncu-command --hw {device} -- CMD`", f"`roofmodel.ncu_command(CMD, {hw or 'HW'!r})`")
-    return Message("to collect the missing metrics, run the command that ", command, " returns")
+    return Message("to collect the missing metrics, run the command of ", command)
 
 
 class Part(NamedTuple):

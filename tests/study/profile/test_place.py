@@ -43,7 +43,7 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
 
 
 def test_missing_metrics_get_one_command_for_the_device(small: str) -> None:
-    line = "to collect the missing metrics, run the command that `roofmodel.ncu_command(CMD, '{}')` returns"
+    line = "to collect the missing metrics, run the command of `roofmodel.ncu_command(CMD, '{}')`"
     assert line.format("a100-sxm-80gb") in map(str, place.kernels([small], None).warnings)
     assert line.format("v100-sxm2-32gb") in map(str, place.place([small], "v100").warnings)
     Path(small).write_text(SMALL.replace("dram__bytes.sum", "some__other.sum"), encoding="utf-8")
