@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -30,11 +33,37 @@ def explore_command(
     family: Family = None,
 ) -> None:
     """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
-    from rich.console import Console
-
     from roofmodel import api
 
     check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
-    with Console(stderr=True).status("deriving formulas: some seconds per model"):  # on a terminal only
+    with _progress():
         page = api.explore(models, *([devices(hw)] if hw else []), family=family)
     save(page, [output])
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    """Within this context, a terminal shows on stderr which model is derived, and the share of its variants."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from roofmodel.errors import shorten
+    from roofmodel.study import explore
+
+    columns = TextColumn("deriving formulas: {task.description}"), BarColumn(20), MofNCompleteColumn()
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(model: str, done: int, total: int) -> None:
+            name = escape(shorten(model.rpartition("/")[2]))
+            bar.update(task, description=name, completed=done, total=total, refresh=True)
+
+        token = explore.progress.set(show)
+        try:
+            yield
+        finally:
+            explore.progress.reset(token)

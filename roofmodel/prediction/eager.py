@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
-from roofmodel.algebra import either, largest, maximum
+from roofmodel.algebra import Number, either, largest, maximum, trace_branches
 from roofmodel.counting.notation import Tensor
+from roofmodel.counting.number_formats import Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import ReferenceCode
@@ -34,7 +35,7 @@ def expect_eager(
     time = expect(operator, device, dtype, placed=placed)
     for kernel in kernels:
         more = expect_elementwise(kernel.bytes, device, dtype)
-        time = time and more and time + more
+        time = time and more and time + Expected(*(kernel.runs * seconds for seconds in more))
     return time
 
 
@@ -72,13 +73,14 @@ def extra_kernels(
         if operator.kind == "softmax" and operator.group.endswith("attention"):
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
-            if code.fp32_softmax and runtime == "eager" and not _is_wide(operator):
-                found.append(_softmax_in_fp32(operator, gradient))
+            wide = _is_wide(operator.widths.dtype)
+            if code.fp32_softmax and runtime == "eager" and wide is not True:
+                found.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
             found += [_dropout(operator, first)] * code.attention_dropout
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif several and runtime == "eager":  # under autocast `cast_kernels` counts them
-            found.append(composed(operator, "wide" if _is_wide(operator) else "narrow"))
+            found.append(_composed(operator, operator.widths.dtype))
         elif operator.kind == "norm" and gradient and not several:
             found.append(
                 ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
@@ -92,9 +94,15 @@ def extra_kernels(
         yield (*found, *casting)
 
 
-def _is_wide(operator: Operator) -> bool:
-    """Whether rows are fp32 or wider. All callers ask this one condition: tracing branches on each condition."""
-    return operator.widths.dtype.bits >= 8 * WIDE
+def _is_wide(working: Format) -> bool:
+    """Whether rows are fp32 or wider; a condition while a formula is traced."""
+    return working.bits >= 8 * WIDE
+
+
+@trace_branches
+def _composed(operator: Operator, working: Format) -> ExtraKernel:
+    """The kernels of an operator that transformers splits into several, in the working format."""
+    return composed(operator, "wide" if _is_wide(working) else "narrow")
 
 
 def _added(operator: Operator) -> tuple[Tensor, ...]:
@@ -121,7 +129,7 @@ def _copies(operator: Operator, copied: set[tuple[object, ...]]) -> Iterator[Ext
             yield ExtraKernel(f"copy {tensor.name}", 2 * sharing * operator.bytes_of(tensor))
 
 
-def _softmax_in_fp32(operator: Operator, gradient: bool) -> ExtraKernel:
+def _softmax_in_fp32(operator: Operator, gradient: bool, runs: Number) -> ExtraKernel:
     """The extra traffic of a softmax that is computed in fp32 on 16-bit tensors.
 
     Scores are cast, read and written in fp32, and cast back: 6 + 8 + 6 bytes per element, where the operator counts 4;
@@ -129,7 +137,7 @@ def _softmax_in_fp32(operator: Operator, gradient: bool) -> ExtraKernel:
     because `roof explore` distinguishes formats by their width only.
     """
     return ExtraKernel(
-        "softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes)
+        "softmax in fp32", (24 - 6 if gradient else 20 - 4) * operator.writes[0].elements(operator.sizes), runs
     )
 
 

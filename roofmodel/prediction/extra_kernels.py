@@ -21,10 +21,14 @@ Width = Literal["narrow", "wide", "mixed"]
 
 
 class ExtraKernel(NamedTuple):
-    """A kernel that eager mode runs in addition to an operator's own: its name, and its bytes read and written."""
+    """A kernel that eager mode runs in addition to an operator's own: its name, and its bytes read and written.
+
+    `runs` is 0 or 1; while a formula is traced, it can depend on the number format.
+    """
 
     name: str
     bytes: Number
+    runs: Number = 1
 
 
 class Traffic(NamedTuple):

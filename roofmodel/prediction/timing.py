@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, plain, product, trace_branches
+from roofmodel.algebra import Number, either, maximum, minimum, plain, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
@@ -322,9 +322,9 @@ def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
         batch, k = sizes["x"], sizes["b:t:x"] / sizes["x"]
         m = product(sizes[axis] for axis in a.axes if axis in matrices.axes)
         n = matrices.elements(sizes) / (sizes["x"] * m)
-    quantized, narrow = 0, compute_format(operator, dtype).bits / 8
-    if narrow < of_a:  # the kernel before reads A and writes it in the compute format
-        quantized, of_a = batch * m * k * (of_a + narrow), narrow
+    narrow = compute_format(operator, dtype).bits / 8
+    # the kernel before reads A and writes it in the compute format
+    quantized, of_a = either(narrow < of_a, batch * m * k * (of_a + narrow), 0), minimum(of_a, narrow)
     batch, m, n, k, moved, quantized = map(plain, (batch, m, n, k, operator.cost.bytes, quantized))
     return GemmWork(batch, m, n, k, moved, of_a, of_b, of_c, quantized)
 

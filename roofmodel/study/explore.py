@@ -21,6 +21,7 @@ Each combination of options that are not numbers (`Variant`, and the runtime) ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -76,6 +77,9 @@ class TracedEstimate(NamedTuple):
 
 Document = TypeVar("Document")
 
+progress: ContextVar[Callable[[str, int, int], None]] = ContextVar("progress", default=lambda model, done, total: None)
+"""A function that is called with a model's name, its traced variants, and all its variants."""
+
 
 def explore(
     arch: Architecture, trace: Trace, document_of: Callable[[TracedEstimate], Document]
@@ -84,8 +88,13 @@ def explore(
 
     Raises WorkloadError if a variant has too many cases.
     """
-    gpus = traced_gpus(arch, trace)
-    return {variant: _traced(arch, variant, gpus, trace, document_of) for variant in variants(arch)}
+    gpus, every, report = traced_gpus(arch, trace), list(variants(arch)), progress.get()
+    found = {}
+    for done, variant in enumerate(every):
+        report(arch.name, done, len(every))
+        found[variant] = _traced(arch, variant, gpus, trace, document_of)
+    report(arch.name, len(every), len(every))
+    return found
 
 
 def variants(arch: Architecture) -> Iterator[Variant]:

@@ -116,6 +116,10 @@ class Derivation(Trace):
 
     # --- Arithmetic ---------------------------------------------------------------------------------
 
+    def binary(self, what: str, a: Any, b: Any) -> Any:
+        """The result of an operation on two numbers; a condition and its negation share a node, so none is reused."""
+        return self.computed(what, a, b)
+
     def is_constant(self, value: Any, number: int) -> bool:
         """Whether the value is a constant that equals the number."""
         return not isinstance(value, Traced) and value == number

@@ -76,61 +76,61 @@ class Traced:
         self.trace, self.index, self.least = trace, index, least
 
     def __add__(self, other: Any) -> Any:
-        return self.trace.sum(self, other)
+        return self.trace.binary("+", self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self.trace.sum(other, self)
+        return self.trace.binary("+", other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self.trace.difference(self, other)
+        return self.trace.binary("-", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self.trace.difference(other, self)
+        return self.trace.binary("-", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self.trace.product(self, other)
+        return self.trace.binary("*", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self.trace.product(other, self)
+        return self.trace.binary("*", other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self.trace.quotient("/", self, other)
+        return self.trace.binary("/", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return 0.0 if self.trace.is_constant(other, 0) else self.trace.quotient("/", other, self)
+        return self.trace.binary("/", other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self.trace.quotient("//", self, other)
+        return self.trace.binary("//", self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self.trace.quotient("//", other, self)
+        return self.trace.binary("//", other, self)
 
     def __mod__(self, other: Any) -> Any:
-        return self.trace.quotient("%", self, other)
+        return self.trace.binary("%", self, other)
 
     def __pow__(self, other: Any) -> Any:
-        return self.trace.step("**", self, other)
+        return self.trace.binary("**", self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return self.trace.step("**", other, self)
+        return self.trace.binary("**", other, self)
 
     def __neg__(self) -> Any:
         return self.trace.step("neg", self)
 
     def __lt__(self, other: Any) -> Any:
-        return self.trace.comparison("<", self, other)
+        return self.trace.binary("<", self, other)
 
     def __le__(self, other: Any) -> Any:
-        return self.trace.comparison("<=", self, other)
+        return self.trace.binary("<=", self, other)
 
     def __gt__(self, other: Any) -> Any:
-        return self.trace.comparison(">", self, other)
+        return self.trace.binary(">", self, other)
 
     def __ge__(self, other: Any) -> Any:
-        return self.trace.comparison(">=", self, other)
+        return self.trace.binary(">=", self, other)
 
     def __eq__(self, other: Any) -> Any:
-        return self.trace.comparison("==", self, other)
+        return self.trace.binary("==", self, other)
 
     def __ne__(self, other: Any) -> Any:
         equal = self == other
@@ -172,6 +172,7 @@ class Trace:
         self.nodes: list[Node] = []
         self.functions: dict[str, TracedFunction] = {} if functions is None else functions
         self._numbers: dict[tuple[Node, float | None], Traced] = {}  # two lower bounds make two numbers
+        self._binary: dict[tuple[Any, ...], Any] = {}  # results by operation and operands
         self._decided: Mapping[Traced, bool] = {}
 
     def input(self, name: str, least: float | None = None) -> Traced:
@@ -197,6 +198,36 @@ class Trace:
         return found
 
     # --- Arithmetic ---------------------------------------------------------------------------------
+
+    def binary(self, what: str, a: Any, b: Any) -> Any:
+        """The result of an operation on two numbers, at least one of them traced; computed once for each pair."""
+        key = (
+            what,
+            a.index if type(a) is Traced else (type(a), a),
+            b.index if type(b) is Traced else (type(b), b),
+        )
+        found = self._binary.get(key)
+        if found is None:
+            found = self._binary[key] = self.computed(what, a, b)
+        return found
+
+    def computed(self, what: str, a: Any, b: Any) -> Any:
+        """The result of an operation on two numbers."""
+        match what:
+            case "+":
+                return self.sum(a, b)
+            case "-":
+                return self.difference(a, b)
+            case "*":
+                return self.product(a, b)
+            case "/" if self.is_constant(a, 0):
+                return 0.0
+            case "/" | "//" | "%":
+                return self.quotient(what, a, b)
+            case "**":
+                return self.step("**", a, b)
+            case _:
+                return self.comparison(what, a, b)
 
     def is_constant(self, value: Any, number: int) -> bool:
         """Whether the value is this int, so that x + 0 or x * 1 is x. 1.0 is not: an int times 1.0 is a float."""

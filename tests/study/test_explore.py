@@ -18,7 +18,7 @@ from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
 from roofmodel.study.estimate.parallelism import nested, tp_by_ep
-from roofmodel.tracing.trace import Cases, Trace, map_cases
+from roofmodel.tracing.trace import Cases, Trace, map_cases, results
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import Sheet
 
@@ -160,3 +160,26 @@ def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(explore, "phase_estimate", branches)
     with pytest.raises(WorkloadError, match=r"gpt2 cannot be explored: its prefill has too many different cases"):
         explore.explore(hub.load("gpt2"), Trace(), document)
+
+
+@pytest.mark.parametrize(
+    ("phase", "cases"),
+    [
+        ("prefill", 2),  # one GPU, several GPUs
+        ("decode", 2),
+        ("train", 4),  # one GPU or several, for each of --tp and --dp
+    ],
+)
+def test_only_the_numbers_of_gpus_change_the_operators_of_a_decoder(phase: str, cases: int) -> None:
+    found = explored("gpt2")[1]
+    assert {len(results(found[variant])) for variant in found if variant.phase == phase} == {cases}
+
+
+def test_progress_names_the_model_and_its_variants() -> None:
+    steps: list[tuple[str, int, int]] = []
+    token = explore.progress.set(lambda *step: steps.append(step))
+    try:
+        found = explore.explore(hub.load("resnet-18"), Trace(), document)
+    finally:
+        explore.progress.reset(token)
+    assert steps == [("microsoft/resnet-18", done, len(found)) for done in range(len(found) + 1)]

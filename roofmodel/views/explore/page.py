@@ -17,9 +17,9 @@ from importlib.metadata import version
 from string import Template
 from typing import Any, TypeVar
 
-from roofmodel.algebra import Number
-from roofmodel.counting.notation import AXES
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.algebra import Number, trace_branches
+from roofmodel.counting.notation import AXES, Tensor
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
@@ -244,12 +244,18 @@ def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, An
     }
 
 
+@trace_branches
+def _role(tensor: Tensor, widths: Widths) -> str:
+    """The role whose format the tensor has: `dtype`, `weights` or `kv`; or a format."""
+    return widths.format(tensor).name
+
+
 def _tensor(operator: Operator, tensor: Any, way: str) -> dict[str, Any]:
     """A tensor of an operator: its axes, its format, its bytes; `partly` where only some rows are read or written."""
     return {
         "name": tensor.name,
         "axes": [[axis, operator.sizes[axis]] for axis in tensor.axes],
-        "role": operator.widths.format(tensor).name,
+        "role": _role(tensor, operator.widths),
         "way": way,
         "partly": tensor.name in operator.touched,
         "bytes": operator.bytes_of(tensor),

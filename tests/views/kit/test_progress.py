@@ -65,4 +65,4 @@ def test_writing_a_page_shows_progress_only_on_a_terminal(capsys, monkeypatch, t
     assert explore() == f"wrote {tmp_path / 'x.html'}\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    assert "deriving formulas" in explore()
+    assert "deriving formulas: 'resnet-18'" in explore()
