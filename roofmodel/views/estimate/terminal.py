@@ -70,7 +70,7 @@ class EstimateView:
             shown = found if self.roofline else [("", row) for _, row in found]
             yield Text()
             yield Text(describe_phase(phase), style="bold")
-            yield _table(phase, shown, width, self.ops)
+            yield from _table(phase, shown, width, self.ops)
             yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
                 chart.Mark(letter, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
@@ -143,9 +143,24 @@ EXPENDABLE = ("bound by", "FLOP/B", "×", "ops", "bytes", "FLOPs", "expected")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
-def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: bool) -> Table:
-    """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
-    columns = BAR if width >= WIDTH_WITHOUT_BAR + BAR else 0
+def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: bool) -> Iterator[RenderableType]:
+    """The table of a phase, and the names of columns that the terminal is too narrow for; bars are left out first."""
+    titles, left = OPERATOR_TITLES if ops else GROUP_TITLES, ("", "operator", "group", "bound by", "share")
+    hidden: list[str] = []
+    for columns in (BAR, 0) if width >= WIDTH_WITHOUT_BAR + BAR else (0,):
+        table, hidden = stacked(titles, _lines(phase, found, columns, ops), left, EXPENDABLE, width)
+        if not hidden:
+            break
+    yield table
+    if hidden:
+        yield Text(f"not shown at {width} columns: {', '.join(hidden)}", style="dim")
+
+
+def _lines(phase: PhaseEstimate, found: list[tuple[str, Row]], columns: int, ops: bool) -> list[tuple[Cell, ...]]:
+    """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total.
+
+    `columns` is the width of the bars of shares, 0 for none.
+    """
     margin = " " * (columns + 1) if columns else ""
     longest = max(row.share for _, row in found)  # fills the bar
     sizes = Counter((row.stage, row.group) for _, row in found)
@@ -180,9 +195,7 @@ def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: 
                 _time(row.expected),
             )
         )
-    lines += _totals(phase, margin)
-    titles = OPERATOR_TITLES if ops else GROUP_TITLES
-    return stacked(titles, lines, ("", "operator", "group", "bound by", "share"), EXPENDABLE, width)
+    return [*lines, *_totals(phase, margin)]
 
 
 def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:

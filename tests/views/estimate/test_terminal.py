@@ -214,3 +214,16 @@ def test_the_line_of_a_stage_has_the_expected_time_of_its_rows(phase: str) -> No
         (line,) = (line for line in lines if re.match(rf"{stage} ", line))
         expected = sum(row.expected for row in group_rows(found) if row.stage == stage and row.expected)
         assert line.endswith(f" {units.seconds(expected)}")
+def test_bars_are_left_out_before_columns() -> None:
+    text = render("llama-3.1-8b", "h100", 100, ["ops"], tp=8, phase="train", batch=8)
+    assert "bound by" in text
+    assert "█" not in text
+
+
+def test_columns_that_do_not_fit_are_named() -> None:
+    text = render("llama-3.1-8b", "h100", 72, ["ops"], tp=8, phase="prefill")
+    assert "not shown at 72 columns: " in text
+    (hidden,) = (line for line in text.splitlines() if line.startswith("not shown"))
+    assert "bound by" in hidden
+    assert not any(" ".join(line.split()).startswith("operator") and "bound by" in line for line in text.splitlines())
+    assert "not shown" not in render("gpt2", "a100", 100)
