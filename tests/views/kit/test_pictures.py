@@ -127,6 +127,7 @@ def test_names_on_a_page_cover_no_marks(chromium: Any, tmp_path: Path, monkeypat
 
 
 def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Path) -> None:
+    lengths = []
     for model, phase in (("gpt2-xl", None), ("deepseek-v2-lite", "train")):
         api.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
         figure = figures[-1]
@@ -136,7 +137,34 @@ def test_the_key_of_many_operators_can_be_read(figures: list[Any], tmp_path: Pat
         assert heights[-1] > 0.01
         lines = min(a - b for a, b in pairwise(heights)) * figure.get_figheight() * 72
         assert lines > 1.2 * max(text.get_fontsize() for text in listed if text.get_text().endswith("%"))
-    assert len(heights) > 60
+        lengths.append(len(heights))
+    assert min(lengths) > 7  # rows under 2% share a line, so that even 60 operators of a training step fit
+    assert max(lengths) > 15
+
+
+def test_the_key_lists_communication_and_counts_the_rows_that_it_omits(figures: list[Any], tmp_path: Path) -> None:
+    estimate = api.estimate("deepseek-v3", "h100", phase="prefill", tp=8, ep=8)
+    estimate.save(tmp_path / "x.svg")
+    words = [text.get_text() for text in figures[-1].texts]
+    (of_links,) = (i for i, word in enumerate(words) if word.startswith("communication"))
+    totals = estimate.to_dict()["phases"][0]["totals"]
+    assert words[of_links + 1] == f"{totals['communication_seconds'] / totals['bound_seconds']:.0%}"
+    assert sum(word.endswith("rows under 2% (bound and expected)") for word in words) == 1
+    shares = [int(word[:-1]) for word in words if re.fullmatch(r"[0-9]+%", word)]
+    assert abs(sum(shares) - 100) <= len(shares) / 2
+
+
+def test_each_bound_has_its_expected_point_below_it(figures: list[Any], tmp_path: Path) -> None:
+    api.estimate("gpt2", "a100", phase="decode").save(tmp_path / "x.svg")
+    figure = figures[-1]
+    groups = [group for group in figure.axes[0].collections if len(group.get_offsets()) == 1]
+    filled = [tuple(group.get_offsets()[0]) for group in groups if len(group.get_facecolor())]
+    hollow = [tuple(group.get_offsets()[0]) for group in groups if not len(group.get_facecolor())]
+    assert len(hollow) == len(filled) > 5
+    for (x, bound), (other, expected) in zip(filled, hollow, strict=True):
+        assert x == other
+        assert expected < bound
+    assert any("Hollow marks: expected time" in text.get_text() for text in figure.texts)
 
 
 def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path) -> None:
