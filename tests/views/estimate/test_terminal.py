@@ -214,6 +214,8 @@ def test_the_line_of_a_stage_has_the_expected_time_of_its_rows(phase: str) -> No
         (line,) = (line for line in lines if re.match(rf"{stage} ", line))
         expected = sum(row.expected for row in group_rows(found) if row.stage == stage and row.expected)
         assert line.endswith(f" {units.seconds(expected)}")
+
+
 def test_bars_are_left_out_before_columns() -> None:
     text = render("llama-3.1-8b", "h100", 100, ["ops"], tp=8, phase="train", batch=8)
     assert "bound by" in text
