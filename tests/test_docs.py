@@ -139,6 +139,8 @@ def test_the_package_map_has_a_line_for_each_folder() -> None:
     folders = {path.parent.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".json")}
     listed = [Path("." if line == "roofmodel" else line.strip()) for line in lines]
     assert sorted(listed) == sorted(folders)
+    root = re.findall(r"\w+", contributing[contributing.index("\nroofmodel/  ") : contributing.index("\n  cli/ ")])
+    assert {path.stem for path in package.glob("[a-z]*.py")} <= set(root)
 
 
 def test_the_walks_through_the_code_name_modules_that_exist() -> None:
