@@ -79,7 +79,7 @@ function violation(key, text) {
 }
 
 /** The model or device with this name, short name or alias, in any case; other values unchanged. */
-function fullName(key, name) {
+function canonicalName(key, name) {
   const all = { model: data.models, hw: data.devices }[key], wanted = String(name).toLowerCase();
   const own = (one) => (key === "model" ? one.name : one.id);
   const found = all?.find((one) => own(one) === name)
@@ -94,7 +94,7 @@ function applySettings(wanted) {
   state = {};
   for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
     const previousValue = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
-    const value = fullName(key, wanted[key] ?? previousValue), allowed = options(key);
+    const value = canonicalName(key, wanted[key] ?? previousValue), allowed = options(key);
     state[key] = allowed.includes(value) ? value : defaultValue(key);
     const rejected = value && allowed.length > 0 && value !== state[key];
     const replacement = `Using ${state[key] || state.dtype}.`;
