@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -34,36 +31,9 @@ def explore_command(
 ) -> None:
     """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
     from roofmodel import api
+    from roofmodel.views.kit.progress import deriving
 
     check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
-    with _progress():
+    with deriving():
         page = api.explore(models, *([devices(hw)] if hw else []), family=family)
     save(page, [output])
-
-
-@contextmanager
-def _progress() -> Iterator[None]:
-    """Within this context, a terminal shows on stderr which model is derived, and the share of its variants."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from roofmodel.errors import shorten
-    from roofmodel.study import explore
-
-    columns = TextColumn("deriving formulas: {task.description}"), BarColumn(20), MofNCompleteColumn()
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(model: str, done: int, total: int) -> None:
-            name = escape(shorten(model.rpartition("/")[2]))
-            bar.update(task, description=name, completed=done, total=total, refresh=True)
-
-        token = explore.progress.set(show)
-        try:
-            yield
-        finally:
-            explore.progress.reset(token)

@@ -48,6 +48,33 @@ def _bytes_read(name: str, done: int, total: int | None) -> str:
     return f"reading {printable(name)}: {units.si(done, 'B')} of {units.si(total or 0, 'B')}"
 
 
+@contextmanager
+def deriving() -> Iterator[None]:
+    """Within this context, a terminal shows on stderr which model `roof explore` derives, and how much of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from roofmodel.errors import shorten
+    from roofmodel.study import explore
+
+    columns = TextColumn("deriving formulas: {task.description}"), BarColumn(20), MofNCompleteColumn()
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(model: str, done: int, total: int) -> None:
+            name = escape(shorten(model.rpartition("/")[2]))
+            bar.update(task, description=name, completed=done, total=total, refresh=True)
+
+        token = explore.progress.set(show)
+        try:
+            yield
+        finally:
+            explore.progress.reset(token)
+
+
 class _Lines:
     """Progress as separate lines, for output that is not a terminal; the first after `delay` seconds."""
 
