@@ -129,7 +129,7 @@ def points() -> Iterator[Point]:
     yield Point(
         "MFU, HFU",
         "MFU: matmul FLOPs of the model / (expected time × peak), including masked pairs (PaLM, arXiv 2204.02311, "
-        "appendix B); HFU: including recomputation",
+        "appendix B); HFU: executed matmul FLOPs, with recomputation and without masked pairs that a kernel skips",
     )
     yield Point(
         "MBU",

@@ -256,8 +256,9 @@ def total_seconds(placed: Iterable[Placed]) -> Number:
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by their JSON keys, in base units; None for unknown.
 
-    `mfu` and `hfu` are model and hardware FLOPs utilization (PaLM, arXiv 2204.02311, appendix B); `mbu` is the same
-    for memory bandwidth.
+    `mfu` and `hfu` are model and hardware FLOPs utilization (PaLM, arXiv 2204.02311, appendix B): model FLOPs include
+    masked pairs and exclude recomputation; hardware FLOPs are the executed ones. `mbu` is the same for memory
+    bandwidth.
     """
     found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
@@ -271,7 +272,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "tokens_per_second": phase.tokens / seconds if expected and phase.has_tokens else None,
         **({"images_per_second": expected and images / seconds} if phase.is_vision else {}),
         "mfu": expected and plain(phase.model_flops) / seconds / peak,
-        "hfu": expected and plain(phase.all_pairs_matmul_flops) / seconds / peak,
+        "hfu": expected and plain(found["matmul_flops"]) / seconds / peak,
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.seconds),

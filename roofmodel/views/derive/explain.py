@@ -156,11 +156,11 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
 
 
 def _utilizations(phase: PhaseEstimate, seconds: float) -> Iterator[Equation]:
-    """MFU, HFU and MBU at the expected time; MFU as in appendix B of PaLM (arXiv 2204.02311)."""
+    """MFU, HFU and MBU at the expected time; MFU and HFU as in appendix B of PaLM (arXiv 2204.02311)."""
     (peak, bandwidth), took = phase.ceilings, units.seconds(seconds, 4)
     counted = {"MFU": ("of all token pairs", phase.model_flops)}
-    if phase.model_flops != phase.all_pairs_matmul_flops:
-        counted["HFU"] = ("of all token pairs, with recomputation", phase.all_pairs_matmul_flops)
+    if phase.model_flops != phase.cost.matmul_flops:
+        counted["HFU"] = ("executed", phase.cost.matmul_flops)
     for name, (which, flops) in counted.items():
         yield Equation(
             name,

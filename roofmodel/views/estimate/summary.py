@@ -77,16 +77,21 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
 
 
 def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
-    """MFU, HFU where recomputation makes it differ, and MBU, if there is one phase with an expected time."""
+    """MFU, HFU where the executed FLOPs differ, and MBU, if there is one phase with an expected time."""
     phase = phases[0]
     if len(phases) > 1 or phase.expected is None or phase.step.phase == "generate":
         return
     (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.seconds)
-    shares = {"MFU": plain(phase.model_flops) / seconds / peak}
-    if phase.all_pairs_matmul_flops != phase.model_flops:
-        shares["HFU"] = plain(phase.all_pairs_matmul_flops) / seconds / peak
+    model, executed = plain(phase.model_flops), plain(phase.cost.matmul_flops)
+    shares = {"MFU": model / seconds / peak}
+    if executed != model:
+        shares["HFU"] = executed / seconds / peak
     shares["MBU"] = plain(phase.cost.bytes) / seconds / bandwidth
-    yield " · ".join(f"{name} {share:.1%}" for name, share in shares.items()) + " at the expected time"
+    text = " · ".join(f"{name} {share:.1%}" for name, share in shares.items()) + " at the expected time"
+    if executed < model:
+        rewritten = {"ssm", "linear"} & {placed.operator.group for placed in phase.placed}
+        text += f" (MFU counts {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
+    yield text
 
 
 def _limit(phase: PhaseEstimate) -> str:

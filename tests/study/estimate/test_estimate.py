@@ -333,15 +333,36 @@ def test_an_expected_time_is_the_sum_of_its_kernels_and_above_the_bound(model: s
         assert totals["kernels"] == sum(op["count"] for op in ops)
 
 
-def test_mfu_counts_all_pairs_and_hfu_includes_recomputation() -> None:
-    """As PaLM's appendix B counts: causal attention in full, and recomputation in the hardware's figure alone."""
-    asked = {"phase": "train", "batch": 2, "seq": 128}
-    whole = run("gpt2", **asked, attention="eager").phases[0].cost.matmul_flops
-    layers = 12 * (24 * 256 * 768**2 + 4 * 2 * 128**2 * 768)  # a forward pass through the layers, without the head
-    totals = roofmodel.estimate("gpt2", "a100", **asked, recompute="full").totals["train"]
-    done = totals["expected_seconds"] * 312e12
-    assert totals["mfu"] * done == pytest.approx(whole)
-    assert totals["hfu"] * done == pytest.approx(whole + layers)
+def test_mfu_counts_all_pairs_and_hfu_counts_executed_flops() -> None:
+    """PaLM's appendix B: MFU counts causal attention in full, HFU what the GPU executes, recomputation included.
+
+    GPT-2 on 2 × 128 tokens: 12 layers with 12 × 768² weights, a head of 768 × 50257. A GEMM of attention over n pairs
+    of tokens takes 2 × 768 n FLOPs. MFU: 2 of them forward and 4 backward; all 2 × 128² pairs. HFU: also 2 recomputed
+    forward, and 5 backward, because flash attention recomputes the scores; 2 × 128 × 129 / 2 pairs.
+    """
+    layers, head = 2 * 256 * 12 * 12 * 768**2, 2 * 256 * 768 * 50257
+    all_pairs, unmasked = (12 * 2 * 768 * pairs for pairs in (2 * 128**2, 128 * 129))
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"recompute": "full"}, 4 * layers + 3 * head + (2 + 2 + 5) * unmasked),
+        ({"recompute": "full", "attention": "eager"}, 4 * layers + 3 * head + (2 + 2 + 4) * all_pairs),
+        ({}, 3 * (layers + head) + (2 + 5) * unmasked),
+    ]
+    for asked, executed in cases:
+        totals = roofmodel.estimate("gpt2", "a100", phase="train", batch=2, seq=128, **asked).totals["train"]
+        done = totals["expected_seconds"] * 312e12
+        assert totals["mfu"] * done == pytest.approx(3 * (layers + head) + 6 * all_pairs)
+        assert totals["hfu"] * done == pytest.approx(executed)
+
+
+def test_hfu_is_below_100_percent_where_mfu_counts_masked_pairs() -> None:
+    """Llama 3.1 8B, 32 layers: Q and output 4096², K and V 4096 × 1024, MLP 3 × 4096 × 14336; head of one token."""
+    seq = 131072
+    totals = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph").totals["prefill"]
+    weights = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    attention = 32 * 2 * 2 * 4096 * seq * (seq + 1) // 2
+    executed = 2 * seq * weights + attention + 2 * 4096 * 128256
+    assert totals["hfu"] * totals["expected_seconds"] * 989.4e12 == pytest.approx(executed)
+    assert totals["hfu"] < 1 < totals["mfu"]
 
 
 def test_an_eager_step_may_be_launch_bound() -> None:

@@ -75,6 +75,27 @@ def test_the_output_equals_the_reviewed_one(
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("options", "has_hfu", "counts"),
+    [
+        ({"phase": "prefill"}, True, " (MFU counts masked pairs)"),
+        ({"phase": "prefill", "attention": "eager"}, False, ""),
+        ({"phase": "decode"}, False, ""),
+        ({"phase": "train", "recompute": "full"}, True, ""),  # recomputation adds more than masked pairs
+    ],
+)
+def test_the_utilization_line_has_hfu_and_the_reason_for_a_higher_mfu(
+    options: dict[str, Any], has_hfu: bool, counts: str
+) -> None:
+    (line,) = [
+        text
+        for label, text in summary(estimate(hub.load("gpt2"), Device.load("a100"), **options))
+        if label == "utilization"
+    ]
+    assert ("HFU" in line) == has_hfu
+    assert line.endswith("at the expected time" + counts)
+
+
 def test_one_screen_of_40_lines_at_100_columns_shows_two_phases_with_the_warnings() -> None:
     """The output at 100 columns: header, answers, tables, warnings and notes, each line within the width."""
     screen, terminal = pty.openpty()
