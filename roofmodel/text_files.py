@@ -215,7 +215,8 @@ def _compose(text: str) -> Any:
             mark = event.start_mark
             if isinstance(event, yaml.ScalarEvent):
                 tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-                close(yaml.ScalarNode(tag, event.value, mark, event.end_mark, event.style), 1, event.anchor, mark)
+                end: Any = event.end_mark
+                close(yaml.ScalarNode(tag, event.value, mark, end, event.style), 1, event.anchor, mark)
             elif isinstance(event, yaml.AliasEvent):
                 if event.anchor not in anchors:
                     problem = f"alias {event.anchor!r} has no anchor before it"

@@ -47,9 +47,9 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
             try:
                 with source.open() as stream:
                     found.append(reader(stream, source.name))
-            except ModuleNotFoundError as error:
+            except ModuleNotFoundError:
                 raise ProfileError(
-                    f"{source.name}: PyTorch traces need {error.name}: pip install 'roofmodel[trace]'"
+                    f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
                 ) from None
             except (OSError, EOFError, zlib.error) as error:
                 raise ProfileError(f"{source.name}: cannot be read: {error}") from None

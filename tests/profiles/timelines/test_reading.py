@@ -70,7 +70,7 @@ def test_streaming_reads_the_same_kernels_as_the_reader_of_kernels() -> None:
 
 def test_without_ijson_a_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ijson", None)
-    with pytest.raises(ProfileError, match=r"pip install 'roofmodel\[trace\]'"):
+    with pytest.raises(ProfileError, match=r"pip install ijson, or the extra `trace`"):
         reading.read([EXAMPLE])
 
 
