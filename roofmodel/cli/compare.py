@@ -13,6 +13,7 @@ from roofmodel.cli.options import (
     Times,
     examples,
     format_option,
+    is_given,
     output_option,
     takes_workload,
 )
@@ -31,6 +32,7 @@ app = typer.Typer(add_completion=False)
 )
 @takes_workload
 def compare_command(
+    command_line: typer.Context,
     model: Model,
     files: Annotated[list[str], typer.Argument(help="Profiler files or patterns, all of one run; - for stdin.")],
     hw: ProfileHardware = None,
@@ -60,6 +62,6 @@ def compare_command(
             steps=steps,
             device=device,
             progress=callback,
-            **workload,
+            **{name: value for name, value in workload.items() if is_given(command_line, name)},
         )
     present(report, form, output)

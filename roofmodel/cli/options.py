@@ -180,6 +180,12 @@ def changed(options: Mapping[str, Any]) -> Iterator[str]:
     return (name for name, value in options.items() if value != defaults.get(name))
 
 
+def is_given(command_line: typer.Context, option: str) -> bool:
+    """Whether the command line states an option, also with its default value."""
+    source = command_line.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:
     own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]

@@ -17,9 +17,9 @@ from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.study.compare.comparison import Comparison, Finding, LayerMismatch
+from roofmodel.study.compare.comparison import Comparison, Finding, LayerMismatch, Passes
 from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
-from roofmodel.study.compare.kernel_groups import KernelGroup
+from roofmodel.study.compare.kernel_groups import KernelGroup, recorded_gemm
 from roofmodel.study.compare.matching import Matching
 from roofmodel.study.compare.naming import NO_HINT, anchor, category_of
 from roofmodel.study.compare.passes import ChosenPasses
@@ -72,7 +72,11 @@ def compare(
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     kernels = _of_one_device(profile, device)
     matched = _match(kernels, predicted, steps, profile)
-    notes = (*matched.notes, *_phase_doubt(kernels, matched, predicted, workload))
+    notes = (
+        *_assumed_workload(kernels, matched.chosen.passes, predicted, workload),
+        *matched.notes,
+        *_phase_doubt(kernels, matched, predicted, workload),
+    )
     mismatch = format_mismatch(kernels, predicted.workload.widths)
     comparison = _comparison(predicted, identified, profile, matched._replace(notes=notes), mismatch)
     names = display_names(profile.files)
@@ -185,6 +189,26 @@ def _cheapest(
     """The matching with the lowest cost over all execution orders, and its order."""
     matchings = [(matching.match(groups, sequences, phases), sequences) for sequences in orders]
     return min(matchings, key=lambda pair: pair[0].cost)
+
+
+def _assumed_workload(
+    kernels: Sequence[Kernel], found: Sequence[Passes], predicted: Estimate, workload: Mapping[str, Any]
+) -> Iterator[Text]:
+    """A warning with the default values of batch and lengths, if neither the user nor recorded shapes give them."""
+    if any(recorded_gemm(kernel) for kernel in kernels):
+        return
+    work, phases = predicted.workload, {passes.phase for passes in found}
+    assumed: list[Text] = [] if workload.get("batch") else [Option("batch", work.batch)]
+    if not workload.get("seq") and not predicted.architecture.image:
+        if phases != {"decode"} or predicted.architecture.encoder:
+            assumed.append(Option("seq", work.seq))
+        elif workload.get("context") is None:
+            assumed.append(Option("context", predicted.phases[-1].step.context))
+    if assumed:
+        yield Message(
+            "the file records no shapes of GEMMs, and the workload is not given completely; assumed: ",
+            joined(", ", assumed),
+        )
 
 
 def _phase_doubt(

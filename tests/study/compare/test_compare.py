@@ -273,6 +273,32 @@ def test_a_file_that_ends_inside_the_backward_pass_is_a_partial_training_step() 
 # --- Errors and doubts ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("given", "assumed"),
+    [
+        ({"phase": "decode"}, "batch=1, context=1024"),
+        ({"phase": "decode", "batch": 1}, "context=1024"),
+        ({"phase": "decode", "seq": 512}, "batch=1"),  # the context is the prompt
+        ({"phase": "prefill", "batch": 4}, "seq=1024"),
+        ({"phase": "prefill", "batch": 4, "seq": 512}, None),
+    ],
+)
+def test_a_file_without_shapes_has_a_warning_with_the_assumed_workload(
+    given: dict[str, Any], assumed: str | None, tmp_path: Path
+) -> None:
+    found = comparison_of(tmp_path, list(traces.gpt2_eager(12)), **given)
+    warnings = [note for note in map(str, found.notes) if note.startswith("the file records no shapes of GEMMs")]
+    assert warnings == ([] if assumed is None else [
+        f"the file records no shapes of GEMMs, and the workload is not given completely; assumed: {assumed}"
+    ])  # fmt: skip
+
+
+def test_recorded_shapes_replace_the_warning_about_an_assumed_workload(tmp_path: Path) -> None:
+    call = ("aten::addmm", ((2304,), (141, 768), (768, 2304)))
+    launches = [x._replace(call=call) if x.truth == "attention.qkv" else x for x in traces.gpt2_eager(12)]
+    assert not any("assumed" in str(note) for note in comparison_of(tmp_path, launches).notes)
+
+
 def test_a_profile_of_another_model_is_refused_with_its_kernel_categories(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", [Launch(traces.ADD, 3, "")] * 4)
     with pytest.raises(ProfileError, match=r"the kernels do not match .* \(its kernels: 4 elementwise\)"):
