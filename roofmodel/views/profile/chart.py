@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -16,22 +16,34 @@ from roofmodel.views.kit.panel import MIN_SHARE, Panel, point_color
 MAX_WIDTH = 96  # columns
 
 
-def letters_of(points: Sequence[Point]) -> dict[Point, str]:
-    """Letters for DRAM points with FLOPs and a relevant share of the time: measured first, then longest first."""
-    candidates = [p for p in points if p.level == "dram" and p.intensity and p.flops_per_second]
-    relevant = [p for p in candidates if p.share is None or p.share >= MIN_SHARE]
-    longest = sorted(relevant, key=lambda p: (p.predicted, -(p.share or 0)))
-    return dict(zip(longest, "".join(ALPHABETS.values()), strict=False))
+def letters_of(panels: Sequence[Panel]) -> dict[str, str]:
+    """Letters for the names of points, the same in tables, charts and pictures, and for all devices.
+
+    A name gets a letter if one of its DRAM points has FLOPs and a relevant share of the time: measured ones first, then
+    the longest.
+    """
+    share: dict[tuple[bool, str], float] = {}
+    for p in (p for panel in panels for p in panel.drawn if p.level == "dram"):
+        if p.share is None or p.share >= MIN_SHARE:
+            share[p.predicted, p.name] = max(share.get((p.predicted, p.name), 0), p.share or 0)
+    longest = sorted(share, key=lambda key: (key[0], -share[key]))
+    return dict(zip((name for _, name in longest), "".join(ALPHABETS.values()), strict=False))
+
+
+def letter_of(point: Point, letters: Mapping[str, str]) -> str:
+    """The letter of a point; empty if it is not in a chart."""
+    return letters.get(point.name, "") if point.level == "dram" and point.drawable else ""
 
 
 class PointsChart:
     """Renders a panel's points with rich; at most MAX_WIDTH columns wide."""
 
-    def __init__(self, panel: Panel) -> None:
-        self.panel = panel
+    def __init__(self, panel: Panel, letters: Mapping[str, str]) -> None:
+        self.panel, self.letters = panel, letters
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        panel, letters = self.panel, letters_of(self.panel.points)
+        panel = self.panel
+        letters = {p: letter for p in panel.points if (letter := letter_of(p, self.letters))}
         top = panel.pipes[0]
         marks = [
             chart.Mark(letter, f"bold {point_color([panel], 0, p.category)}", p.intensity or 0, p.flops_per_second or 0)

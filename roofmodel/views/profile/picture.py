@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from roofmodel.study.profile.points import Point, base_name
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.views.kit.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, shorten, view
+from roofmodel.views.profile.chart import letter_of, letters_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
-LISTED = 12  # points with a number in the picture and a row in the list
+LISTED = 12  # rows of the list next to the picture; their points have letters
 LARGE = 0.05  # minimum share of the time for a percentage next to a point
 
 
@@ -37,7 +38,8 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
     foot = _foot([p for found in drawn for p in found], several, shown)
     with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
         canvas.frame(axes, *shown)
-        numbers = _numbers(panels)
+        listed = _listed(panels)
+        letters = {name: letter for name, letter in letters_of(panels).items() if name in listed}
         signs, slopes = [], []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
         for rank, (panel, device_style, found) in enumerate(zip(panels, styles, drawn, strict=True)):
@@ -49,17 +51,17 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
                     slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
             for p in found:
                 _mark(axes, p, device_style.marker if several else MARKERS[p.level])
-                if p.level == "dram" and p.name in numbers and shown.contains(p):
-                    signs.append((numbers[p.name] + _percentage(p), p.intensity or 0, p.flops_per_second or 0))
+                if (letter := letter_of(p, letters)) and shown.contains(p):
+                    signs.append((letter + _percentage(p), p.intensity or 0, p.flops_per_second or 0))
         pipes = [
             (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes)
         labels.place(axes, signs, figure.dpi)
         kinds = {p.category for found in drawn for p in found}
-        kinds |= {p.category for panel in panels for p in panel.points if p.name in numbers}
+        kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
         below = _keys(figure, [panel.title for panel in panels] if several else [], styles, kinds)
-        _table(figure, panels, styles, numbers, below)
+        _table(figure, panels, styles, listed, letters, below)
 
 
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
@@ -102,8 +104,8 @@ def _percentage(p: Point) -> str:
     return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
 
 
-def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
-    """Numbers of the longest groups of all devices, which the list next to the picture explains."""
+def _listed(panels: Sequence[Panel]) -> list[str]:
+    """The names of the longest groups of all devices, for the list next to the picture."""
     share: dict[str, float] = {}
     for p in (p for panel in panels for p in panel.points):
         share[p.name] = max(share.get(p.name, 0), p.share or 0)
@@ -111,7 +113,7 @@ def _numbers(panels: Sequence[Panel]) -> dict[str, str]:
         p.name for panel in panels for p in panel.points if p.predicted
     }  # their shares have another total, so they come last
     longest = sorted(share, key=lambda name: (name in predicted, -share[name]))
-    return {name: str(i) for i, name in enumerate(longest[:LISTED], 1)}
+    return longest[:LISTED]
 
 
 def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], kinds: Iterable[str]) -> float:
@@ -136,14 +138,15 @@ def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], 
 
 
 def _table(
-    figure: Figure, panels: Sequence[Panel], styles: Sequence[DeviceStyle], numbers: dict[str, str], top: float
-) -> None:
-    """Draw the list of the numbered groups, with each device's share of the time and share of attainable performance.
+    figure: Figure, panels: Sequence[Panel], styles: Sequence[DeviceStyle], listed: Sequence[str],
+    letters: Mapping[str, str], top: float,
+) -> None:  # fmt: skip
+    """Draw the list of the longest groups, with each device's share of the time and share of attainable performance.
 
-    With more than two devices there is no space for the share of the time.
+    Groups without FLOPs have no letter. With more than two devices there is no space for the share of the time.
     """
     shares = len(panels) <= 2
-    left, step, width = 0.675, min(0.05, (top - 0.06) / (len(numbers) + 2)), 0.085 if shares else 0.045
+    left, step, width = 0.675, min(0.05, (top - 0.06) / (len(listed) + 2)), 0.085 if shares else 0.045
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
@@ -156,11 +159,11 @@ def _table(
                 right - width / 3, y, GLYPHS[device_style.marker], color=device_style.color, ha="center", fontsize=9
             )
         y -= step
-    for name, number in numbers.items():
+    for name in listed:
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
         name_shown = shorten(p.name if p.predicted else base_name(p.name), room)
-        figure.text(left, y, number, weight="bold", fontsize=10, color=category_color(p.category))
+        figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10, color=category_color(p.category))
         figure.text(left + 0.02, y, name_shown, fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:
@@ -175,6 +178,6 @@ def _table(
                 figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
                 figure.text(right, y, part, ha="right", fontsize=9)
         y -= step
-    rest = len({p.name for panel in panels for p in panel.points}) - len(numbers)
+    rest = len({p.name for panel in panels for p in panel.points}) - len(listed)
     if rest:
         figure.text(left + 0.02, y, f"and {units.grouped(rest)} more", fontsize=8, color="0.4")

@@ -70,12 +70,13 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
 
 def points_table(plot: RooflinePlot) -> Group:
     """For each device, tables of its points and a roofline chart."""
-    return Group(*(device_table(panel) for panel in panels_of(plot)))
+    panels = panels_of(plot)
+    letters = chart.letters_of(panels)
+    return Group(*(device_table(panel, letters) for panel in panels))
 
 
-def device_table(panel: Panel) -> Group:
+def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
     """A device's measured points by share of the time, its predicted points, and a roofline chart."""
-    letters = chart.letters_of(panel.points)
     measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
     source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.identified]
     head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}"
@@ -89,17 +90,17 @@ def device_table(panel: Panel) -> Group:
             Text(f"predicted operators at their bounds{workload}", style="bold"),
             *_points(panel, predicted, letters, "operator", "of phase"),
         ]
-    return Group(*blocks, Text(), chart.PointsChart(panel))
+    return Group(*blocks, Text(), chart.PointsChart(panel, letters))
 
 
 def _points(
-    panel: Panel, found: Sequence[Point], letters: Mapping[Point, str], one: str, share: str
+    panel: Panel, found: Sequence[Point], letters: Mapping[str, str], one: str, share: str
 ) -> Iterator[RenderableType]:
     """A table of the first MAX_ROWS points, and the number of the others."""
     table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "achieved", "bound by", share], one)
     for point in found[:MAX_ROWS]:
         table.add(
-            Text(letters.get(point, ""), style=f"bold {point_color([panel], 0, point.category)}"),
+            Text(chart.letter_of(point, letters), style=f"bold {point_color([panel], 0, point.category)}"),
             point.name,
             str(point.invocations) if point.invocations > 1 else "",
             point.level,

@@ -79,6 +79,35 @@ def test_the_page_draws_and_explains_intervals(chromium: Any, tmp_path: Path, mo
         assert "Tail: down to the position" in said
 
 
+# --- Letters ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [("--hw", "a100", "--model", "gpt2-xl"), (f"{HALF}@h100",)])
+def test_the_picture_has_the_letters_of_the_terminal(
+    options: tuple[str, ...], figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "200")
+    copy = '"9","1","x","127.0.0.1","copy(float *)","1","7","(256, 1, 1)","(32, 1, 1)","0","8.0","100","100","200"'
+    table = f"{Path(NCU).read_text(encoding='utf-8').rstrip()}\n{copy}{',0' * 5}\n"
+    (tmp_path / "x.csv").write_text(table, encoding="utf-8")
+    file = str(tmp_path / "x.csv") + "@a100" * ("--hw" not in options)
+    plot(tmp_path / "x.svg", file, *options, monkeypatch=monkeypatch)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " dram " in line]
+    rows: dict[float, list[str]] = {}
+    for text in figures[0].texts:
+        if text.get_position()[0] in (0.675, 0.675 + 0.02):
+            rows.setdefault(text.get_position()[1], []).append(text.get_text())
+    listed = [row for row in rows.values() if len(row) == 2]
+    assert ["", "copy"] in listed
+    for letter, name in listed:
+        start = re.escape(name[:-1]) if name.endswith("…") else rf"{re.escape(name)}[\s(<]"
+        assert {line[0] for line in lines if re.match(start, line[2:])} == {letter or " "}, name
+    signs = {sign for text in figures[0].axes[0].texts for sign in re.findall(r"(?<!\S)[A-Z](?!\S)", text.get_text())}
+    assert signs
+    assert signs <= {letter for letter, _ in listed}
+
+
 # --- Names ------------------------------------------------------------------------------------------
 
 

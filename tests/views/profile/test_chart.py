@@ -6,7 +6,7 @@ import io
 import math
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
@@ -39,17 +39,24 @@ FOUND: list[Point] = points(
 )
 
 
+def printed(table: RenderableType) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=100).print(table)
+    return out.getvalue().splitlines()
+
+
 def render(width: int, **options: object) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=width, **options)  # type: ignore[arg-type]
-    console.print(device_table(Panel(A100, "given", FOUND)))
+    panel = Panel(A100, "given", FOUND)
+    console.print(device_table(panel, letters_of([panel])))
     return out.getvalue().splitlines()
 
 
 def test_predicted_operators_have_a_separate_table_without_percentages() -> None:
     out = io.StringIO()
     both = Panel(A100, "given", [FOUND[0], FOUND[0]._replace(name="op", predicted=True)], "", "gpt2, fp16, batch 1")
-    Console(file=out, width=100).print(device_table(both))
+    Console(file=out, width=100).print(device_table(both, letters_of([both])))
     lines = out.getvalue().splitlines()
     apart = lines.index("predicted operators at their bounds: gpt2, fp16, batch 1")
     (kernel_line,) = (i for i, line in enumerate(lines) if "gemm" in line)
@@ -62,7 +69,8 @@ def test_predicted_operators_have_a_separate_table_without_percentages() -> None
 def test_the_ceiling_of_the_pipe_in_use_is_drawn_below_the_highest() -> None:
     unknown = [p._replace(incomplete=True, bound=None) for p in FOUND]
     out = io.StringIO()
-    Console(file=out, width=100).print(device_table(Panel(A100, "given", unknown)))
+    panel = Panel(A100, "given", unknown)
+    Console(file=out, width=100).print(device_table(panel, letters_of([panel])))
     assert "tensor_fp16, fp32 (╌) 19.5 TFLOP/s" in out.getvalue()
     assert "╌╌╌╌" in out.getvalue().partition("FLOP/s ┤")[2]
     assert "╌" not in "".join(render(100, color_system=None))  # all points use fp32, the highest ceiling drawn
@@ -84,10 +92,18 @@ def test_the_ceiling_of_uncounted_flops_follows_from_kernel_names(names: list[st
 
 
 def test_drawn_points_have_letters_longest_first() -> None:
-    found = letters_of(FOUND)
-    assert [(p.name[:9], p.level, sign) for p, sign in found.items()] == [
-        ("void gemm", "dram", "A"), ("slow", "dram", "B"),
-    ]  # fmt: skip
+    found = letters_of([Panel(A100, "given", FOUND)])
+    assert [(name[:9], letter) for name, letter in found.items()] == [("void gemm", "A"), ("slow", "B")]
+
+
+def test_one_kernel_has_one_letter_on_all_devices() -> None:
+    longest_last = [p._replace(share=1 - p.share if p.share else None) for p in FOUND]
+    panels = [Panel(A100, "given", FOUND), Panel(A100, "given", longest_last)]
+    letters = letters_of(panels)
+    lines = [line for panel in panels for line in printed(device_table(panel, letters))]
+    rows = [line for line in lines if line[2:6] == "slow" and " dram " in line]
+    assert {line[0] for line in rows} == {letters["slow"]}
+    assert len(rows) == 2
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -12,6 +12,7 @@ from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
 from roofmodel.study.profile.points import Point, group, points
 from roofmodel.views.kit.panel import Panel, shorten
+from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
@@ -36,9 +37,13 @@ def kernels(*found: Kernel) -> RenderableType:
     return kernels_table(MeasuredKernels((DeviceProfile(Profile("ncu", ("f",), found), None),), ()))
 
 
+def of_points(panel: Panel) -> RenderableType:
+    return device_table(panel, letters_of([panel]))
+
+
 @pytest.mark.parametrize("width", [40, 55, 70, 100, 160])
 def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
-    for table in (kernels(*KERNELS), device_table(Panel(A100, "given", POINTS))):
+    for table in (kernels(*KERNELS), of_points(Panel(A100, "given", POINTS))):
         lines = printed(table, width)
         assert all(len(line) <= width for line in lines)
         rows = [line for line in lines if "gemm::kernel" in line]
@@ -51,7 +56,7 @@ def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> Non
 
 def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:
     # 50 GFLOP in 5 ms: 10 of the 19.5 TFLOP/s that fp32 allows, at 50 FLOP/B of DRAM, half of the time
-    row = {width: next(line for line in printed(device_table(Panel(A100, "given", POINTS)), width) if line[0] == "A")
+    row = {width: next(line for line in printed(of_points(Panel(A100, "given", POINTS)), width) if line[0] == "A")
            for width in (41, 60, 80)}  # fmt: skip
     assert row[80].split()[-7:] == ["dram", "50", "10", "T", "51%", "compute", "50%"]
     assert row[60].split()[-4:] == ["50", "51%", "compute", "50%"]
@@ -65,7 +70,7 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
     assert "occ.: achieved occupancy" in whole
     assert "regs: registers per thread" in whole
     assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100))
-    of_lecture = printed(device_table(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100)
+    of_lecture = printed(of_points(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100)
     assert of_lecture[1].split()[0] == "group"
     assert "groups of the profiling lecture" in " ".join(of_lecture)
 
