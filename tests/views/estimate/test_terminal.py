@@ -100,7 +100,7 @@ def test_one_screen_of_40_lines_at_100_columns_shows_two_phases_with_the_warning
     """The output at 100 columns: header, answers, tables, warnings and notes, each line within the width."""
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 100))
-    command = [sys.executable, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100"]
+    command = [sys.executable, "-m", "roofmodel", "estimate", "gpt2-xl", "--hw", "a100", "--seq", "1025"]
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")} | {"TERM": "xterm"}
     with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
         os.close(terminal)
