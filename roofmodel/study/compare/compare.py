@@ -79,6 +79,7 @@ def compare(
     )
     mismatch = format_mismatch(kernels, predicted.workload.widths)
     comparison = _comparison(predicted, identified, profile, matched._replace(notes=notes), mismatch)
+    _check_weight_sizes(comparison, matched.sequences)
     names = display_names(profile.files)
     notes = tuple(rename_files(note, names) for note in comparison.notes)
     findings = (*_limits_of_run(profile, comparison.passes[0].phase), *diagnosis.findings(comparison))
@@ -189,6 +190,37 @@ def _cheapest(
     """The matching with the lowest cost over all execution orders, and its order."""
     matchings = [(matching.match(groups, sequences, phases), sequences) for sequences in orders]
     return min(matchings, key=lambda pair: pair[0].cost)
+
+
+def _check_weight_sizes(comparison: Comparison, sequences: Sequence[Sequence[Occurrence]]) -> None:
+    """Raises ProfileError if the file records shapes of GEMMs and none has a weight matrix of the model."""
+    recorded = [gemm.shape for gemm in comparison.gemms]
+    if not recorded or any(gemm.same_weights for gemm in comparison.gemms):
+        return
+    known = set(_weight_sizes(sequences))
+    if any({m * k, k * n, m * n} & known for _, m, n, k in recorded):
+        return
+    sizes = Counter(f"{shape.k} × {shape.n}" for shape in recorded)
+    model = comparison.estimate.architecture.name
+    raise ProfileError(
+        f"{_names(comparison.profile)}: the kernels do not match {model}: the GEMMs of the file have other weight "
+        f"sizes than this model ({', '.join(size for size, _ in sizes.most_common(3))}); check that it is a profile of "
+        "this model; for a model sharded over GPUs use ",
+        Option("tp", "N"),
+    )
+
+
+def _weight_sizes(sequences: Sequence[Sequence[Occurrence]]) -> Iterator[int]:
+    """Elements of each weight matrix, and of adjacent matrices of a layer and slot, which one kernel may compute."""
+    for occurrences in sequences:
+        slot, sizes = None, list[int]()
+        for each in occurrences:
+            if (gemm := each.placed.operator.gemm) is None or each.placed.operator.kind != "gemm":
+                continue
+            if slot != (each.layer, each.slot):
+                slot, sizes = (each.layer, each.slot), []
+            sizes.append(int(gemm.n * gemm.k))
+            yield from (sum(sizes[first:]) for first in range(len(sizes)))
 
 
 def _assumed_workload(

@@ -160,9 +160,21 @@ def test_recorded_shapes_reveal_another_length_or_model(tmp_path: Path) -> None:
             for launch in traces.gpt2_eager(12)
         ]
 
-    longer, other = (comparison_of(tmp_path, shaped(hidden), seq=1024).findings[0] for hidden in (768, 1024))
+    longer = comparison_of(tmp_path, shaped(768), seq=1024).findings[0]
     assert (longer.kind, longer.detail) == ("rows", "141")
-    assert (other.kind, other.detail) == ("weights", "1024 × 3072")
+    with pytest.raises(ProfileError, match=r"the kernels do not match .*gpt2: .* other weight .* \(1024 × 3072\)"):
+        comparison_of(tmp_path, shaped(1024), seq=1024)
+
+
+def test_one_fitting_weight_size_makes_other_sizes_a_doubt(tmp_path: Path) -> None:
+    calls = {
+        "attention.qkv": ("aten::addmm", ((3072,), (141, 1024), (1024, 3072))),
+        "mlp.up": ("aten::addmm", ((3072,), (141, 768), (768, 3072))),
+        "mlp.down": ("aten::addmm", ((1024,), (141, 4096), (4096, 1024))),
+    }
+    launches = [x._replace(call=calls.get(x.truth, x.call)) for x in traces.gpt2_eager(12)]
+    found = comparison_of(tmp_path, launches).findings[0]
+    assert (found.kind, found.share) == ("weights", pytest.approx(2 / 3))
 
 
 # --- Counters ---------------------------------------------------------------------------------------
@@ -297,6 +309,14 @@ def test_recorded_shapes_replace_the_warning_about_an_assumed_workload(tmp_path:
     call = ("aten::addmm", ((2304,), (141, 768), (768, 2304)))
     launches = [x._replace(call=call) if x.truth == "attention.qkv" else x for x in traces.gpt2_eager(12)]
     assert not any("assumed" in str(note) for note in comparison_of(tmp_path, launches).notes)
+
+
+@needs_measured
+def test_a_profile_of_a_smaller_model_is_refused_with_its_weight_sizes() -> None:
+    """BERT small has a hidden size of 512 and an MLP of 2048; GPT-2 has no such GEMM."""
+    file = str(measured_file("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
+    with pytest.raises(ProfileError, match=r"do not match .*gpt2: .* \(512 × 512, 512 × 2048, 2048 × 512\)"):
+        compare("gpt2", [file], "a100", workload={"phase": "prefill"})
 
 
 def test_a_profile_of_another_model_is_refused_with_its_kernel_categories(tmp_path: Path) -> None:
