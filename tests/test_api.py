@@ -372,3 +372,13 @@ def test_homework_is_generated_and_checked(tmp_path: Path) -> None:
     assert "$" not in roofmodel.homework("1001", "rooflines").to_markdown()  # blanks, no formulas
     with pytest.raises(roofmodel.WorkloadError, match=r"^sheet: unknown sheet 'roofline'"):
         roofmodel.homework("1001", "roofline")
+
+
+def test_the_frame_has_totals_over_all_occurrences_of_an_operator() -> None:
+    """README's example ranks operators by it: a row's `bound_seconds` is of a single call."""
+    report = roofmodel.estimate("gpt2-xl", "a100", batch=8)
+    frame = report.to_frame()
+    assert (frame["total_bound_seconds"] == frame["bound_seconds"] * frame["count"]).all()
+    sums = frame.groupby("phase")["total_bound_seconds"].sum()
+    for phase in ("prefill", "decode"):
+        assert sums[phase] == pytest.approx(report.totals[phase]["bound_seconds"])
