@@ -19,7 +19,8 @@ NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress line precedes a message, however slow the machine; `test_progress.py` sets its own delay."""
-    monkeypatch.setattr("roofmodel.views.kit.progress.AFTER", 3600.0)
+    monkeypatch.setattr("roofmodel.views.kit.progress.BAR_AFTER", 3600.0)
+    monkeypatch.setattr("roofmodel.views.kit.progress.LINES_EVERY", 3600.0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

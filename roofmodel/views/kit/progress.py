@@ -12,7 +12,8 @@ from rich.console import Console
 from roofmodel import units
 from roofmodel.file_names import printable
 
-AFTER, EVERY = 1.0, 10.0  # seconds before the first output, and between two lines
+BAR_AFTER = 1.0  # seconds before the bar on a terminal
+LINES_EVERY = 10.0  # seconds before the first line of other output, and between two lines
 LINE_WIDTH = 100  # columns of a line that is overwritten
 
 Callback = Callable[[str, int, int | None], None]
@@ -21,8 +22,8 @@ Callback = Callable[[str, int, int | None], None]
 
 @contextmanager
 def of_reading() -> Iterator[Callback]:
-    """A callback that shows how much of the profiler files was read, if that takes longer than a second."""
-    progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines(_bytes_read, AFTER)
+    """A callback that shows how much of the profiler files was read, if that takes long."""
+    progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines(_bytes_read)
     try:
         yield progress.update
     finally:
@@ -37,7 +38,7 @@ def of_measuring(budget: float) -> Iterator[Callback]:
     def cases(case: str, done: int, total: int | None) -> str:
         return f"{done} of {total} cases, {time.monotonic() - begin:.0f} of at most {budget:.0f} s: {case}"
 
-    progress = _Line(cases) if sys.stderr.isatty() else _Lines(cases, EVERY)
+    progress = _Line(cases) if sys.stderr.isatty() else _Lines(cases)
     try:
         yield progress.update
     finally:
@@ -76,15 +77,15 @@ def deriving() -> Iterator[None]:
 
 
 class _Lines:
-    """Progress as separate lines, for output that is not a terminal; the first after `delay` seconds."""
+    """Progress as separate lines, for output that is not a terminal."""
 
-    def __init__(self, text: Callable[[str, int, int | None], str], delay: float) -> None:
-        self.text, self.next = text, time.monotonic() + delay
+    def __init__(self, text: Callable[[str, int, int | None], str]) -> None:
+        self.text, self.next = text, time.monotonic() + LINES_EVERY
 
     def update(self, name: str, done: int, total: int | None) -> None:
         if time.monotonic() >= self.next:
             sys.stderr.write(f"{self.text(name, done, total)}\n")
-            self.next = time.monotonic() + EVERY
+            self.next = time.monotonic() + LINES_EVERY
 
     def end(self) -> None:
         pass
@@ -111,7 +112,7 @@ class _Bar:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-        self.begin = time.monotonic() + AFTER
+        self.begin = time.monotonic() + BAR_AFTER
         self.bar = Progress(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
