@@ -18,7 +18,8 @@ from roofmodel import units
 from roofmodel.errors import OutputError
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
-from roofmodel.study.profile.points import LEVELS, Point, base_name, predicted_points
+from roofmodel.study.profile.points import LEVELS, Point, predicted_points
+from roofmodel.views.kit.kernel_names import names_of_points
 from roofmodel.views.kit.panel import (
     TAIL_NOTE,
     Panel,
@@ -27,7 +28,6 @@ from roofmodel.views.kit.panel import (
     panels_of,
     point_color,
     provenance,
-    shorten,
     sources,
     view,
 )
@@ -68,6 +68,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     # for several devices, names of predicted points would cover the names of the ceilings that they are on
     named = (False, True) if len(panels) == 1 else (False,)
     longest = [p for which in named for p in [p for p in at_dram if p.predicted is which][:NAMED]]
+    short = names_of_points(longest, MAX_NAME)
+    shown = {point: short[point.name] for point in longest}
     data = {
         "across": [math.log10(window.left), math.log10(window.right)],
         "up": [math.log10(window.bottom), math.log10(window.top)],
@@ -77,7 +79,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         },
         "ceilings": [_ceilings(i, panels) for i in range(len(panels))],
         "points": [
-            _mark(n, i, panels[i].device.id, point, point_color(panels, i, point.category), point in longest)
+            _mark(n, i, panels[i].device.id, point, shown.get(point, ""), point_color(panels, i, point.category))
             for n, (i, point) in enumerate(everything)
         ],
     }
@@ -156,14 +158,14 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     ]
 
 
-def _mark(number: int, index: int, device: str, point: Point, color: str, named: bool) -> dict[str, Any]:
+def _mark(number: int, index: int, device: str, point: Point, name: str, color: str) -> dict[str, Any]:
     """A point as `roofline_page.js` draws it; without x if it has no FLOPs. Sizes are in font sizes."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
     sign = "↑" if point.incomplete else ""
-    if named:
+    if name:
         part = "" if point.predicted or point.fraction is None else f" {'≥' * point.incomplete}{point.fraction:.0%}"
-        sign = f"{shorten(point.name if point.predicted else base_name(point.name), MAX_NAME)}{part}"
+        sign = f"{name}{part}"
     return {
         "id": number,
         "name": point.name,

@@ -9,10 +9,11 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import units
-from roofmodel.study.profile.points import Point, base_name
+from roofmodel.study.profile.points import Point
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.canvas import DEVICE_STYLES, DeviceStyle
-from roofmodel.views.kit.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, shorten, view
+from roofmodel.views.kit.kernel_names import names_of_points
+from roofmodel.views.kit.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, view
 from roofmodel.views.profile.chart import letter_of, letters_of
 
 if TYPE_CHECKING:
@@ -159,12 +160,12 @@ def _table(
                 right - width / 3, y, GLYPHS[device_style.marker], color=device_style.color, ha="center", fontsize=9
             )
         y -= step
+    shown = names_of_points((p for panel in panels for p in panel.points if p.name in listed), room)
     for name in listed:
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
-        name_shown = shorten(p.name if p.predicted else base_name(p.name), room)
         figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10, color=category_color(p.category))
-        figure.text(left + 0.02, y, name_shown, fontsize=9)
+        figure.text(left + 0.02, y, shown[name], fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:
                 share = "–" if point.share is None else f"{point.share:.0%}"
