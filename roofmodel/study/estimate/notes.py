@@ -127,10 +127,16 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
     return notes
 
 
+def nearly_fills_memory(device: Device, needed: Number) -> Any:
+    """Whether the bytes fit, but leave less memory than inference engines reserve; elementwise for arrays."""
+    capacity = device.capacity
+    return capacity is not None and (needed > GPU_MEMORY_UTILIZATION * capacity) & (needed <= capacity)
+
+
 def memory_notes(device: Device, needed: Number) -> Iterator[Text]:
     """A warning if the workload fits, but leaves less memory than inference engines reserve."""
     dram = device.levels["dram"]
-    if dram.capacity is None or not GPU_MEMORY_UTILIZATION * dram.capacity < needed <= dram.capacity:
+    if dram.capacity is None or not nearly_fills_memory(device, needed):
         return
     ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"
     yield WarningNote(

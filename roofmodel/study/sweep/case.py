@@ -16,7 +16,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.notes import exceeds_positions
+from roofmodel.study.estimate.notes import GPU_MEMORY_UTILIZATION, exceeds_positions, nearly_fills_memory
 from roofmodel.study.estimate.options import limited_length
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
@@ -60,6 +60,10 @@ COLUMNS = (
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
 are of all GPUs."""
+
+BEYOND_POSITIONS = "beyond the model's positions"
+NEARLY_FULL = f"needs more than {GPU_MEMORY_UTILIZATION:.0%} of the memory, which inference engines use by default"
+POINT_NOTES = (None, BEYOND_POSITIONS, NEARLY_FULL, f"{BEYOND_POSITIONS}; {NEARLY_FULL}")
 
 Columns = dict[str, Any]
 """Column -> an array with one element per point, or the value of all points; None for unknown."""
@@ -166,7 +170,7 @@ def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         **found,
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
         "fits": None if device.capacity is None else peak.total <= device.capacity,
-        "note": exceeds_positions(arch, work),
+        "note": 1 * exceeds_positions(arch, work) + 2 * nearly_fills_memory(device, peak.total),  # index in POINT_NOTES
     }
 
 
@@ -213,6 +217,6 @@ def _with_derived_columns(case: Case, table: Columns) -> Columns:
         for kind in ("", "bound_"):
             rate = table[f"{kind}tokens_per_second"]
             table[f"{kind}dollars_per_million_tokens"] = None if rate is None else price / 3600 * 1e6 / rate
-    note = numpy.array([None, "beyond the model's positions"], dtype=object)
-    table["note"] = note[table["note"].astype(int)] if table["note"].any() else None
+    notes = numpy.array(POINT_NOTES, dtype=object)
+    table["note"] = notes[table["note"].astype(int)] if table["note"].any() else None
     return table

@@ -10,8 +10,16 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel import units
+from roofmodel.study.estimate.notes import GPU_MEMORY_UTILIZATION
 from roofmodel.study.estimate.parallelism import GPUS
-from roofmodel.study.sweep.case import FORMAT_OPTIONS, LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
+from roofmodel.study.sweep.case import (
+    BEYOND_POSITIONS,
+    FORMAT_OPTIONS,
+    LENGTHS,
+    NAMED_OPTIONS,
+    NEARLY_FULL,
+    PARALLELISM_OPTIONS,
+)
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows
@@ -34,7 +42,10 @@ EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s 
 MARKS = {
     "!": "! does not fit in device memory",
     "†": "† beyond the model's maximum positions; the limit is not enforced",
+    "‡": f"‡ more than {GPU_MEMORY_UTILIZATION:.0%} of device memory, which inference engines use by default; the rest is "
+    "for memory that is not counted (CUDA context, fragmentation)",
 }
+NOTE_MARKS = {"†": BEYOND_POSITIONS, "‡": NEARLY_FULL}
 
 
 class View:
@@ -113,7 +124,9 @@ def _result_cells(row: dict[str, Any]) -> dict[str, str]:
         "memory": shown("memory_total", units.binary),
         "$/M ≥": shown("bound_dollars_per_million_tokens", units.significant),
         "$/M tokens": shown("dollars_per_million_tokens", units.significant),
-        "": "–" * refused + "!" * (row["fits"] is False) + "†" * (row["note"] is not None and not refused),
+        "": "–" * refused
+        + "!" * (row["fits"] is False)
+        + "".join(s for s, n in NOTE_MARKS.items() if n in (row["note"] or "")),
     }
 
 

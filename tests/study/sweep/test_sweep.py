@@ -69,9 +69,23 @@ def agrees_with_its_estimate(
     assert row["context"] == phase.step.context
     padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # of which an estimate says something else
     beyond = padded or any("positions for" in note for note in map(str, found.notes))
-    assert row["note"] == ("beyond the model's positions" if beyond else None)
+    nearly_full = any("inference engines use 90%" in note for note in map(str, found.notes))
+    texts = {
+        "beyond the model's positions": beyond,
+        "needs more than 90% of the memory, which inference engines use by default": nearly_full,
+    }
+    assert row["note"] == ("; ".join(text for text, holds in texts.items() if holds) or None)
     for name in set(TOTALS) - set(expected):  # images, where it reads text
         assert row[name] is None
+
+
+def test_points_that_nearly_fill_the_memory_have_a_note() -> None:
+    """Llama 3.1 8B on 80 GiB: 15.0 GiB of weights, 2048 × 128 KiB = 0.25 GiB of KV cache for each sequence."""
+    h100 = Device.load("h100")
+    found = sweep([hub.load("llama-3.1-8b")], [h100], phase=["decode"], batch=[128, 256, 512], seq=[2048])
+    notes = [(row["fits"], row["note"]) for row in points(found)]  # 47, 79 and 143 GiB
+    nearly_full = "needs more than 90% of the memory, which inference engines use by default"
+    assert notes == [(True, None), (True, nearly_full), (False, None)]
 
 
 LENGTHS_THAT_MATTER = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)
