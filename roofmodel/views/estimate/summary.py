@@ -131,4 +131,6 @@ def describe_memory(estimate: Estimate) -> str:
     if capacity is None:
         return f"{units.binary(need.total)}; the device's memory is not stated · {parts}"
     verdict = "fits" if estimate.fits else "does not fit"
-    return f"{units.binary(need.total)} of {units.binary(capacity)} ({need.total / capacity:.0%}): {verdict} · {parts}"
+    of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
+    share = f"{units.binary(need.total)} of {units.binary(capacity)}{of_each} ({need.total / capacity:.0%})"
+    return f"{share}: {verdict} · {parts}"

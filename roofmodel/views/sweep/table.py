@@ -42,8 +42,8 @@ EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s 
 MARKS = {
     "!": "! does not fit in device memory",
     "†": "† beyond the model's maximum positions; the limit is not enforced",
-    "‡": f"‡ more than {GPU_MEMORY_UTILIZATION:.0%} of device memory, which inference engines use by default; the rest is "
-    "for memory that is not counted (CUDA context, fragmentation)",
+    "‡": f"‡ more than {GPU_MEMORY_UTILIZATION:.0%} of device memory, which inference engines use by default; the rest "
+    "is for memory that is not counted (CUDA context, fragmentation)",
 }
 NOTE_MARKS = {"†": BEYOND_POSITIONS, "‡": NEARLY_FULL}
 

@@ -75,6 +75,17 @@ def test_the_output_equals_the_reviewed_one(
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("options", "size"), [({}, "80 GiB (4%)"), ({"tp": 5}, "80 GiB per GPU (1%)")])
+def test_the_memory_of_several_gpus_is_stated_per_gpu(options: dict[str, Any], size: str) -> None:
+    """gpt2-xl has 2.9 GiB of weights, nearly all of which tensor parallelism divides by five."""
+    (line,) = [
+        text
+        for label, text in summary(estimate(hub.load("gpt2-xl"), Device.load("a100"), **options))
+        if label == "memory"
+    ]
+    assert f" of {size}: fits" in line
+
+
 @pytest.mark.parametrize(
     ("options", "has_hfu", "counts"),
     [
