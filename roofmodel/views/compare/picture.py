@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,10 @@ from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 MAX_BARS = 18  # the table has all rows
 LABEL_LENGTH, LINE_LENGTH = 40, 170  # characters that fit
+LABELS_LEFT = 0.84  # of the figure: where the column of achieved times begins
 
 
 def draw(comparison: Comparison, path: Path, form: str) -> None:
@@ -41,17 +40,18 @@ def draw(comparison: Comparison, path: Path, form: str) -> None:
             for line in textwrap.wrap(f"{number}. {sentence}", LINE_LENGTH)
         ]
         below = 0.03 * max(3, len(findings))
-        axes.set_position((0.27, 0.11 + below, 0.7, 0.73 - below))
+        axes.set_position((0.27, 0.11 + below, LABELS_LEFT - 0.28, 0.71 - below))
         with_phase = len(comparison.passes) > 1
         names = [row_label(comparison, row) + (f" · {row.phase}" if with_phase else "") for row in bars]
         axes.set_yticks(range(len(bars)), [_shortened(name, LABEL_LENGTH) for name in names])
         axes.set_ylim(-0.7, len(bars) - 0.3)
         axes.set_xscale("log")
         if bars:
-            ends = [_label_position(row) for row in bars]
-            axes.set_xlim(min(min(row.bound_seconds, _achieved(row)) for row in bars) / 1.3, max(ends))
-            labels = [_bar(axes, place, row) for place, row in enumerate(bars)]
-            _make_room(axes, ends, labels)
+            times = [t for row in bars for t in (_achieved(row), row.bound_seconds, row.expected_seconds) if t]
+            axes.set_xlim(min(times) / 1.3, max(times) * 1.3)
+            for place, row in enumerate(bars):
+                _bar(axes, place, row)
+            _label(axes, len(bars) - 0.3, "achieved", "bottom")
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
@@ -68,19 +68,15 @@ def _shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _label_position(row: Row) -> float:
-    """Where the label of a bar begins: right of the bar and its marks."""
-    return max(_achieved(row), row.bound_seconds, row.expected_seconds or 0.0)
+def _label(axes: Axes, place: float, text: str, alignment: str = "center") -> None:
+    """Write into the column right of the axes, where no mark of another time is next to the text."""
+    axes.text(
+        1 + 0.01 / axes.get_position().width, place, text, va=alignment, fontsize=8.5, color="0.25",
+        transform=axes.get_yaxis_transform(),
+    )  # fmt: skip
 
 
-def _make_room(axes: Axes, ends: Sequence[float], labels: Sequence[Text]) -> None:
-    """Extend the logarithmic axis to the right until all labels fit."""
-    left, width = axes.get_xlim()[0], axes.get_window_extent().width
-    widths = [label.get_window_extent().width for label in labels]
-    axes.set_xlim(left, max(left * (end / left) ** (width / (width - w)) for end, w in zip(ends, widths, strict=True)))
-
-
-def _bar(axes: Axes, place: int, row: Row) -> Text:
+def _bar(axes: Axes, place: int, row: Row) -> None:
     achieved, bound = _achieved(row), row.bound_seconds
     below_bound = achieved < bound
     axes.barh(
@@ -90,8 +86,7 @@ def _bar(axes: Axes, place: int, row: Row) -> Text:
     axes.plot([bound] * 2, [place - 0.31, place + 0.31], color="0.15", lw=2, zorder=3)
     if row.expected_seconds is not None:
         axes.plot([row.expected_seconds] * 2, [place - 0.4, place + 0.4], color=canvas.RED, lw=2, zorder=4)
-    text = f"  {units.seconds(achieved)}, {units.significant(achieved / bound, 2)} × bound"
-    return axes.text(_label_position(row), place, text, va="center", fontsize=8.5, color="0.25", zorder=5)
+    _label(axes, place, f"{units.seconds(achieved)}, {units.significant(achieved / bound, 2)} × bound")
 
 
 def _legend(figure: Figure, expected: bool, below_bound: bool) -> None:
