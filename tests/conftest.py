@@ -11,8 +11,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SLOW_FIXTURES = ("tests/views/explore/test_page.py", "tests/study/test_explore.py")
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # a busy machine draws examples slowly, which shows nothing about the code
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
 
 

@@ -500,7 +500,7 @@ def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> N
     document = json.loads(done.out)
     assert document["name"] == "work"  # the folder's name
     assert "parameters" not in document  # nobody published it
-    assert "note: config.json: not in the config, so the defaults of GPT2Config are used: " in done.err
+    assert "note: work/config.json: not in the config, so the defaults of GPT2Config are used: " in done.err
 
 
 def test_remarks_wrap_between_words_on_a_terminal(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from roofmodel.study.benchmark import cases, stopwatch
 from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
 from roofmodel.study.benchmark.stopwatch import Machine
 from roofmodel.study.profile.device import UnknownDevice, identify
-from roofmodel.text_files import expand
 
 L2_STATES = ("cold", "warm")
 
@@ -34,9 +33,7 @@ class CsvWriter:
     """
 
     def __init__(self, path: str, machine: Machine, resume: bool = False, force: bool = False) -> None:
-        self.target = output_files.check(path, ("csv",))
-        self.part_file = output_files.check(f"{path}.part", ("part",))
-        _refuse_existing(path, resume, force)
+        self.target, self.part_file = _checked(path, resume, force)
         source = self.part_file if self.part_file.exists() else self.target
         old = _rows(source, machine) if resume and source.exists() else []
         self.known = {identity_of_row(cells) for cells in old}
@@ -72,15 +69,16 @@ class CsvWriter:
         self.part_file.unlink()
 
 
-def _refuse_existing(path: str, resume: bool, force: bool) -> None:
-    """Raises OutputError if a table exists that is neither continued nor replaced."""
+def _checked(path: str, resume: bool, force: bool) -> tuple[Path, Path]:
+    """FILE and FILE.part. Raises OutputError if one cannot be written, or exists and is not continued or replaced."""
     ways = Message(Option("resume"), " continues it, ", Option("force"), " replaces it")
-    target, part_file = expand(path), expand(f"{path}.part")
+    target, part_file = output_files.check(path, ("csv",)), output_files.check(f"{path}.part", ("part",))
     if not (resume or force):
         if part_file.exists():
             raise OutputError(f"{path}: a killed run left {part_file.name!r}; ", ways)
         if target.exists() and target.stat().st_size:
             raise OutputError(f"{path}: the file exists; ", ways, ", or give another name")
+    return target, part_file
 
 
 def _write(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
@@ -158,7 +156,7 @@ def run(
         raise WorkloadError(Option("l2"), f": unknown value {shorten(l2)}{choices(str(l2), L2_STATES)}")
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < math.inf:
         raise WorkloadError(Option("budget"), f" is {shorten(budget)}; give a number of seconds greater than 0")
-    _refuse_existing(output, resume, force)
+    _checked(output, resume, force)
     notes: list[Text] = []
     machine = stopwatch.machine(device)
     try:
