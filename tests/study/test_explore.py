@@ -123,7 +123,9 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
         for runtime in ("eager", "graph"):
             options["runtime"] = runtime
             expected = to_dict(estimate(hub.load(model), device, **options))
-            assert found[runtime] == expected["phases"][0], (device.id, options)
+            (phase,) = expected["phases"]
+            phase.pop("stages", None)  # not traced: the page does not show these sums of operators
+            assert found[runtime] == phase, (device.id, options)
             assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
 
 

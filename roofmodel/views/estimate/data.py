@@ -96,7 +96,10 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
 
 
 def _stages(phase: PhaseEstimate) -> dict[str, Any]:
-    """`stages`, the totals by stage, if the phase has stages."""
+    """`stages`, the totals by stage, if the phase has stages.
+
+    Not part of `phase_document`: `roof explore` traces that document, and its page shows no totals by stage.
+    """
     found = stage_totals(phase)
     return {"stages": found} if found else {}
 
