@@ -143,10 +143,12 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
         where = f"{name} on {device.id} {options}"
-        assert list(differences(found, expected["phases"][0], where)) == []
+        (phase,) = expected["phases"]
+        phase.pop("stages", None)  # not traced: the page does not show these sums of operators
+        assert list(differences(found, phase, where)) == []
         memory = {key: expected["memory"][key] for key in found["memory"]}
         assert list(differences(found["memory"], memory, where)) == []
-        huge += expected["phases"][0]["totals"]["matmul_flops"] > 2**53
+        huge += phase["totals"]["matmul_flops"] > 2**53
     assert huge > 10  # so many situations had counts that no float holds
 
 
