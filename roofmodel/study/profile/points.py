@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
@@ -280,6 +281,13 @@ def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, 
     )
 
 
+def _operator_category(operator: Operator) -> str:
+    """The category of an operator: its group; in a convolutional network the category of the kernels that run it."""
+    if operator.kind == "conv" or re.match(r"stem|stage\d", operator.group):
+        return {"conv": "convolution", "pool": "reduction"}.get(operator.kind, operator.kind)
+    return operator.group
+
+
 def predicted_points(estimate: Estimate) -> list[Point]:
     """The operators of an estimate as points at their bounds; all occurrences of an operator are one point.
 
@@ -300,7 +308,7 @@ def predicted_points(estimate: Estimate) -> list[Point]:
             found.append(
                 _point("dram", flops, placed.cost.bytes, placed.seconds, device)._replace(
                     name=f"{placed.operator.stage or phase.step.phase}: {placed.operator.name}",
-                    category=placed.operator.group,
+                    category=_operator_category(placed.operator),
                     bound=placed.placement.bound,
                     share=placed.seconds / phase.bound_seconds,
                     invocations=placed.operator.count,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
 LISTED = 12  # rows of the list next to the picture; their points have letters
+LISTED_PREDICTED = 4  # of these rows, where there are predicted operators
+LEGEND_WIDTH = 24  # characters of a line of the legend
 LARGE = 0.05  # minimum share of the time for a percentage next to a point
 
 
@@ -61,7 +63,8 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
         labels.place(axes, signs, figure.dpi)
         kinds = {p.category for found in drawn for p in found}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
-        below = _keys(figure, [panel.title for panel in panels] if several else [], styles, kinds)
+        predicted = any(p.predicted for panel in panels for p in panel.points)
+        below = _keys(figure, [panel.title for panel in panels] if several else [], styles, kinds, predicted)
         _table(figure, panels, styles, listed, letters, below)
 
 
@@ -114,11 +117,18 @@ def _listed(panels: Sequence[Panel]) -> list[str]:
         p.name for panel in panels for p in panel.points if p.predicted
     }  # their shares have another total, so they come last
     longest = sorted(share, key=lambda name: (name in predicted, -share[name]))
-    return longest[:LISTED]
+    measured, of_model = ([name for name in longest if (name in predicted) is which] for which in (False, True))
+    rows = max(LISTED - len(of_model), LISTED - LISTED_PREDICTED)
+    return [*measured[:rows], *of_model[: LISTED - min(len(measured), rows)]]
 
 
-def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], kinds: Iterable[str]) -> float:
-    """Draw the legends of devices and categories. Returns the y of their lower end, as a fraction of the figure."""
+def _keys(
+    figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], kinds: Iterable[str], predicted: bool
+) -> float:
+    """Draw the legends of devices and categories, and of filled and hollow marks if there are predicted operators.
+
+    Returns the y of their lower end, as a fraction of the figure.
+    """
     from matplotlib.lines import Line2D
 
     devices = [
@@ -130,12 +140,20 @@ def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], 
     by_colour: dict[str, list[str]] = {}
     for kind in sorted(kinds):
         by_colour.setdefault(category_color(kind), []).append(kind)
-    colours = [Line2D([], [], color=c, ls="", marker="o", label=", ".join(group)) for c, group in by_colour.items()]
+    colours = [
+        Line2D([], [], color=c, ls="", marker="o", label=fill(", ".join(group), LEGEND_WIDTH))
+        for c, group in by_colour.items()
+    ]
+    if predicted:
+        colours += [Line2D([], [], color="0.3", ls="", marker="o", label="measured")]
+        colours += [Line2D([], [], color="0.3", ls="", marker="o", mfc="none", label="predicted (bound)")]
     style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
     figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
     top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in titles)
     figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
-    return top - 0.03 * math.ceil(len(by_colour) / 2) - 0.03
+    heights = [0.03 + 0.021 * str(handle.get_label()).count("\n") for handle in colours]
+    half = math.ceil(len(heights) / 2)
+    return top - max(sum(heights[:half]), sum(heights[half:])) - 0.03
 
 
 def _table(

@@ -188,6 +188,21 @@ def test_predicted_operators_are_exactly_on_their_ceilings() -> None:
         assert point.fraction == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("resnet-18", {"stage1.first": "convolution", "stem.pool": "reduction", "head.classifier": "head"}),
+        ("convnext-tiny-224", {"stage1.depthwise": "convolution", "stage1.scale": "elementwise"}),
+    ],
+)
+def test_operators_of_a_convolutional_network_have_the_categories_of_kernels(
+    model: str, expected: dict[str, str]
+) -> None:
+    found = {p.name: p.category for p in predicted_points(estimate(hub.load(model), A100, phase="forward"))}
+    assert {name: found[f"forward: {name}"] for name in expected} == expected
+    assert not any(category.startswith("st") for category in found.values())  # stem, stage1, ...
+
+
 def test_a_predicted_collective_is_bound_by_communication() -> None:
     bounds = {
         p.name: p.bound for p in predicted_points(estimate(hub.load("llama-2-7b-hf"), A100, phase="prefill", tp=4))

@@ -13,6 +13,7 @@ import pytest
 from roofmodel import api
 from roofmodel.views.estimate import picture
 from roofmodel.views.kit import labels
+from roofmodel.views.kit.panel import category_color
 from tests.views.conftest import opened, run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -78,6 +79,28 @@ def test_the_page_draws_and_explains_intervals(chromium: Any, tmp_path: Path, mo
         assert all((x[1], y[1]) == pytest.approx((x[0] / 2, y[0] / 2)) for x, y in tails)
         said = chromium.find_element("css selector", ".hint").text
         assert "Tail: down to the position" in said
+
+
+def test_the_legend_fits_and_explains_predicted_convolutions(
+    figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = ("--hw", "a100", "--model", "resnet-18", "--phase", "train")
+    plot(tmp_path / "x.svg", NCU, *workload, monkeypatch=monkeypatch)
+    (figure,) = figures
+    explained = {}
+    for legend in figure.legends:
+        extent = legend.get_window_extent()
+        assert extent.x1 <= figure.bbox.x1
+        assert all(text.get_window_extent().y1 < extent.y0 for text in figure.texts if text.get_position()[0] == 0.675)
+        texts = [text.get_text() for text in legend.get_texts()]
+        explained |= dict(zip(texts, legend.legend_handles, strict=True))
+    assert explained["predicted (bound)"].get_markerfacecolor() == "none"
+    (colour,) = (mark.get_color() for text, mark in explained.items() if "convolution" in text)
+    assert colour == category_color("convolution")
+    assert not any("stage" in text for text in explained)
+    listed = [text.get_text() for text in figure.texts]
+    assert "optimizer: optimizer.step" in listed  # the longest predicted operator
+    assert "gemm_fp16_4096" in listed
 
 
 # --- Letters ----------------------------------------------------------------------------------------
