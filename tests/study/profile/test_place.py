@@ -70,7 +70,7 @@ def test_a_launch_with_a_time_of_zero_is_omitted_with_a_warning(tmp_path: Path) 
 
 
 def test_a_device_that_the_file_contradicts_gets_one_warning(small: str) -> None:
-    (warning,) = [w for w in place.kernels([small], "h100").warnings if "was given" in w]
+    (warning,) = [w for w in place.kernels([small], "h100").warnings if "was given" in str(w)]
     assert warning.startswith(f"h100-sxm was given, but {Path(small).name} has compute capability 8.0")
 
 
