@@ -65,7 +65,7 @@ def test_a_line_of_ten_megabytes_takes_no_time(line):
     [
         (
             printed("k", "Duration                us        41.60"),
-            "labels instead of metric names; run the line that",
+            "labels instead of metric names; run the line of",
         ),
         (printed("k", where=""), "Nsight Compute log without a table"),
         # Launches in a form that is not known must not give their metrics to the launch before.

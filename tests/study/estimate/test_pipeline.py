@@ -217,8 +217,12 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
     [
         ("gpt2-xl", {"pp": 49}, "48 layers, fewer than 49 stages; at most pp=48 works"),
         ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most pp=6 vpp=7 works"),
-        ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "pp=4 vpp=2: batch=6 is the number"),
-        ("gpt2-xl", {"dp": 2, "micro_batch": 3, "batch": 8}, "dp=2 micro_batch=3: batch=8 is the number of sequences"),
+        ("gpt2-xl", {"pp": 4, "vpp": 2, "phase": "train", "batch": 6}, "pp=4 vpp=2: batch=6 counts the sequences"),
+        (
+            "gpt2-xl",
+            {"dp": 2, "micro_batch": 3, "batch": 8},
+            "dp=2 micro_batch=3: batch=8 counts the sequences of all replicas",
+        ),
         ("flan-t5-base", {"pp": 2}, "encoder-decoder"),
         ("albert-base-v2", {"pp": 2}, "share their parameters; try pp=1"),
         ("resnet-50", {"pp": 2}, "no transformer layers"),
