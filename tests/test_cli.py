@@ -892,3 +892,23 @@ def test_a_table_whose_unfinished_file_has_too_long_a_name_is_refused(roof: Roof
     done = roof("measure", "-o", "a" * 249 + ".csv", "--device", "cpu", "--budget", "1")
     assert done.status == 2
     assert "File name too long" in done.err
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
+def test_kernels_are_written_to_files_with_their_operators(roof: Roof, suffix: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    trace = ROOT / "examples" / "training_by_hand.json"
+    done = roof("kernels", str(trace), "-o", f"kernels.{suffix}")
+    assert done.status == 0, done.err
+    file = Path(f"kernels.{suffix}")
+    if suffix == "json":
+        frame = pandas.DataFrame(json.loads(file.read_text(encoding="utf-8"))["kernels"])
+    else:
+        frame = pandas.read_csv(file) if suffix == "csv" else pandas.read_parquet(file)
+    gemms = frame[frame["name"] == "forward_gemm"]
+    assert set(gemms["operator"]) == {"aten::addmm"}
+    # launched 4060 us and started 4600 us after the start of each step
+    assert (gemms["start_seconds"] - gemms["launch_seconds"]).tolist() == pytest.approx([540e-6] * 4)
+    assert set(frame["stream"].astype(str)) == {"7", "20"}

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import Files, ProfileHardware, Times, examples, format_option
-from roofmodel.cli.output import check_format, present
+from roofmodel.cli.options import Files, ProfileHardware, Times, examples, format_option, output_option
+from roofmodel.cli.output import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
     "kernels",
     epilog=examples(
         "roof kernels ncu.csv",
-        "roof kernels trace.json --hw a100 --format csv",
+        "roof kernels trace.json --hw a100 -o kernels.csv",
         "roof kernels counters.csv --times times.sqlite",
     ),
 )
@@ -25,12 +25,14 @@ def kernels_command(
     hw: ProfileHardware = None,
     times: Times = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
+    output: Annotated[list[str] | None, output_option("FILE .json .csv .parquet")] = None,
 ) -> None:
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.kit import progress
 
+    check_outputs(api.ProfileReport, output, [*files, *(times or [])])
     with progress.of_reading() as callback:
         report = api.read_profile(*files, hw=hw, times=times or (), progress=callback)
-    present(report, form)
+    present(report, form, output)

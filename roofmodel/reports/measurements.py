@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
+from roofmodel.errors import OutputError
 from roofmodel.reports.base import Drawn, Saved, Shown, WithText
 
 if TYPE_CHECKING:
@@ -64,13 +65,20 @@ class ProfileReport(WithText, Saved):
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        return ("json", "csv")
+        return ("json", "csv", "parquet")
 
     def save(self, path: PathLike) -> Path:
-        """Write the kernels (json, csv), by the suffix."""
+        """Write the kernels (json, csv, parquet), by the suffix. Parquet has the columns of the CSV."""
         from roofmodel import output_files
 
-        return output_files.write(arguments.path("path", path), None, self._texts())
+        target = output_files.check(arguments.path("path", path), self.suffixes())
+        if target.suffix.lower() != ".parquet":
+            return output_files.write(str(target), None, self._texts())
+        try:
+            output_files.replace(target, lambda file: self.to_frame().to_parquet(file, engine="pyarrow", index=False))
+        except ImportError:
+            raise OutputError("Parquet needs pyarrow: pip install pyarrow, or use .csv") from None
+        return target
 
     def __rich__(self) -> Any:
         from roofmodel.views.profile.tables import kernels_table

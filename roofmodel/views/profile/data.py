@@ -87,7 +87,8 @@ def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
         for key in ("grid", "block"):
             record[key] = record[key] and "x".join(map(str, record[key]))
         record["nvtx"] = " / ".join(record["nvtx"])
-        record["shapes"] = record["shapes"] and " ".join("x".join(map(str, shape)) or "-" for shape in record["shapes"])
+        shapes = record["shapes"]
+        record["shapes"] = " ".join("x".join(map(str, shape)) or "-" for shape in shapes) if shapes else None
         record |= {f"flops_{pipe}": value for pipe, value in kernel["flops"].items()}
         record |= {f"bytes_{level}": value for level, value in kernel["bytes"].items()}
         found.append(record)

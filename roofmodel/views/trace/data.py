@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from roofmodel import output_files
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
 from roofmodel.study.trace.groups import GroupTime
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Step
 from roofmodel.study.trace.trace import RankReport, Trace
-from roofmodel.views.kit import encoding, files
+from roofmodel.views.kit import encoding
 
-SUFFIXES = (*files.PICTURES, "json", "csv")
+SUFFIXES = (*output_files.PICTURES, "json", "csv")
 
 
 def document(trace: Trace) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def save(trace: Trace, path: str) -> Path:
     """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
     from roofmodel.views.trace import picture
 
-    return files.write(
+    return output_files.write(
         path,
         draw=lambda file, form: picture.draw(trace, file, form),
         texts={"json": lambda: encoding.as_json(document(trace)), "csv": lambda: as_csv(trace)},

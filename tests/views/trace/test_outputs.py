@@ -1,0 +1,118 @@
+"""Table, JSON, CSV and picture of `roof trace`, on the trace written by hand; two ranks on a real export."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from tests.profiles.samples import measured
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
+# contract: roofmodel.trace/1
+RANK = [
+    "rank",
+    "file",
+    "process",
+    "device",
+    "kernels",
+    "kernel_seconds",
+    "busy_seconds",
+    "span_seconds",
+    "compute_seconds",
+    "communication_seconds",
+    "communication_exposed_seconds",
+    "communication_overlap",
+    "copies",
+    "idle_seconds",
+    "idle_by_cause",
+    "launch_to_start_median_seconds",
+]
+COPIES = ["kind", "memory", "count", "bytes", "seconds", "bytes_per_second"]
+STEP = ["rank", "step", "start_seconds", "seconds", "compute_only", "communication_exposed", "copies_exposed", "idle"]
+
+
+@pytest.fixture(scope="module")
+def report() -> roofmodel.TraceReport:
+    return roofmodel.trace(EXAMPLE)
+
+
+def printed(report: Any, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(report)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_document_has_the_keys_of_the_contract(report: roofmodel.TraceReport) -> None:
+    document = report.to_dict()
+    assert document["schema"] == "roofmodel.trace/1"
+    (rank,) = document["ranks"]
+    assert set(RANK) <= set(rank)
+    assert set(COPIES) <= set(rank["copies"][0])
+    assert all({"rank", "group", "kernels", "seconds", "share"} <= set(row) for row in document["groups"])
+    assert all(set(STEP) <= set(row) for row in document["steps"])
+    assert all({"kind", "seconds", "text"} == set(finding) for finding in document["findings"])
+    assert [row["device"] for row in document["top"]] == ["0"] * 5
+
+
+def test_the_figures_of_the_rank_follow_from_the_events(report: roofmodel.TraceReport) -> None:
+    (rank,) = report.to_dict()["ranks"]
+    # per step: GEMMs 1.4 and 2.5 ms, all-reduce 1.5 ms with 0.5 ms under a GEMM, optimizer 0.3 ms; four steps
+    assert rank["kernel_seconds"] == pytest.approx(4 * 5.7e-3)
+    assert rank["busy_seconds"] == pytest.approx(4 * 5.2e-3)
+    assert rank["compute_seconds"] == pytest.approx(4 * 4.2e-3)
+    assert rank["communication_exposed_seconds"] == pytest.approx(4 * 1e-3)
+    assert rank["communication_overlap"] == pytest.approx(1 / 3)
+    assert rank["span_seconds"] == pytest.approx(35.2e-3)  # 4.6 ms to 39.8 ms
+    (copies,) = rank["copies"]
+    assert (copies["kind"], copies["memory"], copies["count"], copies["bytes"]) == ("HtoD", "pageable", 4, 20_000_000)
+    assert copies["bytes_per_second"] == pytest.approx(10e9)
+    # 16 M floats among four ranks: 64 MiB in 1.5 ms, of which 2 x 3/4 pass each link
+    (reduce,) = rank["collectives"]
+    assert reduce["bus_bytes_per_second"] == pytest.approx(1.5 * 2**26 / 1.5e-3)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.TraceReport, width: int) -> None:
+    lines = printed(report, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("training_by_hand.json: 1 rank on NVIDIA Tesla V100")
+    findings = " ".join(lines[1:8])
+    assert "the input pipeline limits the run" in findings
+    assert "DataLoader(num_workers=1)" in findings
+
+
+def test_the_table_names_the_ranks_of_a_run_with_several() -> None:
+    text = printed(roofmodel.trace(measured("traces/nsys/two_ranks_training_h100.sqlite")), 120)
+    assert "2 ranks" in text
+    assert "0: GPU 0, process 144" in text
+    assert "1: GPU 1, process 145" in text
+
+
+def test_csv_has_a_line_per_group(report: roofmodel.TraceReport) -> None:
+    rows = list(csv.DictReader(io.StringIO(report.text("csv"))))
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
+    assert len(rows) == len(report.to_frame())
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_picture_is_written(report: roofmodel.TraceReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
+    path = report.save(tmp_path / f"steps.{suffix}")
+    assert path.read_bytes().startswith(magic)
+
+
+def test_the_svg_names_its_parts_and_steps(report: roofmodel.TraceReport, tmp_path: Path) -> None:
+    text = report.save(tmp_path / "steps.svg").read_text(encoding="utf-8")
+    for label in ("compute alone", "communication exposed", "copies exposed", "idle", "step 0", "step 3"):
+        assert label in text
+
+
+def test_steps_are_rows_of_a_frame(report: roofmodel.TraceReport) -> None:
+    frame = report.steps_frame()
+    parts = frame[["compute_only", "communication_exposed", "copies_exposed", "overlap", "idle"]]
+    assert parts.sum(axis=1).tolist() == pytest.approx(frame["seconds"].tolist())
