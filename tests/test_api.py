@@ -31,6 +31,7 @@ from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL
 
 EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"
+ROOT = Path(__file__).parents[1]
 FUNCTION_NAMES = [name for name in roofmodel.__all__ if name.islower()]
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
 
@@ -134,7 +135,8 @@ def test_the_package_is_marked_as_typed() -> None:
     assert Path(roofmodel.__file__).with_name("py.typed").is_file()
 
 
-def test_the_examples_in_docstrings_are_right() -> None:
+def test_the_examples_in_docstrings_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # they read files of examples/
     functions = {getattr(roofmodel, name).__module__ for name in FUNCTION_NAMES}
     for module in map(importlib.import_module, ("roofmodel", "roofmodel.errors", *sorted(functions))):
         tried = doctest.testmod(module, extraglobs={name: getattr(roofmodel, name) for name in roofmodel.__all__})
@@ -382,3 +384,15 @@ def test_the_frame_has_totals_over_all_occurrences_of_an_operator() -> None:
     sums = frame.groupby("phase")["total_bound_seconds"].sum()
     for phase in ("prefill", "decode"):
         assert sums[phase] == pytest.approx(report.totals[phase]["bound_seconds"])
+
+
+def test_every_function_has_an_example() -> None:
+    assert [name for name in FUNCTION_NAMES if ">>>" not in str(getattr(roofmodel, name).__doc__)] == []
+
+
+def test_a_listing_is_a_frame_and_has_a_short_form() -> None:
+    devices = roofmodel.list_hardware()
+    assert repr(devices) == f"<Listing of {len(devices.data)} entries>"
+    assert set(devices.to_frame()["name"]) == {device["name"] for device in devices.data}
+    assert repr(roofmodel.show_model("gpt2")) == "<Listing of openai-community/gpt2>"
+    assert roofmodel.show_model("gpt2").to_frame().loc["fields.hidden.value", 0] == 768

@@ -25,7 +25,12 @@ def list_models() -> Listing:
 
 
 def list_families() -> Listing:
-    """The model types that can be counted, with the source of each family's structure."""
+    """The model types that can be counted, with the source of each family's structure.
+
+    Examples:
+        >>> "llama" in [family["model_type"] for family in list_families().data]
+        True
+    """
     from roofmodel.models.families import CUSTOM_CODE, FAMILIES
     from roofmodel.views import listing
 
@@ -33,7 +38,12 @@ def list_families() -> Listing:
 
 
 def show_model(model: Model, *, family: str | None = None) -> Listing:
-    """A model's architecture, and the config key of each field. Raises ModelError."""
+    """A model's architecture, and the config key of each field. Raises ModelError.
+
+    Examples:
+        >>> show_model("gpt2").data["fields"]["hidden"]["value"]
+        768
+    """
     from roofmodel.models import hub
     from roofmodel.views import listing
 
@@ -62,14 +72,24 @@ def list_hardware() -> Listing:
 
 
 def show_hardware(hw: Hardware) -> Listing:
-    """A device's ceilings with their sources. Raises DeviceError."""
+    """A device's ceilings with their sources. Raises DeviceError.
+
+    Examples:
+        >>> show_hardware("a100").data["name"]
+        'NVIDIA A100 SXM4 80 GB'
+    """
     from roofmodel.views import listing
 
     return Listing(listing.device(arguments.device(hw)))
 
 
 def check_hardware(file: PathLike) -> HardwareCheck:
-    """Validate a device's YAML file: units, names, sources, and whether its numbers agree. Raises DeviceError."""
+    """Validate a device's YAML file: units, names, sources, and whether its numbers agree. Raises DeviceError.
+
+    Examples:
+        >>> check_hardware("examples/toy-gpu.yaml").warnings
+        ()
+    """
     from roofmodel.devices.schema import doubtful_entries
 
     device = Device.load(file)

@@ -35,6 +35,11 @@ def read_profile(
     A path may name its device, as in `a.csv@v100`; `hw` names the device of the other files, where they do not state
     it. `times` are files whose times replace theirs. `progress` is called with a file's name, the bytes that were read,
     and its size. Raises RoofError for a file that is not a profile.
+
+    Examples:
+        >>> saxpy = next(k for k in read_profile("examples/ncu_by_hand.csv", hw="a100").kernels if "saxpy" in k.name)
+        >>> f"{saxpy.flops.fp32:.0f} FLOP in {saxpy.seconds * 1e6:.0f} us"
+        '33554432 FLOP in 120 us'
     """
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.profile.place import kernels
@@ -61,6 +66,10 @@ def plot(
     `paths`, `hw`, `times` and `progress` are as for `read_profile`. With `model`, its operators under `workload` are
     added at their bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings`
     is datasheet or measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
+
+    Examples:
+        >>> plot("examples/ncu_by_hand.csv", hw="a100")
+        <PlotReport of ncu_by_hand.csv: 6 points>
     """
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.profile.place import place
@@ -92,6 +101,10 @@ def compare(
     `paths`, `hw`, `times` and `progress` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`.
     `steps` is the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold
     several. Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+
+    Examples:
+        >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", seq=512)
+        <CompareReport of openai-community/gpt2 on NVIDIA A100 SXM4 80 GB: 1 prefill>
     """
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.compare.compare import compare as study
@@ -122,6 +135,11 @@ def trace(
     cause; copies, collectives, steps, and GPU work `by` group (kind of work), lecture, name, nvtx, operator, device,
     stream or step. `top` is the number of kernels in the list of the
     longest; `steps` selects a range such as "5:8", without the last. Raises RoofError for a file that is not a run.
+
+    Examples:
+        >>> report = trace("examples/training_by_hand.json")
+        >>> report.findings[0].partition(":")[0]
+        'the input pipeline limits the run'
     """
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.trace.trace import trace as study
@@ -166,6 +184,9 @@ def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardwa
 
     `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
     "1x3x224x224" or "int:1x1024"; `dtype` the format of all floating-point tensors. Raises RoofError.
+
+    Examples:
+        >>> count("torch.nn:Linear", ["8,784"])  # doctest: +SKIP
     """
     from roofmodel.study.count import count as study
 
@@ -174,7 +195,11 @@ def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardwa
 
 
 def validate(table: PathLike, hw: Hardware) -> ValidationReport:
-    """Errors of bound and expected time on a CSV table of measured operations. Raises RoofError."""
+    """Errors of bound and expected time on a CSV table of measured operations. Raises RoofError.
+
+    Examples:
+        >>> validate("rows.csv", "a100")  # doctest: +SKIP
+    """
     from roofmodel.study.benchmark.validate import validate as study
 
     return ValidationReport(study(arguments.path("table", table), arguments.device(hw)))
@@ -191,6 +216,9 @@ def calibrate(
 
     `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save` writes.
     `progress` is called before each fit with its description, the number of finished fits, and None. Raises RoofError.
+
+    Examples:
+        >>> calibrate("rows.csv", "my-gpu.yaml")  # doctest: +SKIP
     """
     from roofmodel.devices import library
     from roofmodel.devices.calibration_writer import device_file
@@ -231,6 +259,9 @@ def measure(
     are flushed before each launch; `budget` is seconds. `resume` continues an earlier table; `force` replaces it.
     `progress` is called after each case with its text, the number of finished cases and of all cases. An interrupt
     (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+
+    Examples:
+        >>> measure("rows.csv", ops="gemm", budget=60)  # doctest: +SKIP
     """
     from roofmodel.study.benchmark.measured_table import run
 

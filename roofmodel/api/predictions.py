@@ -156,7 +156,11 @@ def crossover(
 
 
 def conventions() -> Derivation:
-    """The counting conventions, point by point, with the option that changes each."""
+    """The counting conventions, point by point, with the option that changes each.
+
+    Examples:
+        >>> print(conventions().text("markdown"))  # doctest: +SKIP
+    """
     from roofmodel.views.derive.conventions import document
 
     return Derivation(document())
@@ -166,6 +170,10 @@ def reconcile(model: Model, tool: str, *, family: str | None = None, **workload:
     """The FLOPs that another tool reports, derived from ours: fvcore, calflops, llm-flops or deepspeed.
 
     Raises RoofError for a model whose architecture is not covered.
+
+    Examples:
+        >>> reconcile("gpt2", "fvcore", phase="forward", seq=128)
+        <Derivation: openai-community/gpt2: the FLOP count of fvcore, derived from ours>
     """
     from roofmodel.study.derive.reconcile import reconcile as study
     from roofmodel.views.derive.reconcile import document
@@ -183,6 +191,9 @@ def explore(
     """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
 
     The page offers all models and devices. It takes some seconds per model. Raises RoofError.
+
+    Examples:
+        >>> explore("gpt2", "a100").save("gpt2.html")  # doctest: +SKIP
     """
     from roofmodel.views.explore.page import html
 

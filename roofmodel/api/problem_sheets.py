@@ -28,6 +28,9 @@ def check_homework(answers: PathLike, student: str, sheet: str | None = None, *,
     """The right and wrong answers of a completed sheet, with the likely mistake in each wrong one.
 
     Raises AnswerError for a file without answers.
+
+    Examples:
+        >>> check_homework("answers.yaml", "Ada")  # doctest: +SKIP
     """
     from roofmodel.study.homework.homework import check
     from roofmodel.views.homework import report

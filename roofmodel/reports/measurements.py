@@ -446,6 +446,12 @@ class Listing(WithText):
     def warnings(self) -> tuple[str, ...]:
         return self._warnings
 
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per model, family or device; of a single one, one row per field."""
+        import pandas
+
+        return pandas.DataFrame(self.data) if isinstance(self.data, list) else pandas.json_normalize(self.data).T
+
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
 
@@ -453,6 +459,10 @@ class Listing(WithText):
 
     def __rich__(self) -> Any:
         return self.listing.table
+
+    def __repr__(self) -> str:
+        content = f"{len(self.data)} entries" if isinstance(self.data, list) else self.data["name"]
+        return f"<Listing of {content}>"
 
 
 class HardwareCheck(Shown):
