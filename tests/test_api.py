@@ -285,7 +285,7 @@ def test_kernels_and_counted_operators_are_saved_as_json_and_csv(tmp_path: Path)
     report = roofmodel.read_profile(EXPORT)
     assert json.loads(report.save(tmp_path / "kernels.json").read_text()) == report.to_dict()
     assert report.save(tmp_path / "kernels.csv").read_text() == report.text("csv") + "\n"
-    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.json, \.csv$"):
+    with pytest.raises(roofmodel.OutputError, match=r"unknown suffix '\.png'; known: \.json, \.csv, \.parquet$"):
         report.save(tmp_path / "kernels.png")
 
 

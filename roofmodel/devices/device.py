@@ -168,7 +168,7 @@ class Device:
         """
         candidates = [self.pipes[n] for n in (f"tensor_{dtype}", dtype) if n in self.pipes]
         if not candidates:
-            raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; use {' or '.join(sorted(self.types))}")
+            raise WorkloadError(f"{self.name} has no pipe for {dtype!r}; supported: {', '.join(sorted(self.types))}")
         return max(candidates, key=lambda pipe: pipe.peak)
 
     def vector_pipe(self, dtype: str) -> Pipe | None:

@@ -26,6 +26,9 @@ class ConfigLocation(NamedTuple):
         return self.file if line is None else f"{self.file}:{line}"
 
 
+MAX_DEPTH = 1000  # blocks of a convolutional network; published ones have at most 50
+
+
 def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> None:
     """Raise ModelError for sizes that contradict each other."""
 
@@ -109,3 +112,8 @@ def check_stages(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocatio
     if len(set(counts.values())) > 1:
         lengths = ", ".join(f"{key!r} of {count}" for key, count in counts.items())
         raise ModelError(f"{where}: {lengths} stages; all lists must have one entry per stage")
+    if sum(fields["depths"]) > MAX_DEPTH:
+        key = facts["depths"].key or "depths"
+        raise ModelError(
+            f"{where.at(key)}: {key!r} sums to {sum(fields['depths'])} blocks; at most {MAX_DEPTH} are supported"
+        )

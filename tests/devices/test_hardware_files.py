@@ -291,9 +291,9 @@ def test_a_geforce_takes_twice_as_long_to_accumulate_in_fp32(name: str) -> None:
 
 
 def test_an_unsupported_type_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(WorkloadError, match=r"'fp16'; it has bf16, int8$"):
+    with pytest.raises(WorkloadError, match=r"'fp16'; supported: bf16, int8$"):
         Device.load("tpu-v4").matmul_pipe("fp16")
-    with pytest.raises(WorkloadError, match=r"'fp4'; it has bf16, fp16, fp32, fp64, fp8, int8, tf32$"):
+    with pytest.raises(WorkloadError, match=r"'fp4'; supported: bf16, fp16, fp32, fp64, fp8, int8, tf32$"):
         Device.load("rtx4090").matmul_pipe("fp4")  # accumulators are no types
 
 

@@ -165,7 +165,8 @@ def test_a_missing_core_size_is_named_in_the_error(model_type: str, field: str, 
         read(config)
     spoken = {"hidden": "hidden size", "layers": "layers", "heads": "attention heads", "vocabulary": "vocabulary"}
     message = str(caught.value)
-    assert message.startswith(f"{WHERE}: lacks ")
+    assert message.startswith(f"{WHERE}: the key ")
+    assert ") is missing; it must be " in message
     assert repr(name) in message
     assert spoken[keys.what(field)] in message
     assert "whole number" in message
@@ -202,7 +203,7 @@ def test_invalid_stage_sizes_are_refused(name: str, value: object) -> None:
 
 @pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
 def test_missing_stages_are_named_in_the_error(name: str) -> None:
-    with pytest.raises(ModelError, match=re.escape(f"{WHERE}: lacks {name!r}, the ")):
+    with pytest.raises(ModelError, match=re.escape(f"{WHERE}: the key {name!r} (")):
         read(without(good("resnet"), name))
 
 
@@ -470,3 +471,9 @@ def test_optional_fields_refuse_implausible_values() -> None:
                 for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in fractions else 1.5):
                     with pytest.raises(ModelError, match=re.escape(repr(name))):
                         read(good(model_type) | {name: absurd})
+
+
+def test_a_convolutional_network_of_a_million_blocks_is_refused_at_once() -> None:
+    config = good("resnet") | {"depths": [3, 4, 10**6, 3]}
+    with pytest.raises(ModelError, match="'depths' sums to 1000010 blocks; at most 1000"):
+        read(config)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys
 from roofmodel.profiles.nvtx_ranges import NEVER_ENDED
 from roofmodel.profiles.timelines.timeline import (
@@ -55,6 +56,10 @@ def _timeline(database: nsys.Database, name: str) -> Timeline:
             process=None if row["globalPid"] is None else nsys.process_id(row["globalPid"]),
             correlation=row["correlationId"], **cells,
         )  # fmt: skip
+    if not len(work):
+        raise ProfileError(
+            f"{name}: the export contains no kernels, copies or memsets; collect with `nsys profile --trace=cuda,nvtx`"
+        )
     calls = TableBuilder(CALLS)
     for row in database.rows("CUPTI_ACTIVITY_KIND_RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId")):
         if row["globalTid"] is not None and row["start"] is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys
-from roofmodel.profiles.reading import opened_sources, recognized
+from roofmodel.profiles.reading import Source, opened_sources, profiler_files
 from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
 from roofmodel.profiles.timelines.timeline import Timeline
 
@@ -28,31 +29,49 @@ READERS: Mapping[str, Read] = {
 
 
 def read(paths: Iterable[str | Path]) -> list[Timeline]:
-    """The timelines of the files, one each. Raises ProfileError for a file without the times of single kernels."""
-    found = []
+    """The timelines of the files, one each. Files of no known tool are skipped with a warning.
+
+    Raises ProfileError for a file without the times of single kernels, a damaged file, and files of different tools.
+    """
     with opened_sources(paths) as sources:
         if not sources:
             raise ProfileError("no file given; expected files of Nsight Systems, nvprof or the PyTorch profiler")
-        for source in sources:
-            with source.open() as stream:
-                reader: Read | None = step_table.read if step_table.recognize(stream) else None
-            if reader is None:
-                tool, _ = recognized(source)
-                if tool not in READERS:
-                    raise ProfileError(
-                        f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
-                        f"use files of {', '.join(READERS)}"
-                    )
-                reader = READERS[tool]
-            try:
-                with source.open() as stream:
-                    found.append(reader(stream, source.name))
-            except ModuleNotFoundError:
+        tables = [source for source in sources if _is_step_table(source)]
+        others = [source for source in sources if source not in tables]
+        known, skipped = profiler_files(others) if others and not tables else ([], [])
+        found = [_timeline(source, step_table.read) for source in tables]
+        for (tool, _), source in known:
+            if tool not in READERS:
                 raise ProfileError(
-                    f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
-                ) from None
-            except (OSError, EOFError, zlib.error) as error:
-                raise ProfileError(f"{source.name}: cannot be read: {error}") from None
-    if len(tools := list(dict.fromkeys(timeline.tool for timeline in found))) > 1:
-        raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-    return found
+                    f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
+                    f"use files of {', '.join(READERS)}"
+                )
+            found.append(_timeline(source, READERS[tool]))
+        tools = list(dict.fromkeys([timeline.tool for timeline in found] + ["another tool"] * bool(tables and others)))
+        if len(tools) > 1:
+            raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
+    return [replace(found[0], warnings=(*found[0].warnings, *skipped)), *found[1:]]
+
+
+def _is_step_table(source: Source) -> bool:
+    try:
+        with source.open() as stream:
+            return step_table.recognize(stream)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(source, error) from None
+
+
+def _timeline(source: Source, reader: Read) -> Timeline:
+    try:
+        with source.open() as stream:
+            return reader(stream, source.name)
+    except ModuleNotFoundError:
+        raise ProfileError(
+            f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(source, error) from None
+
+
+def _unreadable(source: Source, error: Exception) -> ProfileError:
+    return ProfileError(f"{source.name}: cannot be read: {error or 'the file is damaged'}")

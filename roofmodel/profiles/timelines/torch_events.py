@@ -38,6 +38,7 @@ _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
     "float8": 1, "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
 }  # fmt: skip
+_LIST_KEY = ("", "map_key", "traceEvents")
 _MAX_MICROSECONDS = Decimal(10) ** 15 * 9
 Event = dict[str, Any]
 
@@ -117,6 +118,7 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
         file.seek(0)
         if token == "start_map":
             prefix = "traceEvents.item"
+            _check_one_list(file, name)
             properties = list(ijson.items(_WithoutControls(file), "deviceProperties.item"))
             file.seek(0)
     except ijson.JSONError as error:
@@ -145,6 +147,22 @@ class _WithoutControls:
 
     def read(self, size: int = -1) -> bytes:
         return self._file.read(size).translate(self._table)
+
+
+def _check_one_list(file: BinaryIO, name: str) -> None:
+    """Raises ProfileError for a second key `traceEvents`: which of the lists is meant is unknown."""
+    import ijson
+
+    count, rest, key = 0, b"", b'"traceEvents"'
+    while block := file.read(1 << 20):
+        count += (rest + block).count(key)
+        rest = block[-len(key) + 1 :]
+    file.seek(0)
+    if count > 1:  # also in a name; parsing is slow, so it is left to this case
+        keys = sum(1 for path, token, value in ijson.parse(_WithoutControls(file)) if (path, token, value) == _LIST_KEY)
+        file.seek(0)
+        if keys > 1:
+            raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
 
 
 def _damaged(name: str, error: Exception) -> ProfileError:

@@ -15,6 +15,7 @@ from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, ProfileError, Text
+from roofmodel.file_names import display_names
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
@@ -51,11 +52,12 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     seen = list(dict.fromkeys(evidence))
     if given is not None:
         device = library.load(given)
+        shown = display_names([given])[given]  # a path may name people
         consequence = f"counters are interpreted for the device of the file, the ceilings are those of {device.id}"
         return DeviceIdentification(
             device,
             "given",
-            tuple(f"{given} was given, but {text}; {consequence}" for text in _contradictions_by_file(device, seen)),
+            tuple(f"{shown} was given, but {text}; {consequence}" for text in _contradictions_by_file(device, seen)),
         )
     for one, other in combinations(seen, 2):
         if one.file != other.file and (differences := _differences(one, other)):

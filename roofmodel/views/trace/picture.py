@@ -29,8 +29,6 @@ class _Bar(NamedTuple):
 
 def draw(trace: Trace, path: Path, form: str) -> None:
     """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
-    from matplotlib.patches import Patch
-
     bars = _bars(trace)
     device = f" on {trace.identified.device.name}" if trace.identified else ""
     heading = f"Where the time goes: {', '.join([*trace.names.values()][:2])}{device}"
@@ -64,6 +62,8 @@ def draw(trace: Trace, path: Path, form: str) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
+        from matplotlib.patches import Patch  # after the check of matplotlib's settings in `canvas.picture`
+
         present = [mark for part, mark in PARTS.items() if any(getattr(bar.parts, part) for bar in bars)]
         marks = [Patch(color=color, label=label) for label, color in present]
         figure.legend(handles=marks, loc="upper left", bbox_to_anchor=(0.19, 0.89), ncols=5, frameon=False, fontsize=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import sys
@@ -81,3 +82,33 @@ def test_device_properties_are_found_before_and_after_the_events() -> None:
     for ordered in ({"deviceProperties": properties, **document}, {**document, "deviceProperties": properties}):
         timeline = torch_events.read(io.BytesIO(json.dumps(ordered).encode()), "sample")
         assert [each.name for each in timeline.evidence] == ["Tesla V100-SXM2-32GB"]
+
+
+def test_a_truncated_gzip_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(EXAMPLE.read_bytes())[:300])
+    with pytest.raises(ProfileError, match="cannot be read"):
+        reading.read([path])
+
+
+def test_files_of_no_known_tool_are_skipped_with_a_warning(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.csv"
+    foreign.write_text("a,b\n1,2\n")
+    (timeline,) = reading.read([foreign, EXAMPLE])
+    assert any("notes.csv" in warning and "skipped" in warning for warning in timeline.warnings)
+    with pytest.raises(ProfileError, match="not a profiler export"):
+        reading.read([foreign])
+
+
+def test_a_second_list_of_events_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(EXAMPLE.read_text().rstrip().removesuffix("}") + ', "traceEvents": []}')
+    with pytest.raises(ProfileError, match="'traceEvents' occurs more than once"):
+        reading.read([path])
+
+
+def test_a_name_that_contains_the_key_of_the_list_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(EXAMPLE.read_text().replace('"forward_gemm"', '"\\"traceEvents\\""'))
+    (timeline,) = reading.read([path])
+    assert '"traceEvents"' in set(timeline.work["name"])

@@ -103,7 +103,7 @@ def test_every_operation_runs_and_its_row_is_understood(
     assert {row["op"] for row in rows("all.csv")} == set(KERNELS)
     assert {row["kernel"] for row in rows("all.csv") if row["op"] == "attn_context"} == {"torch_flash", "torch_math"}
     assert validate("all.csv", Device.load("cpu.yaml")).skipped.keys() <= {
-        "A processor has no pipe for 'fp16'; use bf16 or fp32"
+        "A processor has no pipe for 'fp16'; supported: bf16, fp32"
     }
     assert "attn_generation fp16 torch_cudnn" in err  # which runs on GPUs only
 
