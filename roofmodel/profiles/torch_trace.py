@@ -26,13 +26,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.file_names import printable
+from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
 from roofmodel.profiles.streams import decode, limited_name
+from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, OPERATORS, Event
 
 _TRACE_KEYS = (
     '"traceEvents"',
@@ -45,16 +47,9 @@ _TRACE_KEYS = (
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
-_OPERATORS = ("cpu_op", "operator")  # PyTorch 1.8 wrote Operator
 _CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
-_CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
-_HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
 MAX_TRACE = 4 * 2**30
 """Bytes of a trace, decompressed. Reading it takes about ten times as much memory."""
-
-_MAX_MICROSECONDS = Decimal(10) ** 18  # later than any clock shows
-
-_Event = dict[str, Any]
 
 
 def recognize(head: bytes) -> bool:
@@ -84,7 +79,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     ):
         raise ProfileError(
             f"{name}: a Chrome trace of another tool{_tool_hint(events)}; only PyTorch profiler traces are supported: "
-            f"{_HOW_TO_COLLECT}"
+            f"{HOW_TO_COLLECT}"
         )
     try:
         return _profile(document if isinstance(document, dict) else {}, events, name)
@@ -114,7 +109,7 @@ def _has_repeated_events(text: str) -> bool:
     return [pair[0] for pair in pairs if isinstance(pair, tuple)].count("traceEvents") > 1
 
 
-def _events(document: object, name: str) -> Iterator[_Event]:
+def _events(document: object, name: str) -> Iterator[Event]:
     """The complete events of an object with `traceEvents`, or of a list of events."""
     listed = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
@@ -124,16 +119,16 @@ def _events(document: object, name: str) -> Iterator[_Event]:
     yield from (event for event in listed if event.get("ph") == "X")
 
 
-def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
-    work = [event for event in events if _category(event) == "kernel"]
-    starts = [start for event in events if (start := _nanoseconds(event.get("ts"))) is not None]
+def _profile(document: Event, events: list[Event], name: str) -> Profile:
+    work = [event for event in events if fields.category(event) == "kernel"]
+    starts = [start for event in events if (start := fields.nanoseconds(event.get("ts"))) is not None]
     origin = min(starts, default=0)
-    kernels: list[tuple[int, int, _Event]] = []
+    kernels: list[tuple[int, int, Event]] = []
     for i, event in enumerate(work):
-        start = _nanoseconds(event.get("ts"))
+        start = fields.nanoseconds(event.get("ts"))
         if start is None or not isinstance(event.get("name"), str) or not event["name"]:
             raise _MalformedEvent(
-                f"an event of category {_category(event)} lacks its name ({shorten(event.get('name'))}) "
+                f"an event of category {fields.category(event)} lacks its name ({shorten(event.get('name'))}) "
                 f"or its time ({shorten(event.get('ts'))}); export the trace again"
             )
         kernels.append((start, i, event))
@@ -148,12 +143,12 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
         for i, (start, _, event) in enumerate(kernels)
     )
     if not table:
-        counters = any(_category(event) == "cuda_profiler_range" for event in events)
+        counters = any(fields.category(event) == "cuda_profiler_range" for event in events)
         content = "hardware counters but no kernel times" if counters else "no kernels"
-        warnings.append(ReaderWarning(f"the trace has {content}; {_HOW_TO_COLLECT}"))
-    elif not any(calls) and any(_category(event) in _OPERATORS for event in events):
+        warnings.append(ReaderWarning(f"the trace has {content}; {HOW_TO_COLLECT}"))
+    elif not any(calls) and any(fields.category(event) in OPERATORS for event in events):
         warnings.append(ReaderWarning(f"none of {len(table)} kernels could be joined with a framework operator"))
-    warnings += copies_warning(sum(_category(event) in _COPIES for event in events))
+    warnings += copies_warning(sum(fields.category(event) in _COPIES for event in events))
     if timeless := sum(kernel.seconds is None for kernel in table):
         text = f"{timeless} kernels have a missing or negative duration: their times are unknown"
         warnings.append(ReaderWarning(text, "times"))
@@ -161,19 +156,19 @@ def _profile(document: _Event, events: list[_Event], name: str) -> Profile:
 
 
 def _kernel(
-    event: _Event, index: int, file: str, start: int, origin: int, launch: Launch | None, nvtx: tuple[str, ...],
+    event: Event, index: int, file: str, start: int, origin: int, launch: Launch | None, nvtx: tuple[str, ...],
     call: Call | None,
 ) -> Kernel:  # fmt: skip
-    args = _args(event)
-    duration = _nanoseconds(event.get("dur"))
-    occupancy = _decimal(args.get("est. achieved occupancy %"))
+    args = fields.args_of(event)
+    duration = fields.nanoseconds(event.get("dur"))
+    occupancy = fields.decimal(args.get("est. achieved occupancy %"))
     return Kernel(
         id=str(index),
         file=file,
         name=limited_name(printable(event["name"])),
         process=None if launch is None else str(launch.process),
-        device=_device(event),
-        stream=_label(args.get("stream", event.get("tid") if event.get("cat") else None)),
+        device=fields.device_of(event),
+        stream=fields.label(args.get("stream", event.get("tid") if event.get("cat") else None)),
         grid=_sizes(args.get("grid")),
         block=_sizes(args.get("block")),
         nvtx=nvtx,
@@ -182,33 +177,38 @@ def _kernel(
         start=(start - origin) / 1e9,
         launch=None if launch is None else (launch.time - origin) / 1e9,
         occupancy=float(occupancy / 100) if occupancy else None,  # 0 means that it is unknown
-        registers=_integer(args.get("registers per thread")),
+        registers=fields.integer(args.get("registers per thread")),
     )
 
 
-def _launches(events: Iterable[_Event], work: Iterable[_Event]) -> list[Launch | None]:
+def _launches(events: Iterable[Event], work: Iterable[Event]) -> list[Launch | None]:
     """The call that launched each kernel; None if it is missing, or if several processes use its correlation id."""
     calls: dict[int, Launch | None] = {}
     for event in events:
-        if _CALL.fullmatch(_category(event)) and _args(event):
-            correlation, time = _integer(_args(event).get("correlation")), _nanoseconds(event.get("ts"))
+        if CALL.fullmatch(fields.category(event)) and fields.args_of(event):
+            correlation, time = (
+                fields.integer(fields.args_of(event).get("correlation")),
+                fields.nanoseconds(event.get("ts")),
+            )
             if correlation is None or time is None:
                 continue
             call = Launch(str(event.get("pid")), str(event.get("tid")), time)
             known = calls.get(correlation, call)
             same = known is not None and known.process == call.process
             calls[correlation] = min(known, call, key=lambda c: c.time) if known is not None and same else None
-    correlations = (_integer(_args(event).get("correlation")) for event in work)
+    correlations = (fields.integer(fields.args_of(event).get("correlation")) for event in work)
     return [None if correlation is None else calls.get(correlation) for correlation in correlations]
 
 
 def _calls_of_kernels(
-    events: Sequence[_Event], work: Sequence[_Event], launches: Sequence[Launch | None]
+    events: Sequence[Event], work: Sequence[Event], launches: Sequence[Launch | None]
 ) -> list[Call | None]:
     """The framework operator that launched each kernel: by External id, else the one that encloses the launch."""
-    operators = [event for event in events if _category(event) in _OPERATORS and isinstance(event.get("name"), str)]
+    operators = [
+        event for event in events if fields.category(event) in OPERATORS and isinstance(event.get("name"), str)
+    ]
     numbers = [_external_id(event) for event in work]
-    correlations = [_integer(_args(event).get("correlation")) for event in work]
+    correlations = [fields.integer(fields.args_of(event).get("correlation")) for event in work]
     are_ids = any(number != correlation for number, correlation in zip(numbers, correlations, strict=True))
     by_number = {_external_id(event): event for event in operators} if are_ids else {}
     by_number.pop(None, None)
@@ -216,11 +216,11 @@ def _calls_of_kernels(
     enclosing = _enclosing_operators(operators, missing)
     calls: dict[int, Call] = {}  # by the operator's event: kernels of one operator share a call
 
-    def call(event: _Event | None) -> Call | None:
+    def call(event: Event | None) -> Call | None:
         if event is None:
             return None
         if id(event) not in calls:
-            number, listed = _external_id(event), _args(event).get("Input Dims")
+            number, listed = _external_id(event), fields.args_of(event).get("Input Dims")
             shapes = _shapes(listed) if isinstance(listed, list) else ()
             calls[id(event)] = Call(len(calls) if number is None else number, event["name"], shapes)
         return calls[id(event)]
@@ -228,142 +228,80 @@ def _calls_of_kernels(
     return [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
 
 
-def _enclosing_operators(operators: Iterable[_Event], launches: Sequence[Launch | None]) -> list[_Event | None]:
+def _enclosing_operators(operators: Iterable[Event], launches: Sequence[Launch | None]) -> list[Event | None]:
     """For each launch, the innermost operator of its thread that encloses it; None without a launch or an operator."""
-    of_thread: dict[tuple[str, str], list[tuple[int, int, _Event]]] = defaultdict(list)
+    from roofmodel.profiles.timelines.enclosing import innermost  # imports numpy
+
+    of_thread: dict[tuple[str, str], list[tuple[int, int, Event]]] = defaultdict(list)
     for event in operators:
-        start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
         if start is not None and duration is not None:
-            key = str(event.get("pid")), str(event.get("tid"))
-            of_thread[key].append((start, -start - duration, event))
-    found: list[_Event | None] = [None] * len(launches)
+            of_thread[str(event.get("pid")), str(event.get("tid"))].append((start, start + duration, event))
+    found: list[Event | None] = [None] * len(launches)
     waiting: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for i, launch in enumerate(launches):
         if launch is not None:
             waiting[str(launch.process), str(launch.thread)].append((launch.time, i))
     for key, times in waiting.items():
-        intervals = sorted(of_thread.get(key, ()), key=lambda item: item[:2])
-        open_now: list[tuple[int, int, _Event]] = []
-        following = 0
-        for time, i in sorted(times):
-            while following < len(intervals) and intervals[following][0] <= time:
-                open_now.append(intervals[following])
-                following += 1
-            while open_now and -open_now[-1][1] <= time:
-                open_now.pop()
-            found[i] = open_now[-1][2] if open_now else None
+        events = of_thread.get(key, ())
+        indices = innermost([e[0] for e in events], [e[1] for e in events], [time for time, _ in times])
+        for (_, i), index in zip(times, indices.tolist(), strict=True):
+            found[i] = events[index][2] if index >= 0 else None
     return found
 
 
-def _external_id(event: _Event) -> int | None:
-    args = _args(event)
-    return _integer(args.get("External id", args.get("external id")))
+def _external_id(event: Event) -> int | None:
+    args = fields.args_of(event)
+    return fields.integer(args.get("External id", args.get("external id")))
 
 
 def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     """Tensor shapes; () for an argument that is not a tensor or whose sizes are not counts."""
-    sizes = (tuple(map(_integer, shape)) if isinstance(shape, list) else () for shape in listed)
+    sizes = (tuple(map(fields.integer, shape)) if isinstance(shape, list) else () for shape in listed)
     return tuple(
         each if all(size is not None and size >= 0 for size in each) else ()  # type: ignore[misc]
         for each in sizes
     )
 
 
-def _ranges(events: Iterable[_Event]) -> Iterator[Range]:
+def _ranges(events: Iterable[Event]) -> Iterator[Range]:
     for event in events:
-        category, name = _category(event), event.get("name")
+        category, name = fields.category(event), event.get("name")
         if isinstance(name, str) and (
             category == "user_annotation" or (category == "operator" and _ANNOTATION.match(name))
         ):
-            start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+            start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
             label = limited_name(printable(event["name"]))
             if start is not None and duration is not None:
                 yield Range(str(event.get("pid")), str(event.get("tid")), start, start + duration, label)
 
 
-def _evidence(document: _Event, events: list[_Event], work: list[_Event]) -> tuple[Evidence, ...]:
+def _evidence(document: Event, events: list[Event], work: list[Event]) -> tuple[Evidence, ...]:
     """Attributes of the devices that ran kernels, or of all devices if no device number matches."""
     listed = document.get("deviceProperties")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-    used = {_device(event) for event in work}
-    ran = [device for device in devices if _label(device.get("id")) in used]
+    used = {fields.device_of(event) for event in work}
+    ran = [device for device in devices if fields.label(device.get("id")) in used]
     amd = any(key.startswith(("hip_", "roctracer", "rocm")) for key in document) or any(
-        _CALL.fullmatch(_category(event)) and str(event.get("name")).startswith("hip") for event in events
+        CALL.fullmatch(fields.category(event)) and str(event.get("name")).startswith("hip") for event in events
     )
-    return tuple(dict.fromkeys(_attributes(device, amd) for device in ran or devices))
+    return tuple(dict.fromkeys(fields.attributes(device, amd) for device in ran or devices))
 
 
-def _attributes(device: _Event, amd: bool) -> Evidence:
-    """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
-    major, minor = _integer(device.get("computeMajor")), _integer(device.get("computeMinor"))
-    amd = amd or _integer(device.get("warpSize")) == 64
-    return Evidence(
-        name=_label(device.get("name")),
-        compute_capability=None if amd or not major else f"{major}.{minor or 0}",
-        multiprocessors=_integer(device.get("numSms")) or None,
-        dram_bytes=_integer(device.get("totalGlobalMem")) or None,
-    )
-
-
-def _is_pytorch_event(event: _Event) -> bool:
+def _is_pytorch_event(event: Event) -> bool:
     """Whether the event has a Kineto category, or is in a process of the old autograd profiler."""
-    category = _category(event)
-    known = category in _CATEGORIES or category in _COPIES or _CALL.fullmatch(category)
+    category = fields.category(event)
+    known = category in _CATEGORIES or category in _COPIES or CALL.fullmatch(category)
     return bool(known) or event.get("pid") in ("CPU functions", "CUDA functions")
 
 
-def _tool_hint(events: Iterable[_Event]) -> str:
+def _tool_hint(events: Iterable[Event]) -> str:
     """The tool that wrote the trace, in parentheses, if its events show it; else an empty string."""
-    keys = {key for event in events for key in _args(event)}
+    keys = {key for event in events for key in fields.args_of(event)}
     if "BeginNs" in keys:
         return " (AMD's rocprof)"
     return " (JAX or another XLA program)" if keys & {"hlo_op", "hlo_module"} else ""
 
 
-# Event fields
-
-
-def _category(event: _Event) -> str:
-    category = event.get("cat")
-    if category is None and event.get("pid") == "CUDA functions":
-        return "memcpy" if str(event.get("name")).startswith(("Memcpy", "Memset")) else "kernel"
-    return category.lower() if isinstance(category, str) else ""
-
-
-def _args(event: _Event) -> _Event:
-    args = event.get("args")
-    return args if isinstance(args, dict) else {}
-
-
-def _device(event: _Event) -> str | None:
-    """The GPU ordinal: an argument, else the event's process (or, without categories, its thread)."""
-    return _label(_args(event).get("device", event.get("pid" if event.get("cat") else "tid")))
-
-
-def _label(value: object) -> str | None:
-    return printable(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
-def _decimal(value: object) -> Decimal | None:
-    """A number, or a number in quotes (ROCm writes some); None for anything else."""
-    if isinstance(value, str) and not re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        return None
-    number = Decimal(value)
-    return number if -_MAX_MICROSECONDS < number < _MAX_MICROSECONDS else None  # abs() would overflow on 1e999999
-
-
-def _integer(value: object) -> int | None:
-    number = _decimal(value)
-    return None if number is None or number != int(number) else int(number)
-
-
-def _nanoseconds(microseconds: object) -> int | None:
-    """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
-    value = _decimal(microseconds)
-    return None if value is None else round(value * 1000)
-
-
 def _sizes(value: object) -> Extent | None:
-    return extent(map(_integer, value)) if isinstance(value, list) and len(value) == 3 else None
+    return extent(map(fields.integer, value)) if isinstance(value, list) and len(value) == 3 else None

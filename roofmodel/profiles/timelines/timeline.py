@@ -68,7 +68,6 @@ class TableBuilder:
     """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts."""
 
     def __init__(self, columns: Mapping[str, type]) -> None:
-        self._columns = columns
         self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
         self._texts: dict[str, dict[str, int]] = {column: {} for column, kind in columns.items() if kind is str}
 

@@ -1,20 +1,20 @@
 """Read the events of a PyTorch profiler trace as a stream, with ijson: memory does not grow with the text.
 
-Times are microseconds with up to three decimals; they are read as decimals and stored as integer nanoseconds, because
-a float of 1.7e15 us has a resolution of a quarter of a microsecond. Categories are compared in lower case: PyTorch 1.8
-wrote `Kernel`, `Memcpy`, `Operator` and `Runtime`.
+Times are stored as integer nanoseconds, see `profiles/torch_fields.py`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
-from typing import Any, BinaryIO
+from dataclasses import replace
+from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.file_names import printable
-from roofmodel.profiles.kernel import Evidence, copy_direction, host_memory
+from roofmodel.profiles import torch_fields as fields
+from roofmodel.profiles.kernel import copy_direction, host_memory
+from roofmodel.profiles.streams import limited_name
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
@@ -28,19 +28,17 @@ from roofmodel.profiles.timelines.timeline import (
     count_joined,
     with_launches,
 )
+from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, Event
+from roofmodel.profiles.torch_fields import OPERATORS as OPERATOR_CATEGORIES
 
-HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
 _WORK = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": MEMSET, "memset": MEMSET}
-_CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
-_OPERATOR = ("cpu_op", "operator")
 _SIDES = re.compile(r"\((\w+) -> (\w+)\)")
 _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
     "float8": 1, "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
 }  # fmt: skip
 _LIST_KEY = ("", "map_key", "traceEvents")
-_MAX_MICROSECONDS = Decimal(10) ** 15 * 9
-Event = dict[str, Any]
+_MAX_NANOSECONDS = 9 * 10**18  # of the 64 bits of a column
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -51,46 +49,46 @@ def read(file: BinaryIO, name: str) -> Timeline:
     prefix, properties = _header(file, name)
     seen_categories = set()
     for event in _events(file, name, prefix):
-        category = str(event.get("cat", "")).lower()
+        category = fields.category(event)
         seen_categories.add(category)
         if event.get("ph") != "X":
             continue
-        args = event.get("args")
-        args = args if isinstance(args, dict) else {}
-        is_call = category not in _WORK and _CALL.fullmatch(category) is not None
-        if not (category in _WORK or is_call or category in _OPERATOR or category == "user_annotation"):
+        args = fields.args_of(event)
+        is_call = category not in _WORK and CALL.fullmatch(category) is not None
+        if not (category in _WORK or is_call or category in OPERATOR_CATEGORIES or category == "user_annotation"):
             continue
-        start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
         label = event.get("name")
-        if start is None or duration is None or duration < 0 or not isinstance(label, str) or not label:
+        if start is None or duration is None or not isinstance(label, str) or not label:
             unusable += 1
             continue
-        label = printable(label)
-        end = start + duration
+        label, end = limited_name(printable(label)), start + duration
+        if not -_MAX_NANOSECONDS < start <= end < _MAX_NANOSECONDS:
+            unusable += 1
+            continue
         process, thread = str(event.get("pid")), str(event.get("tid"))
         if category in _WORK:
             kind = _WORK[category]
             work.add(kind=kind, start=start, end=end, name=label, **_work_cells(kind, label, event, args))
         elif is_call:
-            correlation = _integer(args.get("correlation"))
+            correlation = fields.integer(args.get("correlation"))
             calls.add(name=label, start=start, end=end, process=process, thread=thread, correlation=correlation)
         else:
-            table = operators if category in _OPERATOR else ranges
+            table = operators if category in OPERATOR_CATEGORIES else ranges
             table.add(name=label, start=start, end=end, process=process, thread=thread)
-    if not seen_categories & {*_WORK, *_OPERATOR, "user_annotation"} and not any(map(_CALL.fullmatch, seen_categories)):
+    if not seen_categories & {*_WORK, *OPERATOR_CATEGORIES, "user_annotation"} and not any(
+        map(CALL.fullmatch, seen_categories)
+    ):
         raise ProfileError(
             f"{name}: not a trace of the PyTorch profiler (no event has its categories); {HOW_TO_COLLECT}"
         )
-    timeline = Timeline(
-        "torch", name, work.frame(), calls.frame(), operators.frame(), ranges.frame(), _evidence(properties)
-    )
+    evidence = tuple(dict.fromkeys(fields.attributes(device, amd=False) for device in properties))
+    timeline = Timeline("torch", name, work.frame(), calls.frame(), operators.frame(), ranges.frame(), evidence)
     timeline = with_launches(timeline)
     return _checked(timeline, unusable)
 
 
 def _checked(timeline: Timeline, unusable: int) -> Timeline:
-    from dataclasses import replace
-
     warnings = []
     kernels, joined = count_joined(timeline)
     if not kernels:
@@ -174,10 +172,10 @@ def _damaged(name: str, error: Exception) -> ProfileError:
 
 def _work_cells(kind: str, label: str, event: Event, args: Event) -> Event:
     cells: Event = {
-        "device": _text(args.get("device", event.get("pid"))),
-        "stream": _text(args.get("stream", event.get("tid"))),
-        "correlation": _integer(args.get("correlation")),
-        "bytes": _integer(args.get("bytes")),
+        "device": fields.device_of(event),
+        "stream": fields.label(args.get("stream", event.get("tid"))),
+        "correlation": fields.integer(args.get("correlation")),
+        "bytes": fields.integer(args.get("bytes")),
     }
     if kind == COPY:
         sides = _SIDES.search(label)
@@ -186,49 +184,10 @@ def _work_cells(kind: str, label: str, event: Event, args: Event) -> Event:
         cells["memory"] = "device" if "(Device)" in label else None
     elif kind == KERNEL and (collective := args.get("Collective name")):
         elements = max(
-            (n for key in ("In msg nelems", "Out msg nelems") if (n := _integer(args.get(key)))), default=None
+            (n for key in ("In msg nelems", "Out msg nelems") if (n := fields.integer(args.get(key)))), default=None
         )
         size = _BYTES.get(str(args.get("dtype", "")).lower().removeprefix("c10::"))
-        cells["collective"] = _text(collective)
+        cells["collective"] = fields.label(collective)
         cells["message_bytes"] = elements * size if elements and size else None
-        cells["group_size"] = _integer(args.get("Group size"))
+        cells["group_size"] = fields.integer(args.get("Group size"))
     return cells
-
-
-def _evidence(properties: list[Event]) -> tuple[Evidence, ...]:
-    found = []
-    for device in properties:
-        major, minor = _integer(device.get("computeMajor")), _integer(device.get("computeMinor"))
-        amd = _integer(device.get("warpSize")) == 64
-        found.append(
-            Evidence(
-                name=_text(device.get("name")),
-                compute_capability=None if amd or not major else f"{major}.{minor or 0}",
-                multiprocessors=_integer(device.get("numSms")) or None,
-                dram_bytes=_integer(device.get("totalGlobalMem")) or None,
-            )
-        )
-    return tuple(dict.fromkeys(found))
-
-
-def _text(value: object) -> str | None:
-    return printable(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
-def _decimal(value: object) -> Decimal | None:
-    if isinstance(value, str) and not re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        return None
-    number = Decimal(value)
-    return number if -_MAX_MICROSECONDS < number < _MAX_MICROSECONDS else None
-
-
-def _integer(value: object) -> int | None:
-    number = _decimal(value)
-    return None if number is None or number != int(number) else int(number)
-
-
-def _nanoseconds(microseconds: object) -> int | None:
-    value = _decimal(microseconds)
-    return None if value is None else round(value * 1000)

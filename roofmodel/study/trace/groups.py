@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET
 from roofmodel.study.profile.points import category, lecture_category
-from roofmodel.study.trace import enclosing
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Steps
 
@@ -33,9 +32,7 @@ class GroupTime(NamedTuple):
 
 
 def grouped(rank: Rank, steps: Steps, by: str) -> list[GroupTime]:
-    """The groups of a rank, longest first. Raises WorkloadError for an unknown grouping."""
-    if by not in GROUPINGS:
-        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
+    """The groups of a rank, longest first; `by` is a key of GROUPINGS."""
     if not len(rank.work):
         return []
     durations = rank.work["end"] - rank.work["start"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.errors import Option, Text, WorkloadError
+from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import UNKNOWN
@@ -65,8 +65,7 @@ def trace(
     for files that are not readable or that hold no run, and for invalid options.
     """
     if by not in GROUPINGS:
-        grouped_by_nothing = ", ".join(GROUPINGS)
-        raise WorkloadError(Option("by"), f": unknown grouping {by!r}; known: {grouped_by_nothing}")
+        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
     if top < 1:
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
     wanted = None if steps_range is None else _range(steps_range)

@@ -23,6 +23,8 @@ def innermost(starts: Any, ends: Any, times: Any) -> NDArray[np.int64]:
     The intervals nest, as calls of one thread do.
     """
     starts, ends, times = (np.asarray(each, np.int64) for each in (starts, ends, times))
+    if not len(starts):
+        return np.full(len(times), -1, np.int64)
     order = np.lexsort((-ends, starts))
     starts, ends = starts[order], ends[order]
     parents = np.full(len(starts) + 1, -1, np.int64)
@@ -35,7 +37,7 @@ def innermost(starts: Any, ends: Any, times: Any) -> NDArray[np.int64]:
     found = np.searchsorted(starts, times, side="right") - 1
     while (outside := (found >= 0) & (ends[found] <= times)).any():
         found[outside] = parents[found[outside]]
-    return np.where(found >= 0, order[found], -1) if len(order) else np.full(len(times), -1, np.int64)
+    return np.where(found >= 0, order[found], -1)
 
 
 def labels(work: pandas.DataFrame, events: pandas.DataFrame) -> list[str | None]:

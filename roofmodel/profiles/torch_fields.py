@@ -1,0 +1,81 @@
+"""Fields of the events of PyTorch profiler traces, for the reader of kernels and the reader of whole runs.
+
+`ts` and `dur` are microseconds with up to three decimals. They are read as decimals and converted to integer
+nanoseconds, because a float of 1.7e15 us has a resolution of a quarter of a microsecond.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from roofmodel.file_names import printable
+from roofmodel.profiles.kernel import Evidence
+
+CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
+"""Categories of CUDA and HIP calls."""
+OPERATORS = ("cpu_op", "operator")
+"""Categories of framework operators; PyTorch 1.8 wrote Operator, for annotations too."""
+HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
+_MAX_MICROSECONDS = Decimal(10) ** 18  # later than any clock shows
+
+Event = dict[str, Any]
+
+
+def category(event: Event) -> str:
+    """The category in lower case (PyTorch 1.8 wrote Kernel); `kernel` or `memcpy` for GPU work of older profilers."""
+    stated = event.get("cat")
+    if stated is None and event.get("pid") == "CUDA functions":
+        return "memcpy" if str(event.get("name")).startswith(("Memcpy", "Memset")) else "kernel"
+    return stated.lower() if isinstance(stated, str) else ""
+
+
+def args_of(event: Event) -> Event:
+    """The arguments of an event; empty if it has none."""
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def device_of(event: Event) -> str | None:
+    """The GPU ordinal: an argument, else the event's process (or, without categories, its thread)."""
+    return label(args_of(event).get("device", event.get("pid" if event.get("cat") else "tid")))
+
+
+def label(value: object) -> str | None:
+    """A name or number as printable text; None for anything else."""
+    return printable(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+
+def decimal(value: object) -> Decimal | None:
+    """A number, or a number in quotes (ROCm writes some); None for anything else."""
+    if isinstance(value, str) and not re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        return None
+    number = Decimal(value)
+    return number if -_MAX_MICROSECONDS < number < _MAX_MICROSECONDS else None  # abs() would overflow on 1e999999
+
+
+def integer(value: object) -> int | None:
+    """A whole number, as `decimal` reads it; None for anything else."""
+    number = decimal(value)
+    return None if number is None or number != int(number) else int(number)
+
+
+def nanoseconds(microseconds: object) -> int | None:
+    """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
+    value = decimal(microseconds)
+    return None if value is None else round(value * 1000)
+
+
+def attributes(device: Event, amd: bool) -> Evidence:
+    """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
+    major, minor = integer(device.get("computeMajor")), integer(device.get("computeMinor"))
+    amd = amd or integer(device.get("warpSize")) == 64
+    return Evidence(
+        name=label(device.get("name")),
+        compute_capability=None if amd or not major else f"{major}.{minor or 0}",
+        multiprocessors=integer(device.get("numSms")) or None,
+        dram_bytes=integer(device.get("totalGlobalMem")) or None,
+    )
