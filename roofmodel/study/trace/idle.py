@@ -40,33 +40,35 @@ _SYNCHRONIZES = re.compile(
 
 def by_cause(rank: Rank) -> dict[str, float]:
     """Idle seconds by cause; they sum to the rank's idle time."""
+    return {cause: intervals.length(stretches) / 1e9 for cause, stretches in stretches_by_cause(rank).items()}
+
+
+def stretches_by_cause(rank: Rank) -> dict[str, Intervals]:
+    """The idle time by cause as disjoint sets, whose union is the rank's idle time; only causes that occur."""
     gaps = rank.idle
-    nanoseconds = dict.fromkeys(CAUSES, 0)
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy()[first]
     threads = rank.work["launch_thread"].astype(object).to_numpy()[first]
     known = launches != UNKNOWN
-    lengths = gaps[:, 1] - gaps[:, 0]
-    nanoseconds["unknown"] += int(lengths[~known].sum())
     queued = known & (launches <= gaps[:, 0])
-    nanoseconds["queued"] += int(lengths[queued].sum())
     late = known & ~queued
-    nanoseconds["launch"] += int(lengths[late & ~_is_text(threads)].sum())
-    for thread in {each for each in threads[late] if isinstance(each, str)}:
+    found = {cause: [intervals.NONE] for cause in CAUSES}
+    found["unknown"].append(gaps[~known])
+    found["queued"].append(gaps[queued])
+    found["launch"].append(gaps[late & ~_is_text(threads)])
+    for thread in sorted({each for each in threads[late] if isinstance(each, str)}):
         of_thread = late & (threads == thread)
-        starts, ends = gaps[of_thread, 0], np.minimum(launches, gaps[:, 1])[of_thread]
-        whole = gaps[of_thread, 1] - starts
+        whole = gaps[of_thread]
+        before_launch = np.stack([whole[:, 0], np.minimum(launches[of_thread], whole[:, 1])], axis=1)
         loader = thread_time(rank, thread, LOADER)
         waits = intervals.subtract(thread_time(rank, thread, _OTHER_RANK), loader)
-        by_input = intervals.covered(loader, starts, ends)
-        by_others = intervals.covered(waits, starts, ends)
-        rest = whole - by_input - by_others
-        blocked = _contains(thread_time(rank, thread, _SYNCHRONIZES), starts)
-        nanoseconds["input"] += int(by_input.sum())
-        nanoseconds["other_rank"] += int(by_others.sum())
-        nanoseconds["synchronization"] += int(rest[blocked].sum())
-        nanoseconds["launch"] += int(rest[~blocked].sum())
-    return {cause: value / 1e9 for cause, value in nanoseconds.items() if value}
+        found["input"].append(intervals.intersect(loader, before_launch))
+        found["other_rank"].append(intervals.intersect(waits, before_launch))
+        blocked = _contains(thread_time(rank, thread, _SYNCHRONIZES), whole[:, 0])
+        elsewhere = intervals.intersect(intervals.join(loader, waits), before_launch)
+        found["synchronization"].append(intervals.subtract(whole[blocked], elsewhere))
+        found["launch"].append(intervals.subtract(whole[~blocked], elsewhere))
+    return {cause: joined for cause, sets in found.items() if len(joined := intervals.join(*sets))}
 
 
 def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import RoofError
-from roofmodel.study.trace import intervals
+from roofmodel.study.trace import idle, intervals
 from roofmodel.study.trace.communication import bus_factor, collective_name
 from roofmodel.study.trace.groups import GROUPINGS, grouped
 from roofmodel.study.trace.steps import find_period
@@ -101,6 +101,9 @@ def test_parts_and_causes_sum_to_their_wholes(path: str) -> None:
 def _sums(report: RankReport) -> None:
     rank = report.rank
     assert sum(report.idle_by_cause.values()) * 1e9 == pytest.approx(intervals.length(rank.idle), abs=1)
+    stretches = idle.stretches_by_cause(rank)
+    assert intervals.join(*stretches.values()).tolist() == rank.idle.tolist()
+    assert sum(map(intervals.length, stretches.values())) == intervals.length(rank.idle)  # no time has two causes
     low, high = rank.span
     assert intervals.length(rank.active) + intervals.length(rank.idle) == high - low
     for step in report.steps.steps:
