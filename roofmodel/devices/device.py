@@ -57,7 +57,8 @@ class Link(NamedTuple):
     """A connection to other devices or the host; bandwidth is the total of both directions.
 
     `joins` is the number of devices that it connects; None: all devices of a node. A network connects nodes: `beyond`
-    is the number of devices per node, each of which has a network port of this bandwidth.
+    is the number of devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that
+    connects a device with its CPU only, such as NVLink-C2C.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Link(NamedTuple):
     source: str | None = None
     joins: int | None = None
     beyond: int | None = None
+    to_host: bool = False
 
     @property
     def parameters(self) -> str:
@@ -129,7 +131,8 @@ class Device:
     @property
     def inside(self) -> Link | None:
         """The fastest link among all devices of a node; without one, another link; None without any link."""
-        ranks = {name: (one.beyond is None, one.joins is None, one.bandwidth) for name, one in self.links.items()}
+        between = {name: one for name, one in self.links.items() if not one.to_host}
+        ranks = {name: (one.beyond is None, one.joins is None, one.bandwidth) for name, one in between.items()}
         return self.links[max(ranks, key=ranks.__getitem__)] if ranks else None
 
     @property
@@ -143,6 +146,11 @@ class Device:
     def network(self) -> Link | None:
         """The link between nodes; None where the file has none."""
         return next((link for link in self.links.values() if link.beyond is not None), None)
+
+    @property
+    def host_link(self) -> Link | None:
+        """The link to the CPU: one that only goes there, else PCIe; None where the file has neither."""
+        return next((one for one in self.links.values() if one.to_host), self.links.get("pcie"))
 
     @property
     def link(self) -> float | None:

@@ -177,7 +177,7 @@ def _links(node: YamlValue, sources: dict[str, str]) -> dict[str, Link]:
 
 
 def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
-    entries = node.mapping(("bandwidth", "joins", "beyond", "source"), required=("bandwidth",))
+    entries = node.mapping(("bandwidth", "joins", "beyond", "to", "source"), required=("bandwidth",))
     joins, beyond = (entries[key].integer() if key in entries else None for key in ("joins", "beyond"))
     if joins is not None and beyond is not None:
         raise node.error(
@@ -186,7 +186,12 @@ def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
         )
     if joins == 1:
         raise entries["joins"].error(f"{entries['joins'].path} is {joins}; it must be 2 or more")
-    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond)
+    if (to := entries.get("to")) is not None:
+        if to.text() != "host":
+            raise to.error(f"{to.path} is {to.text()}; the only value is host, for a link to the CPU")
+        if joins is not None or beyond is not None:
+            raise to.error(f"{node.path} goes to the host, so it has neither joins nor beyond")
+    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond, to is not None)
 
 
 def _measured(node: YamlValue, sources: dict[str, str]) -> Measured:

@@ -20,9 +20,11 @@ from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}
 _NAME_PARTS = re.compile(
-    # the chip is a separate word: A10G is not A10, GB200 is not B200; GeForce variants follow the number (ti, super)
-    r"\b(v100s?|[ahb][12]00|a10|l4|l40s|t4|mi250x|mi300x|rtx \d{4}(?: (?:ti|super|d|laptop))*)\b"
-    r"|(sxm|pcie|nvl)\d*|(\d+)\s?gb",
+    # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
+    r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi300x"
+    r"|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
+    # in the name of a GH200, 480 GB is the size of the CPU's memory
+    r"|(sxm|pcie|nvl)\d*|(?!480)\b(\d+)\s?gb?\b",
     re.IGNORECASE,
 )
 

@@ -58,6 +58,6 @@ def copies(rank: Rank) -> list[Copies]:
 
 
 def host_link(device: Device | None) -> float | None:
-    """Bytes per second between host and GPU in one direction; None if the device file has no PCIe link."""
-    link = device.links.get("pcie") if device else None
+    """Bytes per second between host and GPU in one direction; None if the device file has no link to the host."""
+    link = device.host_link if device else None
     return link.bandwidth / 2 if link else None

@@ -31,6 +31,17 @@ A100_40 = Evidence(
         (Evidence("NVIDIA H200", "9.0", 132, dram_bytes=150122070016), "h200"),
         (Evidence("NVIDIA H100 NVL", "9.0", 132, dram_bytes=100_000_000_000), "h100-nvl"),
         (Evidence("NVIDIA B200", "10.0", 148, l2_bytes=132644864), "b200"),
+        (Evidence("NVIDIA GB200", "10.0", 152), "gb200"),
+        (Evidence("NVIDIA B300 SXM6 AC", "10.3", 148), "b300"),
+        (Evidence("NVIDIA GB300", "10.3", 152), "gb300"),
+        (Evidence("NVIDIA GH200 480GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
+        (Evidence("NVIDIA H20", "9.0", 78, l2_bytes=62_914_560), "h20"),
+        (Evidence("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188), "rtx-pro-6000"),
+        (Evidence("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", 188), "rtx-pro-6000-server"),
+        (Evidence("NVIDIA RTX 6000 Ada Generation", "8.9", 142), "rtx-6000-ada"),
+        (Evidence("NVIDIA RTX A6000", "8.6", 84), "rtx-a6000"),
+        (Evidence("NVIDIA A30", "8.0", 56), "a30"),
+        (Evidence("NVIDIA A40", "8.6", 84), "a40"),
         (Evidence("Tesla T4", "7.5", 40), "t4"),
         (Evidence("NVIDIA L40S", "8.9", 142), "l40s"),
         (Evidence("NVIDIA A10", "8.6", 72), "a10"),
@@ -67,8 +78,10 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
         Evidence("AMD Instinct MI325X", None, 304),
         Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip under the same number
         Evidence("NVIDIA A10G", "8.6", 80),
-        Evidence("NVIDIA GH200 480GB", "9.0", 132),
-        Evidence("NVIDIA A30", "8.0", 56),  # an Ampere, and no A100
+        Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # another memory than the packaged GH200's
+        Evidence("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "12.0", 188),
+        Evidence("Quadro RTX 6000", "7.5", 72),  # a Turing under the number of an Ada
+        Evidence("NVIDIA A2", "8.6", 10),
     ],
 )
 def test_an_unknown_device_is_refused_with_an_option_to_add(evidence: Evidence) -> None:
